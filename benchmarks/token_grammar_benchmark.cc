@@ -162,7 +162,7 @@ std::vector<double> walk(grammar::TokenGrammar& form, std::size_t vocabulary, st
     auto state = form.start();
     for (int i = 0; i < kMostTokens; ++i) {
       const double begin = cpu_microseconds();
-      form.mask_bits(state, bits);
+      form.mask(state, {}, bits);
       times.push_back(cpu_microseconds() - begin);
       const std::int32_t token = any_of(bits, random);
       if (token < 0 || (form.ends(state) && random.uniform() < 0.05)) {

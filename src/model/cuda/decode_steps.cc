@@ -41,14 +41,14 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
 }
 
 void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-                      std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                      std::span<const RowChoice> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> next,
                       std::span<const ops::Matrix<std::int32_t>> visible,
                       const winnow::cuda::Stream& stream) {
   renew_tables();
   const bool with_reads =
       std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
-  const Shape shape = shape_of(slots, logits.rows > 0 || !rows.empty(), with_reads);
+  const Shape shape = shape_of(slots, rows, logits.rows > 0, with_reads);
   note_plan(shape, slots);
   const winnow::cuda::Graph& graph = graph_of(shape, stream);
   fill_inputs(slots, tokens, shape.size);
@@ -57,6 +57,11 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   }
   results_.expect(size_of(1, shape.size));
   graph.launch(stream);
+  if (shape.restricted) {
+    head_.send_masks(rows, stream);
+    head_.sample(shape.size, stream.get());
+    put_end(shape.size, stream.get());
+  }
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
   }
@@ -87,8 +92,10 @@ void DecodeSteps::renew_tables() {
   }
 }
 
-DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bool with_logits,
+DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots,
+                                         std::span<const RowChoice> rows, bool with_logits,
                                          bool with_reads) const {
+  const bool restricted = any_restricted(rows);
   const int batch = static_cast<int>(slots.size());
   const LinearPath& path = paths_.of(batch);
   if (path.pads()) {
@@ -96,6 +103,7 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
     return {.size = path.padded(batch),
             .padded = true,
             .with_logits = true,
+            .restricted = restricted,
             .with_reads = false,
             .kernel = std::nullopt,
             .planned = true};
@@ -104,7 +112,8 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
   const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
   return {.size = batch,
           .padded = false,
-          .with_logits = with_logits,
+          .with_logits = with_logits || !rows.empty(),
+          .restricted = restricted,
           .with_reads = with_reads,
           .kernel = kernel,
           .planned = !kernel || !is_planned(slots)};
@@ -189,15 +198,23 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   } else {
     has_logits = put_layers(shape, stream);
   }
+  if (shape.restricted) {
+    return;
+  }
   if (has_logits) {
     head_.sample(shape.size, stream);
   }
+  put_end(shape.size, stream);
+}
+
+// Behind the tokens.
+void DecodeSteps::put_end(int size, cudaStream_t stream) {
   end_step({.slots = slots_.data(),
-            .cache = view,
+            .cache = cache_.view(),
             .tokens = head_.tokens(),
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
-           shape.size, stream);
+           size, stream);
 }
 
 // Returns whether there are logits.
