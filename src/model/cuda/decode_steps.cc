@@ -58,9 +58,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   results_.expect(size_of(1, shape.size));
   graph.launch(stream);
   if (shape.restricted) {
-    head_.send_masks(rows, stream);
-    head_.sample(shape.size, stream.get());
-    put_end(shape.size, stream.get());
+    choose(rows, shape.size, stream);
   }
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
@@ -84,6 +82,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
 void DecodeSteps::renew_tables() {
   if (generation_ != cache_.generation()) {
     graphs_.clear();
+    choices_.clear();
     attention_.reserve();
     if (padded_attention_) {
       padded_attention_->reserve();
@@ -170,7 +169,18 @@ const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
   return found->second;
 }
 
-// Everything that one step puts into the stream.
+// Behind a graph that ends with logits.
+void DecodeSteps::choose(std::span<const RowChoice> rows, int size,
+                         const winnow::cuda::Stream& stream) {
+  auto found = choices_.find(size);
+  if (found == choices_.end()) {
+    found = choices_.try_emplace(size, stream, [&] { put_choice(size, stream.get()); }).first;
+  }
+  head_.send_masks(rows, stream);
+  found->second.launch(stream);
+}
+
+// Everything that one step puts into the stream, but for the choice of restricted rows.
 void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -201,10 +211,13 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   if (shape.restricted) {
     return;
   }
-  if (has_logits) {
-    head_.sample(shape.size, stream);
-  }
-  put_end(shape.size, stream);
+  has_logits ? put_choice(shape.size, stream) : put_end(shape.size, stream);
+}
+
+// Tokens from logits, and what is behind them.
+void DecodeSteps::put_choice(int size, cudaStream_t stream) {
+  head_.sample(size, stream);
+  put_end(size, stream);
 }
 
 // Behind the tokens.

@@ -24,7 +24,7 @@ namespace winnow::model::cuda {
 /// for what else changes what a step puts into the stream. Paths that pad (fast_paths.h) have
 /// graphs for a few sizes only; what pads a batch belongs to no sequence, is written nowhere in the
 /// cache and reads nothing of it. Graphs of steps with restricted rows end with the logits: while
-/// they run, the host finds out which tokens may come.
+/// they run, the host finds out which tokens may come. Another graph chooses them.
 class DecodeSteps {
  public:
   /// All must outlive this. `most_padded`: sequences that steps may be padded to, 0 where they must
@@ -66,8 +66,10 @@ class DecodeSteps {
                    int size);
   [[nodiscard]] const winnow::cuda::Graph& graph_of(const Shape& shape,
                                                     const winnow::cuda::Stream& stream);
+  void choose(std::span<const RowChoice> rows, int size, const winnow::cuda::Stream& stream);
   void put_step(const Shape& shape, cudaStream_t stream);
   bool put_layers(const Shape& shape, cudaStream_t stream);
+  void put_choice(int size, cudaStream_t stream);
   void put_end(int size, cudaStream_t stream);
   [[nodiscard]] kvcache::cuda::TokenAttention& attention_of(bool padded) {
     return padded ? *padded_attention_ : attention_;
@@ -87,6 +89,7 @@ class DecodeSteps {
   std::int64_t planned_lengths_ = 0;
   int generation_ = -1;  // of the cache's tables that the graphs point to
   std::map<Shape, winnow::cuda::Graph> graphs_;
+  std::map<int, winnow::cuda::Graph> choices_;  // of restricted steps, by size
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens
   StepTokens results_;                               // [size]
