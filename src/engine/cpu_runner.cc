@@ -161,7 +161,12 @@ class CpuRunner : public Runner {
     parallel_each(rows.size(), [&](std::size_t i, int) {
       const auto& [share, last] = rows[i];
       const ops::TokenRule rule = last ? share->rule : ops::TokenRule{};
-      next[i] = ops::sample_token(logits.row(i), share->history, rule);
+      std::vector<std::uint64_t> allowed;
+      if (last && share->allow) {
+        allowed.resize(ops::mask_words(logits.cols));
+        share->allow(allowed);
+      }
+      next[i] = ops::sample_token(logits.row(i), share->history, rule, allowed);
     });
   }
 

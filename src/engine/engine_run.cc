@@ -28,7 +28,7 @@ void Engine::run(std::span<const Share> shares) {
   bool any_prefill = false;
   bool needs_logits = false;
   for (const Share& share : shares) {
-    const Sequence& sequence = *share.sequence;
+    Sequence& sequence = *share.sequence;
     any_prefill = any_prefill || sequence.pending() > 1;
     SequenceShare step;
     step.sequence = sequence.cache.get();
@@ -40,6 +40,9 @@ void Engine::run(std::span<const Share> shares) {
     } else if (share.rows > 0) {
       step.rule = token_rule(sequence.spec->sampling, sequence.sample, sequence.length());
       step.history = sequence.tokens;
+      if (sequence.constraint) {
+        step.allow = [&sequence](std::span<std::uint64_t> allowed) { sequence.allow(allowed); };
+      }
     }
     steps.push_back(step);
     rows += static_cast<std::size_t>(share.rows);
@@ -242,6 +245,7 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     }
     if (first.constraint) {
       fork->constraint = first.constraint->fork();
+      fork->accepted = first.accepted;
     }
     fork->mirostat = first.mirostat;
     fork->reused = first.reused;
@@ -256,7 +260,9 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
 std::int32_t Engine::choose(Sequence& sequence, std::span<float> logits) const {
   const Request& spec = *sequence.spec;
   if (sequence.constraint) {
-    sequence.constraint->mask(logits);
+    std::vector<std::uint64_t> allowed(ops::mask_words(logits.size()));
+    sequence.allow(allowed);
+    ops::forbid_others(allowed, logits);
     if (leaves_nothing(logits)) {
       return ops::kNoToken;
     }
@@ -290,9 +296,6 @@ void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
   if (chosen.token == ops::kNoToken) {
     finish(sequence, sequence.is_restricted() ? FinishReason::no_token : FinishReason::not_numbers);
     return;
-  }
-  if (sequence.constraint) {
-    sequence.constraint->accept(chosen.token);
   }
   sequence.tokens.push_back(chosen.token);
   if (std::ranges::find(spec.stop_tokens, chosen.token) != spec.stop_tokens.end()) {

@@ -47,6 +47,8 @@ struct SequenceShare {
   /// count as seen, these ones included.
   ops::TokenRule rule = {};
   std::span<const std::int32_t> history = {};
+  /// Optional: which tokens may come then. Called once in a step, on a device while it computes.
+  ops::AllowTokens allow = {};
   /// Optional [hidden], with logits, on the CPU: receives the last token's state behind the final
   /// norm.
   std::span<float> state = {};

@@ -26,23 +26,24 @@ struct Engine::Sequence {
   std::unique_ptr<SequenceState> cache;
   std::future<std::optional<SavedState>> stored;  // a prefix that is read from disk, if valid()
   std::optional<ReadCounter> reads;               // if the request wants them
-  std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that has come
+  std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that was `accepted`
   std::optional<Mirostat> mirostat;               // when the request asks for it
   FinishReason finish = FinishReason::none;
   bool announced = false;        // an event has reported its end
   bool forks_at_prompt = false;  // the other samples fork when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
-  int branch = 0;  // where its tokens diverge from earlier sequences: store a state there
-  int left = 0;    // where the last state was stored
-  int scored = 1;  // prompt tokens whose log-probabilities are reported; the first has none
+  int branch = 0;    // where its tokens diverge from earlier sequences: store a state there
+  int left = 0;      // where the last state was stored
+  int scored = 1;    // prompt tokens whose log-probabilities are reported; the first has none
+  int accepted = 0;  // tokens of the answer that the constraint knows
 
   /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
   /// are, too.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
   /// Whether it needs more of its logits than a token by token_rule(): probabilities, other
-  /// penalties, other rules, a constraint, or a token for each of the samples that branch off.
+  /// penalties, other rules, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
-    return constraint || spec->rules.any() || spec->logprobs >= 0 || spec->prompt_logprobs >= 0 ||
+    return spec->rules.any() || spec->logprobs >= 0 || spec->prompt_logprobs >= 0 ||
            spec->on_logits || counts_tokens(spec->sampling) ||
            (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
@@ -61,6 +62,14 @@ struct Engine::Sequence {
   [[nodiscard]] int saved_length() const { return spec->save_prompt ? prompt_length() - 1 : 0; }
   /// Whether all of its tokens must be computed, none found in the cache.
   [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
+  /// What the constraint allows to come next; it hears of the last token only now, while a device
+  /// computes what follows it.
+  void allow(std::span<std::uint64_t> allowed) {
+    for (; accepted < length() - prompt_length(); ++accepted) {
+      constraint->accept(tokens[static_cast<std::size_t>(prompt_length() + accepted)]);
+    }
+    constraint->allow(allowed);
+  }
   [[nodiscard]] std::span<const std::int32_t> next(int count) const {
     return std::span(tokens).subspan(static_cast<std::size_t>(cached()),
                                      static_cast<std::size_t>(count));

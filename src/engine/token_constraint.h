@@ -13,8 +13,8 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
   /// A copy for another sample that continues from here.
   [[nodiscard]] virtual std::unique_ptr<TokenConstraint> fork() const = 0;
-  /// Sets the logits [vocabulary] of all forbidden next tokens to -infinity.
-  virtual void mask(std::span<float> logits) const = 0;
+  /// Writes a bit for every token of the vocabulary (ops::mask_words()): whether it may come next.
+  virtual void allow(std::span<std::uint64_t> allowed) const = 0;
   /// `token` was chosen.
   virtual void accept(std::int32_t token) = 0;
 };

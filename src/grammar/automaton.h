@@ -34,6 +34,7 @@ class Automaton {
   /// `grammar` must outlive this.
   explicit Automaton(const Grammar& grammar);
 
+  [[nodiscard]] const Grammar& grammar() const { return grammar_; }
   /// Where a text begins.
   [[nodiscard]] State start() const { return start_; }
   /// Where texts stand that are at one of `nodes`, on a stack that is not known.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -35,6 +36,7 @@ class Compiler : public Thompson<Compiler> {
     grammar_.root = begins_[static_cast<std::size_t>(rules_.root)];
     drop_dead_ends();
     mark_ends();
+    grammar_.twins.share_copies([this](int node) { return rest_of_rule(node); });
     refuse_left_recursion();
     return std::move(grammar_);
   }
@@ -48,10 +50,14 @@ class Compiler : public Thompson<Compiler> {
     require(grammar_.nodes.size() < kMostNodes, "the grammar is too large: more than {} nodes",
             kMostNodes);
     grammar_.nodes.emplace_back();
+    grammar_.twins.add();
     return static_cast<int>(grammar_.nodes.size()) - 1;
   }
 
   void join(int from, int to) { at(from).empty.push_back(to); }
+  void copied(const Expression& repeat, int first, int copies, int end) {
+    grammar_.twins.add_copies(repeat, first, copies, end);
+  }
   int put_bytes(const std::string& bytes, int from) {
     for (const char byte : bytes) {
       const int to = add();
@@ -61,35 +67,47 @@ class Compiler : public Thompson<Compiler> {
     }
     return from;
   }
-  void put_bytes(const std::string& bytes, int from, int to) { join(put_bytes(bytes, from), to); }
 
-  // Paths of bytes from one node to another for each character of a set. Those whose last bytes are
-  // the same share nodes.
-  void put_utf8(const CodePoints& set, int from, int to) {
-    std::map<std::vector<std::pair<int, int>>, int> tails;  // the node before these byte ranges
-    for (const std::vector<ByteRange>& bytes : utf8_sequences(set)) {
-      int next = to;
-      std::vector<std::pair<int, int>> tail;
-      for (std::size_t i = bytes.size(); i-- > 1;) {
-        tail.emplace_back(bytes[i].low, bytes[i].high);
-        const auto [place, is_new] = tails.try_emplace(tail, -1);
-        if (is_new) {
-          place->second = add();
-          at(place->second).edges.push_back({bytes[i].low, bytes[i].high, next});
-        }
-        next = place->second;
+  // The node before some byte ranges that lead to another node.
+  using Tail = std::pair<int, std::vector<std::pair<int, int>>>;
+  using Tails = std::map<Tail, int>;
+
+  // A path from one node to another. Paths whose last bytes are the same share nodes.
+  void put_path(const std::vector<ByteRange>& path, int from, int to, Tails& tails) {
+    int next = to;
+    Tail tail{to, {}};
+    for (std::size_t i = path.size(); i-- > 1;) {
+      tail.second.emplace_back(path[i].low, path[i].high);
+      const auto [place, is_new] = tails.try_emplace(tail, -1);
+      if (is_new) {
+        place->second = add();
+        at(place->second).edges.push_back({path[i].low, path[i].high, next});
       }
-      at(from).edges.push_back({bytes[0].low, bytes[0].high, next});
+      next = place->second;
+    }
+    at(from).edges.push_back({path[0].low, path[0].high, next});
+  }
+  void put_path(const std::string& bytes, int from, int to, Tails& tails) {
+    std::vector<ByteRange> path;
+    for (const char byte : bytes) {
+      path.push_back({static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(byte)});
+    }
+    put_path(path, from, to, tails);
+  }
+
+  void put_utf8(const CodePoints& set, int from, int to, Tails& tails) {
+    for (const std::vector<ByteRange>& path : utf8_sequences(set)) {
+      put_path(path, from, to, tails);
     }
   }
 
-  void put_characters(const CodePoints& set, Spelling spelling, int from, int to) {
+  void put_characters(const CodePoints& set, Spelling spelling, int from, int to, Tails& tails) {
     if (spelling == Spelling::plain) {
-      put_utf8(set, from, to);
+      put_utf8(set, from, to, tails);
       return;
     }
     static const CodePoints kEscaped{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-    put_utf8(intersection(set, complement(kEscaped)), from, to);
+    put_utf8(intersection(set, complement(kEscaped)), from, to, tails);
     static constexpr std::array kShort{
         std::pair{'"', '"'},  std::pair{'\\', '\\'}, std::pair{'\b', 'b'}, std::pair{'\f', 'f'},
         std::pair{'\n', 'n'}, std::pair{'\r', 'r'},  std::pair{'\t', 't'}};
@@ -98,12 +116,12 @@ class Compiler : public Thompson<Compiler> {
         bool is_short = false;
         for (const auto& [character, name] : kShort) {
           if (c == static_cast<std::uint32_t>(character)) {
-            put_bytes(std::string{'\\', name}, from, to);
+            put_path(std::string{'\\', name}, from, to, tails);
             is_short = true;
           }
         }
         if (!is_short) {
-          put_bytes(fmt::format("\\u{:04x}", c), from, to);
+          put_path(fmt::format("\\u{:04x}", c), from, to, tails);
         }
       }
     }
@@ -115,7 +133,8 @@ class Compiler : public Thompson<Compiler> {
         return put_bytes(expression.bytes, from);
       case Kind::characters: {
         const int to = add();
-        put_characters(expression.characters, expression.spelling, from, to);
+        Tails tails;
+        put_characters(expression.characters, expression.spelling, from, to, tails);
         return to;
       }
       case Kind::rule: {
@@ -132,26 +151,49 @@ class Compiler : public Thompson<Compiler> {
 
   int put_regular(const Expression& expression, int from) {
     const auto& states = expression.regular->states();
-    std::vector<int> nodes;
+    const int first = static_cast<int>(grammar_.nodes.size());
     for (std::size_t i = 0; i < states.size(); ++i) {
-      nodes.push_back(add());
+      (void)add();
     }
     const int end = add();
-    join(from, nodes[0]);
+    join(from, first);
+    Tails tails;
     for (std::size_t i = 0; i < states.size(); ++i) {
+      const int node = first + static_cast<int>(i);
       std::map<int, CodePoints> by_target;
       for (const Regular::Transition& transition : states[i].transitions) {
         by_target[transition.to].push_back({transition.low, transition.high});
       }
       for (const auto& [to, set] : by_target) {
-        put_characters(normalized(set), expression.spelling, nodes[i],
-                       nodes[static_cast<std::size_t>(to)]);
+        put_characters(normalized(set), expression.spelling, node, first + to, tails);
       }
       if (states[i].accepts) {
-        join(nodes[i], end);
+        join(node, end);
       }
     }
+    set_twins(*expression.regular, first, tails);
     return end;
+  }
+
+  // Of the nodes of states, and of those within characters: these are alike when the same bytes
+  // lead on to states that are.
+  void set_twins(const Regular& language, int first, const Tails& tails) {
+    const std::vector<std::vector<int>> twins = twin_states(language);
+    for (std::size_t depth = 0; depth < twins.size(); ++depth) {
+      for (std::size_t i = 0; i < twins[depth].size(); ++i) {
+        grammar_.twins.set(depth, first + static_cast<int>(i), first + twins[depth][i]);
+      }
+      std::map<Tail, int> last;
+      const auto twin_tail = [&](const Tail& tail) {
+        return Tail{grammar_.twins.find(depth, tail.first), tail.second};
+      };
+      for (const auto& [tail, node] : tails) {
+        last[twin_tail(tail)] = node;
+      }
+      for (const auto& [tail, node] : tails) {
+        grammar_.twins.set(depth, node, last[twin_tail(tail)]);
+      }
+    }
   }
 
   // A node is alive when its rule's end can be reached from it: by bytes, or by rules that have a
@@ -203,6 +245,23 @@ class Compiler : public Thompson<Compiler> {
             });
         more = more || node.only_ends;
       }
+    }
+  }
+
+  // The bytes that follow a node up to its rule's end, if there is one way to it.
+  [[nodiscard]] std::optional<std::string> rest_of_rule(int node) const {
+    std::string rest;
+    for (;;) {
+      const Grammar::Node& here = grammar_.nodes[static_cast<std::size_t>(node)];
+      if (here.only_ends) {
+        return rest;
+      }
+      if (here.ends || !here.empty.empty() || !here.calls.empty() || here.edges.size() != 1 ||
+          here.edges[0].low != here.edges[0].high) {
+        return std::nullopt;
+      }
+      rest += static_cast<char>(here.edges[0].low);
+      node = here.edges[0].to;
     }
   }
 

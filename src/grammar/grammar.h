@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "grammar/expression.h"
+#include "grammar/twins.h"
 
 namespace winnow::grammar {
 
@@ -30,6 +31,7 @@ struct Grammar {
   };
 
   std::vector<Node> nodes;
+  Twins twins;
   std::int32_t root = 0;
 };
 

@@ -90,7 +90,7 @@ ExpressionPtr JsonRules::make_array() {
 }
 
 ExpressionPtr JsonRules::make_string() {
-  return sequence({bytes("\""), repeat(make_character(), 0, -1), bytes("\"")});
+  return sequence({bytes("\""), repeat(character_, 0, -1), bytes("\"")});
 }
 
 // In any of its spellings. One beyond U+FFFF is a pair of \u.
@@ -139,7 +139,12 @@ ExpressionPtr JsonRules::string_of_length(int least, int most) {
   if (least == 0 && most < 0) {
     return any_string();
   }
-  return sequence({bytes("\""), repeat(make_character(), least, most), bytes("\"")});
+  const auto [place, is_new] = bounded_.try_emplace({least, most}, -1);
+  if (is_new) {
+    place->second =
+        rules_.add("string", sequence({bytes("\""), repeat(character_, least, most), bytes("\"")}));
+  }
+  return reference(place->second);
 }
 
 }  // namespace winnow::grammar

@@ -1,6 +1,7 @@
 // The parts of JSON that schemas are made of.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ class JsonRules {
   int object_ = -1;
   int array_ = -1;
   int string_ = -1;
+  ExpressionPtr character_ = make_character();  // of all strings, so that these share masks
+  std::map<std::pair<int, int>, int> bounded_;  // strings of so many characters
 };
 
 /// The separators of objects and arrays.

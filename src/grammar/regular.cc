@@ -43,6 +43,7 @@ class Nfa : public Thompson<Nfa> {
 
   Node& at(int node) { return nodes_[static_cast<std::size_t>(node)]; }
   void join(int from, int to) { at(from).empty.push_back(to); }
+  void copied(const Expression& /*repeat*/, int /*first*/, int /*copies*/, int /*end*/) {}
   int put_leaf(const Expression& expression, int from) {
     switch (expression.kind) {
       case Kind::bytes:

@@ -6,9 +6,11 @@ namespace winnow::grammar {
 
 /// Thompson's construction: an expression becomes nodes that edges and empty steps join. `Self`,
 /// which derives from this, has
-///   int add();                             a new node, without edges; throws when there are too
-///   many void join(int from, int to);           an empty step int put_leaf(const Expression&,
-///   int);  as put(), of every kind but sequence, choice and repeat
+/// - int add(): a new node, without edges; throws when there are too many,
+/// - void join(int from, int to): an empty step,
+/// - int put_leaf(const Expression&, int from): as put(), of kinds without parts,
+/// - void copied(const Expression& repeat, int first, int copies, int end): all nodes from `first`
+///   on are copies of a repetition's part; texts go on at `end`.
 template <class Self>
 class Thompson {
  public:
@@ -46,21 +48,21 @@ class Thompson {
 
   int put_repeat(const Expression& expression, int from) {
     const Expression& part = *expression.parts[0];
-    for (int i = 0; i < expression.least; ++i) {
-      from = put(part, from);
-    }
     const int end = self().add();
-    self().join(from, end);
+    const int copies = expression.most < 0 ? expression.least : expression.most;
+    for (int i = 0; i < copies; ++i) {
+      if (i >= expression.least) {
+        self().join(from, end);
+      }
+      from = put(part, begin(from));
+    }
+    self().copied(expression, end + 1, copies, end);
     if (expression.most < 0) {
       const int loop = begin(from);
-      self().join(loop, end);
       self().join(put(part, loop), loop);
-      return end;
+      from = loop;
     }
-    for (int i = expression.least; i < expression.most; ++i) {
-      from = put(part, begin(from));
-      self().join(from, end);
-    }
+    self().join(from, end);
     return end;
   }
 };

@@ -1,9 +1,7 @@
 #include "grammar/token_grammar.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
-#include <vector>
 
 namespace winnow::grammar {
 
@@ -34,40 +32,17 @@ TokenGrammar::State TokenGrammar::advance(State state, std::int32_t token) {
 }
 
 void TokenGrammar::mask(State state, std::span<const std::int32_t> end_tokens,
-                        std::span<float> logits) {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
-  std::vector<float> ends;
-  for (const std::int32_t token : end_tokens) {
-    ends.push_back(logits[static_cast<std::size_t>(token)]);
-  }
-  const std::lock_guard lock(mutex_);
-  if (state == kDead) {
-    std::ranges::fill(logits, kNever);
-    return;
-  }
-  const TokenMask& mask = masks_.mask(state);
-  for (std::size_t i = 0; i < mask.size(); ++i) {
-    const std::uint64_t word = mask[i];
-    const auto part = logits.subspan(i * 64, std::min<std::size_t>(64, logits.size() - i * 64));
-    if (word == 0) {
-      std::ranges::fill(part, kNever);
-    } else if (~word != 0) {
-      for (std::size_t bit = 0; bit < part.size(); ++bit) {
-        part[bit] = (word >> bit & 1) != 0 ? part[bit] : kNever;
-      }
-    }
-  }
-  for (std::size_t i = 0; automaton_.ends(state) && i < ends.size(); ++i) {
-    logits[static_cast<std::size_t>(end_tokens[i])] = ends[i];
-  }
-}
-
-void TokenGrammar::mask_bits(State state, std::span<std::uint64_t> bits) {
+                        std::span<std::uint64_t> bits) {
   const std::lock_guard lock(mutex_);
   if (state == kDead) {
     std::ranges::fill(bits, 0);
-  } else {
-    std::ranges::copy(masks_.mask(state), bits.begin());
+    return;
+  }
+  std::ranges::copy(masks_.mask(state), bits.begin());
+  if (automaton_.ends(state)) {
+    for (const std::int32_t token : end_tokens) {
+      bits[static_cast<std::size_t>(token) / 64] |= std::uint64_t{1} << (token % 64);
+    }
   }
 }
 

@@ -28,11 +28,9 @@ class TokenGrammar {
   [[nodiscard]] bool ends(State state) const;
   /// The state after a token; kDead if no text of the grammar continues with it.
   [[nodiscard]] State advance(State state, std::int32_t token);
-  /// Makes -infinity of the logits [vocabulary] of all tokens with which no text goes on.
-  /// `end_tokens` stay where the text may end.
-  void mask(State state, std::span<const std::int32_t> end_tokens, std::span<float> logits);
-  /// Copies the bits of the tokens that may come; but for those that end a text.
-  void mask_bits(State state, std::span<std::uint64_t> bits);
+  /// Writes a bit for every token: whether a text goes on with it. Those of `end_tokens` are set
+  /// where the text may end.
+  void mask(State state, std::span<const std::int32_t> end_tokens, std::span<std::uint64_t> bits);
   /// How much it has learnt by being used, in about KiB.
   [[nodiscard]] std::size_t size() const;
 

@@ -1,7 +1,6 @@
 #include "grammar/token_masks.h"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <set>
 
@@ -11,7 +10,6 @@ namespace winnow::grammar {
 namespace {
 
 constexpr std::size_t kFewTokens = 512;
-constexpr std::size_t kFarthestView = 16;  // bytes: farther ones cost more than they save
 
 void allow(std::span<const std::int32_t> tokens, TokenMask& mask) {
   for (const std::int32_t token : tokens) {
@@ -29,14 +27,18 @@ const TokenMask& TokenMasks::mask(State state) {
   }
   mask.resize((vocabulary_.size() + 63) / 64);
   for (const auto& [stack, nodes] : nodes_by_stack(state)) {
-    for (const auto& part : locals(nodes)) {
-      allow(part->tokens, mask);
-      for (std::size_t i = 0; i < part->mask.size(); ++i) {
-        mask[i] |= part->mask[i];
+    for (std::size_t layer = 0; layer < locals_.size(); ++layer) {
+      if (vocabulary_.layers()[layer].empty()) {
+        continue;
       }
-      const State behind = part->rests.empty() ? Automaton::kDead : automaton_.popped(stack);
+      Local& part = local(layer, nodes);
+      allow(part.tokens, mask);
+      for (std::size_t i = 0; i < part.mask.size(); ++i) {
+        mask[i] |= part.mask[i];
+      }
+      const State behind = part.rests.empty() ? Automaton::kDead : automaton_.popped(stack);
       if (behind != Automaton::kDead) {
-        walk_rest(*part, 0, behind, mask);
+        walk_rest(part, 0, behind, mask);
       }
     }
   }
@@ -51,26 +53,26 @@ std::map<Automaton::Stack, TokenMasks::Nodes> TokenMasks::nodes_by_stack(State s
   return groups;
 }
 
-TokenMasks::Locals& TokenMasks::locals(const Nodes& nodes) {
-  Locals& locals = locals_[nodes];
-  if (!locals.empty()) {
-    return locals;
+TokenMasks::Nodes TokenMasks::twins(std::size_t layer, const Nodes& nodes) const {
+  return layer < kDepths.size() ? automaton_.grammar().twins.find(layer, nodes) : nodes;
+}
+
+TokenMasks::Local& TokenMasks::local(std::size_t layer, const Nodes& nodes) {
+  Nodes key = twins(layer, nodes);
+  const auto found = locals_[layer].find(key);
+  if (found != locals_[layer].end()) {
+    return found->second;
   }
-  const State begin = automaton_.open_state(nodes);
-  const auto layers = vocabulary_.layers();
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const std::size_t bytes = layers[i].most_bytes();
-    std::shared_ptr<Local> unshared;
-    auto& local = bytes <= kFarthestView
-                      ? by_view_[{i, views_.find(begin, static_cast<int>(bytes))}]
-                      : unshared;
-    if (!local) {
-      local = std::make_shared<Local>(walk(layers[i], begin));
-      ++walked_;
-    }
-    locals.push_back(local);
+  Local made = walk(vocabulary_.layers()[layer], automaton_.open_state(key));
+  return locals_[layer].emplace(std::move(key), std::move(made)).first->second;
+}
+
+std::size_t TokenMasks::parts() const {
+  std::size_t parts = 0;
+  for (const Locals& layer : locals_) {
+    parts += layer.size();
   }
-  return locals;
+  return parts;
 }
 
 // Tries all tokens of a layer on a stack that is not known.
@@ -163,9 +165,10 @@ void TokenMasks::prepare(double seconds) {
       if (state == Automaton::kDead || !seen.insert(state).second) {
         continue;
       }
-      for (auto& [stack, nodes] : nodes_by_stack(state)) {
-        if (known.insert(nodes).second) {
-          open.push_back(nodes);
+      for (const auto& [stack, nodes] : nodes_by_stack(state)) {
+        Nodes farthest = twins(kDepths.size() - 1, nodes);
+        if (known.insert(farthest).second) {
+          open.push_back(std::move(farthest));
         }
         if (stack != Automaton::kBottom && stack != Automaton::kOpen) {
           states.push_back(automaton_.popped(stack));
@@ -177,9 +180,13 @@ void TokenMasks::prepare(double seconds) {
   while (!open.empty() && clock.seconds() < seconds) {
     const Nodes nodes = std::move(open.front());
     open.pop_front();
-    for (const auto& part : locals(nodes)) {
-      if (!part->rests.empty() && !part->rests[0].has_children) {
-        find_children(*part, 0);
+    for (std::size_t layer = 0; layer < locals_.size(); ++layer) {
+      if (vocabulary_.layers()[layer].empty()) {
+        continue;
+      }
+      Local& part = local(layer, nodes);
+      if (!part.rests.empty() && !part.rests[0].has_children) {
+        find_children(part, 0);
       }
     }
     const State state = automaton_.open_state(nodes);

@@ -1,16 +1,15 @@
 // Which tokens may come next, for every state of a grammar.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "grammar/automaton.h"
-#include "grammar/state_views.h"
 #include "grammar/token_trie.h"
 
 namespace winnow::grammar {
@@ -23,7 +22,7 @@ using TokenMask = std::vector<std::uint64_t>;
 /// and go on behind it. They are kept as a tree of what they hold behind the rule's end, which is
 /// short and mostly of few bytes, and only that is tried on the stack at hand.
 ///
-/// Places that go the same ways for the next few bytes share what is found for tokens of as many
+/// Places that look alike for the next few bytes (Twins) share what is found for tokens of as many
 /// bytes: within a string of at most 100 characters all places do but the last ones. So tokens are
 /// in layers by their length. Not thread-safe.
 class TokenMasks {
@@ -32,7 +31,7 @@ class TokenMasks {
 
   /// Both must outlive this.
   TokenMasks(Automaton& automaton, const Vocabulary& vocabulary)
-      : automaton_(automaton), views_(automaton), vocabulary_(vocabulary) {}
+      : automaton_(automaton), vocabulary_(vocabulary) {}
 
   /// Tokens that may come in `state`; those that end a text are not among them. Valid until the
   /// next call of prepare() or another mask.
@@ -43,7 +42,9 @@ class TokenMasks {
   void prepare(double seconds);
 
   /// Masks and parts of masks that are kept.
-  [[nodiscard]] std::size_t size() const { return masks_.size() + walked_; }
+  [[nodiscard]] std::size_t size() const { return masks_.size() + parts(); }
+  /// Walks over a layer's tokens.
+  [[nodiscard]] std::size_t parts() const;
 
  private:
   // The continuations after the end of a rule within a token, as a lazily built tree.
@@ -70,20 +71,18 @@ class TokenMasks {
     }
   };
 
-  using Locals = std::vector<std::shared_ptr<Local>>;  // by layer
+  using Locals = std::unordered_map<Nodes, Local, NodesHash>;
 
-  Locals& locals(const Nodes& nodes);
+  Local& local(std::size_t layer, const Nodes& nodes);
+  [[nodiscard]] Nodes twins(std::size_t layer, const Nodes& nodes) const;
   Local walk(const TokenTrie& trie, State begin);
   void walk_rest(Local& local, std::int32_t rest, State state, TokenMask& mask);
   static void find_children(Local& local, std::int32_t rest);
   std::map<Automaton::Stack, Nodes> nodes_by_stack(State state) const;
 
   Automaton& automaton_;
-  StateViews views_;
   const Vocabulary& vocabulary_;
-  std::unordered_map<Nodes, Locals, NodesHash> locals_;
-  std::map<std::pair<std::size_t, StateViews::View>, std::shared_ptr<Local>> by_view_;  // and layer
-  std::size_t walked_ = 0;
+  std::array<Locals, kDepths.size() + 1> locals_;  // by layer
   std::unordered_map<State, TokenMask> masks_;
 };
 

@@ -1,7 +1,6 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -9,8 +8,7 @@
 namespace winnow::grammar {
 namespace {
 
-// Bytes of each layer's longest tokens. Most tokens have up to 8; few have more than 16.
-constexpr std::array<std::size_t, 4> kLayers{4, 8, 16, 65535};
+constexpr std::size_t kMostTokenBytes = 65535;  // of a token
 
 }  // namespace
 
@@ -53,17 +51,15 @@ TokenTrie::TokenTrie(const std::vector<std::string>& tokens, std::size_t least, 
 }
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens) : bytes_(std::move(tokens)) {
+  for (const std::string& token : bytes_) {
+    require(token.size() <= kMostTokenBytes, "a token of {} bytes", token.size());
+  }
   std::size_t least = 1;
-  for (const std::size_t most : kLayers) {
-    TokenTrie layer(bytes_, least, most);
-    if (!layer.empty()) {
-      layers_.push_back(std::move(layer));
-    }
+  for (const std::size_t most : kDepths) {
+    layers_.emplace_back(bytes_, least, most);
     least = most + 1;
   }
-  for (const std::string& token : bytes_) {
-    require(token.size() <= kLayers.back(), "a token of {} bytes", token.size());
-  }
+  layers_.emplace_back(bytes_, least, kMostTokenBytes);
 }
 
 }  // namespace winnow::grammar

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "grammar/twins.h"
+
 namespace winnow::grammar {
 
 /// Tokens as a tree of prefixes: nodes lie in depth-first order, children by their bytes.
@@ -46,7 +48,7 @@ class Vocabulary {
   /// `tokens[id]`: bytes; empty ones stand in no text.
   explicit Vocabulary(std::vector<std::string> tokens);
 
-  /// Those that hold any token, shortest first.
+  /// One for each of kDepths, of tokens up to so long; the last holds those that are longer still.
   [[nodiscard]] std::span<const TokenTrie> layers() const { return layers_; }
   /// Ids, padding among them.
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -64,8 +65,19 @@ constexpr std::uint64_t weight(std::uint32_t distance) {
   return power << (kWeightBits - 32) >> (distance >> kOctaveBits);
 }
 
-/// What is chosen where no logit is a number.
+/// What is chosen where no logit is a number, or no allowed one above -infinity.
 inline constexpr std::int32_t kNoToken = -1;
+
+/// Words of a bit mask of a vocabulary's tokens.
+constexpr std::size_t mask_words(std::size_t tokens) {
+  return (tokens + 63) / 64;
+}
+
+/// Writes a mask [mask_words()] of the tokens that are allowed.
+using AllowTokens = std::function<void(std::span<std::uint64_t> allowed)>;
+
+/// Makes -infinity of the logits of tokens that are not `allowed` [mask_words()].
+void forbid_others(std::span<const std::uint64_t> allowed, std::span<float> logits);
 
 /// `logits` with those of the tokens in `history` penalised.
 std::vector<float> penalize_seen(std::span<const float> logits,
@@ -75,10 +87,10 @@ std::vector<float> penalize_seen(std::span<const float> logits,
 void check_vocabulary(std::size_t tokens);
 
 /// The token that `rule` chooses from `logits` [vocabulary], those that are not numbers last, or
-/// kNoToken. `history`: the tokens that count as seen. Throws Error as check_vocabulary() does
-/// unless the rule is certain.
+/// kNoToken. `history`: the tokens that count as seen. `allowed` [mask_words()]: no others; empty:
+/// all. Throws Error as check_vocabulary() does unless the rule is certain.
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
-                          const TokenRule& rule);
+                          const TokenRule& rule, std::span<const std::uint64_t> allowed = {});
 
 /// Makes -infinity of the logits of all tokens that `rule`, which draws and has no penalty, never
 /// draws. Throws Error as check_vocabulary() does.

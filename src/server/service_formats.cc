@@ -22,14 +22,17 @@ std::shared_ptr<const engine::TokenConstraint> Service::constraint(const AnswerF
 }
 
 std::shared_ptr<const engine::TokenConstraint> Service::tool_constraint(const ToolRequest& tools) {
-  const bool strict = std::ranges::any_of(tools.tools, &Tool::strict);
+  const bool strict = tools.are_some || std::ranges::any_of(tools.tools, &Tool::strict);
   if (!tools.may_call() || !(tools.must_call() || strict)) {
     return nullptr;
   }
   const ToolFormat& format = tool_format();
-  const std::string key =
-      fmt::format("tools {} {} {} {} {}", format.name(), static_cast<int>(tools.choice),
-                  tools.named, tools.parallel, tools.described.dump());
+  std::string key = fmt::format("tools {} {} {} {}", format.name(), static_cast<int>(tools.choice),
+                                tools.parallel, tools.described.dump());
+  for (const Tool& tool : tools.tools) {
+    const bool may = tools.choice != ToolRequest::Choice::named || tool.name == tools.named;
+    key += may ? " " + tool.name : "";
+  }
   return hold_to(grammars_.find(key, "tools", [&] { return tool_rules(format, tools); }), "tools");
 }
 

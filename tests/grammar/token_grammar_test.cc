@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "grammar/grammar_text.h"
 #include "grammar/json_schema.h"
+#include "grammar/regular.h"
 #include "grammar_testing.h"
 
 namespace winnow::grammar {
@@ -24,8 +25,18 @@ rc::Gen<std::string> any_text(int most) {
   });
 }
 
+// An automaton that counts.
+ExpressionPtr any_language() {
+  const ExpressionPtr part =
+      choice({bytes(*rc::gen::element<std::string>("a", "ab", "\xC3\xA9", "1\"")),
+              characters({{'b', 'c'}, {0xE9, 0xE9}})});
+  const int least = *rc::gen::inRange(0, 12);
+  const Spelling spelling = *rc::gen::element(Spelling::plain, Spelling::json_string);
+  return regular(Regular::of(*repeat(part, least, least + *rc::gen::inRange(0, 20))), spelling);
+}
+
 ExpressionPtr any_expression(int depth, int rules) {
-  const int kind = *rc::gen::inRange(0, depth == 0 ? 2 : 6);
+  const int kind = *rc::gen::inRange(0, depth == 0 ? 3 : 7);
   const auto parts = [&] {
     std::vector<ExpressionPtr> made;
     for (int count = *rc::gen::inRange(1, 4); count > 0; --count) {
@@ -40,19 +51,23 @@ ExpressionPtr any_expression(int depth, int rules) {
       return characters(
           {{'a', static_cast<std::uint32_t>(*rc::gen::element('a', 'b', 'c'))}, {0xE9, 0xE9}});
     case 2:
-      return sequence(parts());
+      return any_language();
     case 3:
-      return choice(parts());
+      return sequence(parts());
     case 4:
-      return repeat(any_expression(depth - 1, rules), *rc::gen::inRange(0, 3),
-                    *rc::gen::element(-1, 3, 4, 20));
+      return choice(parts());
+    case 5: {
+      const int least = *rc::gen::element(0, 1, 2, 12);
+      const int more = *rc::gen::element(-1, 0, 3, 20);
+      return repeat(any_expression(depth - 1, rules), least, more < 0 ? more : least + more);
+    }
     default:
       return reference(*rc::gen::inRange(0, rules));
   }
 }
 
 TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     RuleSet rules;
     const int count = *rc::gen::inRange(1, 4);
     for (int i = 0; i < count; ++i) {
@@ -71,7 +86,10 @@ TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
     for (int i = *rc::gen::inRange(5, 80); i > 0; --i) {
       tokens.push_back(*any_text(6));
     }
-    for (const char* one : {"a", "b", "c", "\"", ",", "\xC3", "\xA9", "1"}) {
+    for (int i = *rc::gen::inRange(0, 6); i > 0; --i) {  // of all layers
+      tokens.emplace_back(static_cast<std::size_t>(*rc::gen::inRange(6, 20)), 'a');
+    }
+    for (const char* one : {"a", "b", "c", "\"", ",", "\xC3", "\xA9", "1", "\\"}) {
       tokens.emplace_back(one);
     }
     TokenGrammar fast(rules, std::make_shared<const Vocabulary>(tokens),
@@ -79,16 +97,18 @@ TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
     testing::SlowMatcher slow(grammar);
     auto state = fast.start();
     for (int step = 0; step < 12; ++step) {
-      const float kNever = -std::numeric_limits<float>::infinity();
-      std::vector<float> logits(tokens.size(), 1.0F);
+      TokenMask bits((tokens.size() + 63) / 64);
       const std::vector<std::int32_t> ends{0};
-      fast.mask(state, ends, logits);
-      RC_ASSERT((logits[0] != kNever) == slow.ends());
+      fast.mask(state, ends, bits);
+      const auto may_come = [&](std::size_t token) {
+        return (bits[token / 64] >> (token % 64) & 1) != 0;
+      };
+      RC_ASSERT(may_come(0) == slow.ends());
       std::vector<std::int32_t> allowed;
       for (std::size_t token = 1; token < tokens.size(); ++token) {
         testing::SlowMatcher next = slow;
         const bool goes_on = !tokens[token].empty() && next.push(tokens[token]);
-        RC_ASSERT((logits[token] != kNever) == goes_on);
+        RC_ASSERT(may_come(token) == goes_on);
         if (goes_on) {
           allowed.push_back(static_cast<std::int32_t>(token));
         }
@@ -102,7 +122,61 @@ TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
       state = fast.advance(state, token);
       RC_ASSERT(state != TokenGrammar::kDead);
     }
-  });
+  }));
+}
+
+// Walks over a vocabulary's tokens for all masks of a grammar.
+std::size_t walks(const RuleSet& rules, std::vector<std::string> tokens) {
+  const Grammar grammar = compile(rules);
+  Automaton automaton(grammar);
+  const Vocabulary vocabulary(std::move(tokens));
+  TokenMasks masks(automaton, vocabulary);
+  for (auto state = automaton.start(); state != Automaton::kDead;
+       state = automaton.step(state, 'a')) {
+    (void)masks.mask(state);
+  }
+  return masks.parts();
+}
+
+TEST(TokenGrammar, PlacesFarFromABoundShareWalks) {
+  const std::vector<std::string> tokens{"a", "b", "aaaaaa", std::string(40, 'a')};
+  const auto counted = [](int least, int most) {
+    RuleSet rules;
+    rules.add("root", repeat(characters({{'a', 'z'}}), least, most));
+    return rules;
+  };
+  const auto automaton = [](int least, int most) {
+    RuleSet rules;
+    rules.add("root", regular(Regular::of(*repeat(characters({{'a', 'z'}}), least, most)),
+                              Spelling::plain));
+    return rules;
+  };
+  const std::size_t few = walks(counted(200, 500), tokens);
+  EXPECT_EQ(walks(counted(1200, 2500), tokens), few);
+  EXPECT_LT(few, 400U);
+  EXPECT_LE(walks(automaton(200, 500), tokens), few);
+}
+
+TEST(TokenGrammar, StringsOfDifferentLengthsShareWalks) {
+  const std::vector<std::string> tokens{"a", "aaaaaa", std::string(20, 'a'), "\"", "a\"", "b"};
+  const auto strings = [](const std::vector<int>& most) {
+    nlohmann::ordered_json any_of;
+    for (const int length : most) {
+      any_of.push_back({{"type", "string"}, {"maxLength", length}});
+    }
+    return json_schema_rules({{"type", "array"}, {"prefixItems", any_of}});
+  };
+  const auto parts = [&](const std::vector<int>& most) {
+    const Grammar grammar = compile(strings(most));
+    Automaton automaton(grammar);
+    std::vector<std::string> all = tokens;
+    all.insert(all.end(), {"[", "]", ","});
+    const Vocabulary vocabulary(all);
+    TokenMasks masks(automaton, vocabulary);
+    masks.prepare(100.0);
+    return masks.parts();
+  };
+  EXPECT_LT(parts({100, 90, 80, 70, 60}), parts({100}) + 100);
 }
 
 TEST(TokenGrammar, StacksDoNotGrowWhereARuleEndsWithACall) {
@@ -123,9 +197,9 @@ TEST(TokenGrammar, WhatIsNoTokenOfTheTextEndsIt) {
   TokenGrammar grammar(json_object_rules(), vocabulary, 0.0);
   EXPECT_EQ(grammar.advance(grammar.start(), 1), TokenGrammar::kDead);
   EXPECT_EQ(grammar.advance(grammar.start(), 2), TokenGrammar::kDead);
-  std::vector<float> logits(3, 1.0F);
-  grammar.mask(TokenGrammar::kDead, {}, logits);
-  EXPECT_TRUE(std::isinf(logits[0]) && std::isinf(logits[1]) && std::isinf(logits[2]));
+  TokenMask bits{~std::uint64_t{0}};
+  grammar.mask(TokenGrammar::kDead, {}, bits);
+  EXPECT_EQ(bits.front(), 0U);
 }
 
 }  // namespace

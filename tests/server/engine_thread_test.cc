@@ -292,7 +292,7 @@ TEST(EngineThread, EverybodyHearsOfADeviceThatFailsBetweenSteps) {
 class BrokenConstraint : public engine::TokenConstraint {
  public:
   [[nodiscard]] std::unique_ptr<TokenConstraint> fork() const override { fail("there is none"); }
-  void mask(std::span<float> /*logits*/) const override {}
+  void allow(std::span<std::uint64_t> /*allowed*/) const override {}
   void accept(std::int32_t /*token*/) override {}
 };
 

@@ -98,6 +98,10 @@ def test_thinking(tmp_path):
      "messages[0].content[0].type"),
     ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+    ({"system": [{"type": "image"}]}, "system[0].type"),
+    ({"tools": [{"name": "a b"}]}, "tools[0].name"),
+    ({"tools": [{"name": "a", "input_schema": 5}]}, "tools[0].input_schema"),
+    ({"tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}}, "tool_choice.name"),
     ({"tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
     ({"thinking": {"type": "on"}}, "thinking.type"),
@@ -114,7 +118,43 @@ def test_what_is_wrong_is_named(server, fields, word):
     assert answer.status_code == 400, answer.text
     error = answer.json()
     assert error["type"] == "error" and error["error"]["type"] == "invalid_request_error"
-    assert word in error["error"]["message"]
+    assert word in error["error"]["message"].replace(":", " ").split()
+
+
+def test_an_answer_goes_on_with_the_last_message(server):
+    begun = USER + [{"role": "assistant", "content": "Once upon"}]
+    fields = {"max_tokens": 6, "temperature": 0}
+    answer = post(server, fields | {"messages": begun}, "/v1/messages").json()
+    chat = post(server, fields | {"messages": begun, "continue_final_message": True},
+                "/v1/chat/completions").json()
+    assert answer["content"][0]["text"] == chat["choices"][0]["message"]["content"]
+    counted = post(server, {"messages": begun}, "/v1/messages/count_tokens").json()
+    assert counted["input_tokens"] == answer["usage"]["input_tokens"] + (
+        answer["usage"]["cache_read_input_tokens"])
+
+
+def test_fields_of_chats_are_honoured(server):
+    ask = {"messages": USER, "max_tokens": 6, "temperature": 0}
+    biased = post(server, ask | {"logit_bias": {"5": 100}}, "/v1/messages")
+    assert "x-winnow-ignored" not in biased.headers
+    assert biased.json()["content"] != post(server, ask, "/v1/messages").json()["content"]
+    for fields, word in (({"n": 2}, "n"), ({"winnow_votes": {"chains": 2}}, "winnow_votes"),
+                         ({"min_p": 2}, "min_p"), ({"samplers": ["top_k"]}, "samplers")):
+        answer = post(server, ask | fields, "/v1/messages")
+        assert answer.status_code == 400 and answer.json()["error"]["message"].startswith(word)
+    assert post(server, ask | {"n": 1}, "/v1/messages").status_code == 200
+
+
+def test_documents(server):
+    def count(**fields):
+        block = {"type": "document", "source": {"type": "text", "media_type": "text/plain",
+                                                "data": "The sea is blue."}} | fields
+        return post(server, {"messages": [{"role": "user", "content": [block]}]},
+                    "/v1/messages/count_tokens")
+    assert count(title="Of the sea").json()["input_tokens"] > count().json()["input_tokens"]
+    refused = count(citations={"enabled": True})
+    assert refused.status_code == 400
+    assert "messages[0].content[0].citations" in refused.json()["error"]["message"]
 
 
 def test_errors_are_anthropics(claude, server):

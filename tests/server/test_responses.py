@@ -112,12 +112,44 @@ def test_reasoning(tmp_path):
         assert "response.reasoning_text.delta" in kinds
 
 
+def test_fields_of_chats_are_honoured(server):
+    plain = post(server, ASK, "/v1/responses").json()["output"][0]["content"][0]["text"]
+    stop = plain[4:7]
+    stopped = post(server, ASK | {"stop": [stop], "presence_penalty": 0.0}, "/v1/responses")
+    assert "x-winnow-ignored" not in stopped.headers
+    assert stopped.json()["output"][0]["content"][0]["text"] == plain[:plain.index(stop)]
+
+
+def test_some_tools_are_allowed(client):
+    tools = TOOLS + [{"type": "function", "name": "add", "parameters": CITY}]
+    response = client.responses.create(
+        **ASK | {"max_output_tokens": 300}, tools=tools, parallel_tool_calls=False,
+        tool_choice={"type": "allowed_tools", "mode": "required",
+                     "tools": [{"type": "function", "name": "add"}]})
+    assert [call.name for call in response.output if call.type == "function_call"] == ["add"]
+
+
 @pytest.mark.parametrize("fields, param", [
     ({"input": None}, "input"),
+    ({"n": 2}, "n"),
+    ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [
+        {"type": "function", "name": "a"}]}}, "tool_choice.tools[0].name"),
     ({"input": []}, "input"),
     ({"input": [{"type": "computer_call"}]}, "input[0].type"),
     ({"input": [{"type": "function_call_output", "output": "a"}]}, "input[0].call_id"),
+    ({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": [
+        {"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "b"}]}]},
+     "input[1].content[1].type"),
+    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "a"}]}]},
+     "input[0].content[0].type"),
+    ({"input": [{"role": "user", "content": ["a"]}]}, "input[0].content[0]"),
+    ({"input": [{"type": "function_call_output", "call_id": "a", "output": [
+        {"type": "input_image", "image_url": "b"}]}]}, "input[0].output[0].type"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tools": TOOLS + [{"type": "function", "name": "a b"}]}, "tools[1].name"),
+    ({"tools": TOOLS + [{"type": "function", "name": "a", "parameters": "b"}]},
+     "tools[1].parameters"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "a"}}, "tool_choice.name"),
     ({"background": True}, "background"),
     ({"truncation": "auto"}, "truncation"),
     ({"max_output_tokens": 0}, "max_output_tokens"),

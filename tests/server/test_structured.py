@@ -67,6 +67,8 @@ def test_answers_are_valid(server, schema):
     ({"guided_choice": ["one", "two", "é"]}, "one|two|é"),
     ({"grammar": "root ::= \"yes\""}, "yes"), ({"ebnf": "root ::= \"yes\" | \"no\""}, "yes|no"),
     ({"guided_grammar": "start: \"a\" ~ 2..3"}, "a{2,3}"),
+    ({"response_format": {"type": "regex", "value": "[0-9]{3}"}}, "[0-9]{3}"),  # TGI's
+    ({"response_format": {"type": "json", "value": {"enum": [1, 2]}}}, "1|2"),
 ])
 def test_other_forms(server, fields, pattern):
     for choice in ask(server, n=4, seed=2, **fields):

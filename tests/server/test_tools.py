@@ -50,6 +50,23 @@ def test_a_named_tool_is_called(server):
         check(message["tool_calls"][0])
 
 
+def test_of_allowed_tools_alone_one_is_called(server):
+    def allowed(mode, name):
+        return {"type": "allowed_tools", "allowed_tools": {
+            "mode": mode, "tools": [{"type": "function", "function": {"name": name}}]}}
+    for name in ("weather", "stop_clock"):
+        message = ask(server, tool_choice=allowed("required", name))["choices"][0]["message"]
+        assert {c["function"]["name"] for c in message["tool_calls"]} == {name}
+    # The model may not begin another call, however much it would like to.
+    token = post(server, {"prompt": "<tool_call>", "add_special_tokens": False},
+                 "/tokenize").json()["tokens"][0]
+    message = ask(server, tool_choice=allowed("auto", "stop_clock"), max_tokens=60,
+                  n=8, logit_bias={str(token): 5}, seed=1)
+    for choice in message["choices"]:
+        for call in choice["message"].get("tool_calls") or []:
+            assert call["function"]["name"] == "stop_clock"
+
+
 def test_streams_tell_the_same_calls(client):
     fields = {"model": MODEL, "messages": USER, "tools": TOOLS, "tool_choice": "required",
               "max_tokens": 300, "temperature": 1, "seed": 5}
@@ -98,6 +115,12 @@ def test_earlier_calls_reach_the_prompt(server):
 @pytest.mark.parametrize("fields, param", [
     ({"tool_choice": "required", "tools": None}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice.function.name"),
+    ({"tool_choice": {"type": "function", "name": "weather"}}, "tool_choice.function"),
+    ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+        {"type": "function", "function": {"name": "no"}}]}}},
+     "tool_choice.allowed_tools.tools[0].function.name"),
+    ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "any"}}},
+     "tool_choice.allowed_tools.mode"),
     ({"tool_choice": "sometimes"}, "tool_choice"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools[0].type"),

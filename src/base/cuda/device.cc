@@ -162,6 +162,10 @@ void Event::record(cudaStream_t stream) {
   check(cudaEventRecord(event_.get(), stream), "record an event");
 }
 
+void Event::hold(const Stream& stream) const {
+  check(cudaStreamWaitEvent(stream.get(), event_.get()), "let a stream wait for an event");
+}
+
 double Event::milliseconds_since(const Event& earlier) const {
   float milliseconds = 0.0F;
   check(cudaEventSynchronize(event_.get()), "wait for an event");

@@ -144,6 +144,8 @@ class Event {
   Event();
   void record(const Stream& stream) { record(stream.get()); }
   void record(cudaStream_t stream);
+  /// What comes next in `stream` waits for this event.
+  void hold(const Stream& stream) const;
   /// Waits for this event; the time since `earlier`.
   [[nodiscard]] double milliseconds_since(const Event& earlier) const;
 

@@ -19,6 +19,7 @@ namespace {
 using kvcache::cuda::DeviceCache;
 using model::cuda::DecodeSteps;
 using model::cuda::DeviceModel;
+using model::cuda::RowChoice;
 
 // What takes the device's memory beside the weights.
 struct MemoryPlan {
@@ -177,7 +178,7 @@ class CudaRunner : public Runner {
         ++last;
       }
       const auto run = shares.subspan(first, last - first);
-      const std::vector<ops::cuda::SampledRow> rows = sampled_rows(run);
+      const std::vector<RowChoice> rows = choices_of(run);
       std::size_t count = 0;
       for (const SequenceShare& share : run) {
         count += share.logit_rows;
@@ -225,9 +226,11 @@ class CudaRunner : public Runner {
   }
 
   // How each row's token is chosen; empty when all are the most likely ones.
-  std::vector<ops::cuda::SampledRow> sampled_rows(std::span<const SequenceShare> shares) {
-    std::vector<ops::cuda::SampledRow> rows;
-    if (std::ranges::all_of(shares, &ops::TokenRule::is_greedy, &SequenceShare::rule)) {
+  std::vector<RowChoice> choices_of(std::span<const SequenceShare> shares) {
+    std::vector<RowChoice> rows;
+    if (std::ranges::all_of(shares, [](const SequenceShare& share) {
+          return share.rule.is_greedy() && !share.allow;
+        })) {
       return rows;
     }
     for (const SequenceShare& share : shares) {
@@ -235,17 +238,18 @@ class CudaRunner : public Runner {
       if (share.logit_rows == 0) {
         continue;
       }
-      rows.back().rule = share.rule;
+      RowChoice& last = rows.back();
+      last.row.rule = share.rule;
+      last.allow = share.allow ? &share.allow : nullptr;
       if (share.rule.penalty != 1.0F && !share.history.empty()) {
-        rows.back().seen =
-            device_.seen.mark(slot_of(share.sequence), share.history, device_.stream);
-        rows.back().newest = share.history.back();
+        last.row.seen = device_.seen.mark(slot_of(share.sequence), share.history, device_.stream);
+        last.row.newest = share.history.back();
       }
     }
     return rows;
   }
 
-  void decode(std::span<const SequenceShare> shares, std::span<const ops::cuda::SampledRow> rows,
+  void decode(std::span<const SequenceShare> shares, std::span<const RowChoice> rows,
               ops::Matrix<float> logits, std::span<std::int32_t> next) {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> tokens;
@@ -258,7 +262,7 @@ class CudaRunner : public Runner {
     device_.steps.run(slots, tokens, rows, logits, next, visible, device_.stream);
   }
 
-  void prefill(std::span<const SequenceShare> shares, std::span<const ops::cuda::SampledRow> rows,
+  void prefill(std::span<const SequenceShare> shares, std::span<const RowChoice> rows,
                ops::Matrix<float> logits, std::span<std::int32_t> next) {
     std::vector<model::cuda::PromptChunk> chunks;
     for (const SequenceShare& share : shares) {

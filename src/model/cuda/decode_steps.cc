@@ -41,7 +41,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
 }
 
 void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-                      std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                      std::span<const RowChoice> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> next,
                       std::span<const ops::Matrix<std::int32_t>> visible,
                       const winnow::cuda::Stream& stream) {
@@ -49,8 +49,8 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   const bool with_reads =
       std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
   // Ranks have parts of the logits, from which no kernel of one of them could choose tokens.
-  const bool with_logits = logits.rows > 0 || !rows.empty() || model_.ranks() != nullptr;
-  const Shape shape = shape_of(slots, with_logits, with_reads);
+  const bool with_logits = logits.rows > 0 || model_.ranks() != nullptr;
+  const Shape shape = shape_of(slots, rows, with_logits, with_reads);
   note_plan(shape, slots);
   const winnow::cuda::Graph& graph = graph_of(shape, stream);
   fill_inputs(slots, tokens, shape.size);
@@ -59,6 +59,9 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   }
   results_.expect(size_of(1, shape.size));
   graph.launch(stream);
+  if (shape.restricted) {
+    choose(rows, shape.size, stream);
+  }
   for (const std::int32_t slot : slots) {
     cache_.advance(slot, 1);
   }
@@ -86,6 +89,7 @@ void DecodeSteps::renew_tables() {
   }
   if (generation_ != cache_.generation()) {
     graphs_.clear();
+    choices_.clear();
     attention_.reserve();
     if (padded_attention_) {
       padded_attention_->reserve();
@@ -94,8 +98,10 @@ void DecodeSteps::renew_tables() {
   }
 }
 
-DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bool with_logits,
+DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots,
+                                         std::span<const RowChoice> rows, bool with_logits,
                                          bool with_reads) const {
+  const bool restricted = any_restricted(rows);
   const int batch = static_cast<int>(slots.size());
   const LinearPath& path = paths_.of(batch);
   if (path.pads()) {
@@ -103,6 +109,7 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
     return {.size = path.padded(batch),
             .padded = true,
             .with_logits = true,
+            .restricted = restricted,
             .with_reads = false,
             .kernel = std::nullopt,
             .planned = true};
@@ -111,7 +118,8 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
   const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
   return {.size = batch,
           .padded = false,
-          .with_logits = with_logits,
+          .with_logits = with_logits || !rows.empty(),
+          .restricted = restricted,
           .with_reads = with_reads,
           .kernel = kernel,
           .planned = !kernel || !is_planned(slots)};
@@ -168,7 +176,18 @@ const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
   return found->second;
 }
 
-// Everything that one step puts into the stream.
+// Behind a graph that ends with logits.
+void DecodeSteps::choose(std::span<const RowChoice> rows, int size,
+                         const winnow::cuda::Stream& stream) {
+  auto found = choices_.find(size);
+  if (found == choices_.end()) {
+    found = choices_.try_emplace(size, stream, [&] { put_choice(size, stream.get()); }).first;
+  }
+  head_.send_masks(rows, stream);
+  found->second.launch(stream);
+}
+
+// Everything that one step puts into the stream, but for the choice of restricted rows.
 void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -198,15 +217,28 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   } else {
     has_logits = put_layers(shape, stream);
   }
-  if (has_logits && head_.is_first()) {
-    head_.sample(shape.size, stream);
+  if (shape.restricted) {
+    return;
   }
+  has_logits ? put_choice(shape.size, stream) : put_end(shape.size, stream);
+}
+
+// Tokens from logits, and what is behind them.
+void DecodeSteps::put_choice(int size, cudaStream_t stream) {
+  if (head_.is_first()) {
+    head_.sample(size, stream);
+  }
+  put_end(size, stream);
+}
+
+// Behind the tokens.
+void DecodeSteps::put_end(int size, cudaStream_t stream) {
   end_step({.slots = slots_.data(),
-            .cache = view,
+            .cache = cache_.view(),
             .tokens = head_.tokens(),
             .host_tokens = results_.data(),
             .host_free_pages = cache_.reported_free_pages()},
-           shape.size, stream);
+           size, stream);
 }
 
 // Returns whether there are logits.

@@ -23,7 +23,8 @@ namespace winnow::model::cuda {
 /// Steps of up to most_sequences() sequences: a graph for each number of sequences that occurs, and
 /// for what else changes what a step puts into the stream. Paths that pad (fast_paths.h) have
 /// graphs for a few sizes only; what pads a batch belongs to no sequence, is written nowhere in the
-/// cache and reads nothing of it.
+/// cache and reads nothing of it. Graphs of steps with restricted rows end with the logits: while
+/// they run, the host finds out which tokens may come. Another graph chooses them.
 class DecodeSteps {
  public:
   /// All must outlive this. `most_padded`: sequences that steps may be padded to, 0 where they must
@@ -39,9 +40,8 @@ class DecodeSteps {
   /// visible[i] [1, layers * kv_heads], unless it is empty, receives how many entries were read.
   /// Waits for the results.
   void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-           std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
-           std::span<std::int32_t> next, std::span<const ops::Matrix<std::int32_t>> visible,
-           const winnow::cuda::Stream& stream);
+           std::span<const RowChoice> rows, ops::Matrix<float> logits, std::span<std::int32_t> next,
+           std::span<const ops::Matrix<std::int32_t>> visible, const winnow::cuda::Stream& stream);
 
  private:
   // What a step is captured for.
@@ -49,14 +49,15 @@ class DecodeSteps {
     int size;  // sequences, with those that pad
     bool padded;
     bool with_logits;
+    bool restricted;  // tokens are chosen behind it
     bool with_reads;
     std::optional<RowKind> kernel;  // if it is one kernel
     bool planned;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
-  [[nodiscard]] Shape shape_of(std::span<const std::int32_t> slots, bool with_logits,
-                               bool with_reads) const;
+  [[nodiscard]] Shape shape_of(std::span<const std::int32_t> slots, std::span<const RowChoice> rows,
+                               bool with_logits, bool with_reads) const;
   [[nodiscard]] bool is_planned(std::span<const std::int32_t> slots) const;
   [[nodiscard]] std::int64_t lengths_of(std::span<const std::int32_t> slots) const;
   void note_plan(const Shape& shape, std::span<const std::int32_t> slots);
@@ -65,8 +66,11 @@ class DecodeSteps {
                    int size);
   [[nodiscard]] const winnow::cuda::Graph& graph_of(const Shape& shape,
                                                     const winnow::cuda::Stream& stream);
+  void choose(std::span<const RowChoice> rows, int size, const winnow::cuda::Stream& stream);
   void put_step(const Shape& shape, cudaStream_t stream);
   bool put_layers(const Shape& shape, cudaStream_t stream);
+  void put_choice(int size, cudaStream_t stream);
+  void put_end(int size, cudaStream_t stream);
   [[nodiscard]] kvcache::cuda::TokenAttention& attention_of(bool padded) {
     return padded ? *padded_attention_ : attention_;
   }
@@ -86,6 +90,7 @@ class DecodeSteps {
   int generation_ = -1;        // of the cache's tables that the graphs point to
   int ranks_generation_ = -1;  // of what ranks share
   std::map<Shape, winnow::cuda::Graph> graphs_;
+  std::map<int, winnow::cuda::Graph> choices_;  // of restricted steps, by size
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens
   StepTokens results_;                               // [size]

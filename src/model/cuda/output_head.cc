@@ -24,7 +24,8 @@ OutputHead::OutputHead(const DeviceModel& model, int rows)
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),
       logits_(is_first() ? rows_of(rows) * vocab_ : 0),
-      rows_(rows_of(rows)) {
+      rows_(rows_of(rows)),
+      masks_(rows_of(rows), vocab_) {
   if (ranks_ != nullptr) {
     own_logits_.ensure(rows_of(rows) * static_cast<std::size_t>(own_tokens_.size()));
     first_logits_ = ranks_->share_of_first(logits_.data());
@@ -36,9 +37,9 @@ ops::cuda::SkinnyGemm OutputHead::layer(const ops::cuda::SkinnyInput& input,
   return ops::cuda::chosen(linear_, input, tokens_.data(), with_logits ? own_logits() : nullptr);
 }
 
-void OutputHead::choose_by(std::span<const ops::cuda::SampledRow> rows, int count) {
+void OutputHead::choose_by(std::span<const RowChoice> rows, int count) {
   std::fill_n(rows_.data(), count, ops::cuda::SampledRow{});
-  std::ranges::copy(rows, rows_.data());
+  masks_.place(rows, rows_.span());
 }
 
 void OutputHead::complete_logits(int rows, cudaStream_t stream) const {
@@ -72,7 +73,7 @@ void OutputHead::sample(int rows, cudaStream_t stream) {
 }
 
 void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
-                      std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
+                      std::span<const RowChoice> rows, ops::Matrix<float> logits,
                       std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream) {
   const auto read_back = [&](void* to, const void* from, std::size_t bytes) {
     winnow::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()),
@@ -93,7 +94,9 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
     }
     if (is_first() && (transforms || !rows.empty())) {
       stream.synchronize();  // the group before has read its rules
-      choose_by(rows.empty() ? rows : rows.subspan(first, group), static_cast<int>(group));
+      const auto choices = rows.empty() ? rows : rows.subspan(first, group);
+      choose_by(choices, static_cast<int>(group));
+      send_masks(choices, stream);
       sample(static_cast<int>(group), stream.get());
     }
     if (logits.data != nullptr) {

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "model/cuda/device_model.h"
+#include "model/cuda/row_choice.h"
 #include "ops/cuda/linear/skinny_gemm.h"
-#include "ops/cuda/sampling/sampling.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -35,16 +35,21 @@ class OutputHead {
 
   /// How the next launch of sample() chooses `count` rows: those behind `rows` become the most
   /// likely tokens.
-  void choose_by(std::span<const ops::cuda::SampledRow> rows, int count);
+  void choose_by(std::span<const RowChoice> rows, int count);
+  /// Asks which tokens the same rows may choose, while `stream` goes on with what is in it. Before
+  /// sample(), where any_restricted().
+  void send_masks(std::span<const RowChoice> rows, const winnow::cuda::Stream& stream) {
+    masks_.send(rows, stream);
+  }
   /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
   void sample(int rows, cudaStream_t stream);
 
   /// Any number of rows (up to most_skinny_rows() if their norms are still to be taken): their
   /// tokens, which `rows` [count] choose, and logits to the host. Each may be empty; without `rows`
   /// tokens are the most likely ones. Waits for the stream.
-  void read(ops::cuda::SkinnyInput input, std::size_t count,
-            std::span<const ops::cuda::SampledRow> rows, ops::Matrix<float> logits,
-            std::span<std::int32_t> tokens, const winnow::cuda::Stream& stream);
+  void read(ops::cuda::SkinnyInput input, std::size_t count, std::span<const RowChoice> rows,
+            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+            const winnow::cuda::Stream& stream);
 
  private:
   ops::cuda::GemmWeight linear_;
@@ -59,6 +64,7 @@ class OutputHead {
   winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own tokens] where ranks have parts
   float* first_logits_ = nullptr;                 // rank 0's logits_
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
+  TokenMasks masks_;
   ops::cuda::SkinnyScratch scratch_;
 };
 

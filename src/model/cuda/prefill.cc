@@ -65,7 +65,7 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
       cache_.layout(), model_.kv_heads(), band_->stride, cache_.view().archive_stride));
 }
 
-void Prefill::run(std::span<const PromptChunk> chunks, std::span<const ops::cuda::SampledRow> rows,
+void Prefill::run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
                   ops::Matrix<float> logits, std::span<std::int32_t> tokens,
                   const winnow::cuda::Stream& stream) {
   std::size_t count = 0;

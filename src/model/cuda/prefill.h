@@ -37,7 +37,7 @@ class Prefill {
   /// Appends all chunks. `logits` [sum of logit_rows, vocab] and `tokens` [sum of logit_rows],
   /// which `rows` [as many] choose, may be empty; without `rows` they are the most likely ones.
   /// Waits for the results.
-  void run(std::span<const PromptChunk> chunks, std::span<const ops::cuda::SampledRow> rows,
+  void run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
            const winnow::cuda::Stream& stream);
 

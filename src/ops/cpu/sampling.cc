@@ -200,22 +200,41 @@ std::vector<float> penalize_seen(std::span<const float> logits,
   return result;
 }
 
+void forbid_others(std::span<const std::uint64_t> allowed, std::span<float> logits) {
+  for (std::size_t i = 0; i < allowed.size(); ++i) {
+    const std::uint64_t word = allowed[i];
+    const auto part = logits.subspan(i * 64, std::min<std::size_t>(64, logits.size() - i * 64));
+    if (word == 0) {
+      std::ranges::fill(part, kLowest);
+    } else if (~word != 0) {
+      for (std::size_t bit = 0; bit < part.size(); ++bit) {
+        part[bit] = (word >> bit & 1) != 0 ? part[bit] : kLowest;
+      }
+    }
+  }
+}
+
 void check_vocabulary(std::size_t tokens) {
   require(tokens <= kMostTokens, "a vocabulary of {} tokens, at most {} can be sampled from",
           tokens, kMostTokens);
 }
 
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
-                          const TokenRule& rule) {
-  if (rule.is_greedy()) {
-    return most_likely(logits);
+                          const TokenRule& rule, std::span<const std::uint64_t> allowed) {
+  std::vector<float> edited;
+  if (!allowed.empty()) {
+    edited.assign(logits.begin(), logits.end());
+    forbid_others(allowed, edited);
+    logits = edited;
   }
-  std::vector<float> penalized;
   if (rule.penalty != 1.0F) {
-    penalized = penalize_seen(logits, history, rule.penalty);
-    logits = penalized;
+    edited = penalize_seen(logits, history, rule.penalty);
+    logits = edited;
   }
   const std::int32_t first = most_likely(logits);
+  if (!allowed.empty() && first != kNoToken && logits[static_cast<std::size_t>(first)] == kLowest) {
+    return kNoToken;
+  }
   if (first == kNoToken || rule.is_certain()) {
     return first;
   }

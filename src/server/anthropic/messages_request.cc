@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,19 @@ using Json = nlohmann::ordered_json;
 Json part_of(const Json& block, const std::string& path) {
   const std::string type = text_at(block, "type", path);
   const Json source = block.value("source", Json());
+  if (const Json citations = block.value("citations", Json());
+      citations.is_object() && citations.value("enabled", Json()) == true) {
+    throw ApiError(400, path + ".citations are not supported", path + ".citations",
+                   "unsupported_parameter");
+  }
   if (type == "document" && source.is_object() && source.value("type", Json()) == "text") {
-    return {{"type", "text"}, {"text", text_at(source, "data", path + ".source")}};
+    std::string text;
+    for (const char* about : {"title", "context"}) {
+      if (block.contains(about) && !block[about].is_null()) {
+        text += text_at(block, about, path) + "\n";
+      }
+    }
+    return {{"type", "text"}, {"text", text + text_at(source, "data", path + ".source")}};
   }
   if (type == "text") {
     return {{"type", "text"}, {"text", text_at(block, "text", path)}};
@@ -56,9 +68,13 @@ Json result_of(const Json& block, const std::string& path) {
   Json content = block.contains("content") && !block["content"].is_null()
                      ? content_of(block["content"], path + ".content")
                      : Json("");
-  return {{"role", "tool"},
-          {"tool_call_id", text_at(block, "tool_use_id", path)},
-          {"content", std::move(content)}};
+  Json result{{"role", "tool"},
+              {"tool_call_id", text_at(block, "tool_use_id", path)},
+              {"content", std::move(content)}};
+  if (block.value("is_error", Json()) == true) {
+    result["is_error"] = true;  // templates may say so
+  }
+  return result;
 }
 
 Json call_of(const Json& block, const std::string& path) {
@@ -199,6 +215,10 @@ CompletionRequest parse_messages_request(std::string_view text, bool counts, boo
       chat[to] = body[from];
     }
   }
+  const Json& last = chat["messages"].back();
+  if (last["role"] == "assistant" && !last["content"].empty() && !last.contains("tool_calls")) {
+    chat["continue_final_message"] = true;
+  }
   if (!counts && !given("max_tokens")) {
     reject("max_tokens", "an integer from 1 up");
   }
@@ -225,14 +245,21 @@ CompletionRequest parse_messages_request(std::string_view text, bool counts, boo
       checked.ignored.emplace_back("output_config.effort");
     }
   }
+  take_chat_fields(body, Endpoint::messages, checked.ignored, chat);
   if (chat.value("stream", false)) {
     chat["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
   }
-  CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits,
-                                               {{"stop", "stop_sequences"},
-                                                {"response_format", format_name},
-                                                {"thinking_token_budget", "thinking.budget_tokens"},
-                                                {"enable_thinking", "thinking"}});
+  std::map<std::string, std::string> names{{"stop", "stop_sequences"},
+                                           {"response_format", format_name},
+                                           {"thinking_token_budget", "thinking.budget_tokens"},
+                                           {"enable_thinking", "thinking"},
+                                           {"tool_choice.function", "tool_choice"}};
+  for (std::size_t i = 0; given("tools") && i < body["tools"].size(); ++i) {
+    const std::string tool = fmt::format("tools[{}]", i);
+    names[tool + ".function"] = tool;
+    names[tool + ".function.parameters"] = tool + ".input_schema";
+  }
+  CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits, names);
   request.thoughts.lenient = true;  // clients ask any model to think
   request.ignored.insert(request.ignored.end(), checked.ignored.begin(), checked.ignored.end());
   return request;

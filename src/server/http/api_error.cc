@@ -46,6 +46,25 @@ void append_quoted(std::string_view text, std::string& json) {
   }
 }
 
+ApiError renamed(const ApiError& error, const std::map<std::string, std::string>& names) {
+  const std::string& param = error.param();
+  std::string known;  // the longest beginning that has a name
+  std::string name;
+  for (const auto& [from, to] : names) {
+    const std::string behind = param.starts_with(from) ? param.substr(from.size(), 1) : "no end";
+    if ((behind.empty() || behind == "." || behind == "[") && from.size() > known.size()) {
+      known = from;
+      name = to;
+    }
+  }
+  const auto with_name = [&](const std::string& text) {
+    return text.starts_with(param) ? name + text.substr(known.size()) : text;
+  };
+  return known.empty()
+             ? error
+             : ApiError(error.status(), with_name(error.what()), with_name(param), error.code());
+}
+
 ApiError shutting_down() {
   return {503, "the server is shutting down", {}, "shutting_down"};
 }

@@ -1,6 +1,7 @@
 // Errors of the API, as clients see them.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
@@ -29,6 +30,10 @@ class ApiError : public std::runtime_error {
   std::string param_;
   std::string code_;
 };
+
+/// The same error for a client who knows parts of the body by other names: `names` has the
+/// beginnings of paths, and what stands there for the client.
+ApiError renamed(const ApiError& error, const std::map<std::string, std::string>& names);
 
 /// For requests during shutdown, and those still waiting at its end (503).
 ApiError shutting_down();

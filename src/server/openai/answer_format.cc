@@ -122,6 +122,13 @@ std::optional<AnswerFormat> parse_response_format(const Fields& fields, const Js
     }
     return format_of(holder, name, Kind::json_schema, from.at(name));
   };
+  if (type == "json" || type == "regex") {  // TGI's
+    if (inner.find("value") == nullptr) {
+      inner.reject("value", "a JSON Schema, or an expression");
+    }
+    return type == "json" ? schema(inner, "value", ordered)
+                          : format_of(inner, "value", Kind::regex, {});
+  }
   if (type == "json_object") {  // llama.cpp's takes a schema as well
     return inner.find("schema") != nullptr ? schema(inner, "schema", ordered)
                                            : std::optional(AnswerFormat{.kind = Kind::json_object});
@@ -137,7 +144,7 @@ std::optional<AnswerFormat> parse_response_format(const Fields& fields, const Js
   if (type == "grammar") {
     return format_of(inner, "grammar", Kind::grammar, {});
   }
-  inner.reject("type", "\"text\", \"json_object\", \"json_schema\" or \"grammar\"");
+  inner.reject("type", "\"text\", \"json_object\", \"json_schema\", \"grammar\" or \"regex\"");
 }
 
 }  // namespace

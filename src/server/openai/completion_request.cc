@@ -186,8 +186,10 @@ std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int mo
   return prompts;
 }
 
-CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
-                                   std::map<std::string, std::string> spelled) {
+namespace {
+
+CompletionRequest read_completion(std::string_view body, bool chat, const RequestLimits& limits,
+                                  std::map<std::string, std::string> spelled) {
   const json parsed = parse_body(body);
   CheckedBody checked = check_fields(parsed, chat ? Endpoint::chat : Endpoint::completions);
   spelled.merge(checked.spelled);
@@ -231,6 +233,17 @@ CompletionRequest parse_completion(std::string_view body, bool chat, const Reque
     fields.reject("winnow_trace", "a stream of one choice");
   }
   return request;
+}
+
+}  // namespace
+
+CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
+                                   const std::map<std::string, std::string>& spelled) {
+  try {
+    return read_completion(body, chat, limits, spelled);
+  } catch (const ApiError& error) {
+    throw renamed(error, spelled);
+  }
 }
 
 }  // namespace winnow::server

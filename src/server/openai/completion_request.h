@@ -77,8 +77,8 @@ struct RequestLimits {
 std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int most);
 
 /// Reads a request's body. Throws ApiError with status 400 that names the field at fault.
-/// `spelled`: what the client calls fields that its API knows by other names.
+/// `spelled`: what the client calls fields, and parts of them, that its API knows by other names.
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
-                                   std::map<std::string, std::string> spelled = {});
+                                   const std::map<std::string, std::string>& spelled = {});
 
 }  // namespace winnow::server

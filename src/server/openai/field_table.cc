@@ -183,6 +183,38 @@ CheckedBody check_fields(json body, Endpoint endpoint) {
   return checked;
 }
 
+void take_chat_fields(const nlohmann::ordered_json& body, Endpoint endpoint,
+                      std::vector<std::string>& ignored, nlohmann::ordered_json& chat) {
+  static const std::set<std::string_view> kNoPlace{"n",
+                                                   "best_of",
+                                                   "winnow_votes",
+                                                   "winnow_trace",
+                                                   "logprobs",
+                                                   "messages",
+                                                   "prompt_logprobs",
+                                                   "return_token_ids",
+                                                   "echo",
+                                                   "separate_reasoning",
+                                                   "include_reasoning"};
+  std::erase_if(ignored, [&](const std::string& name) {
+    const FieldRule* rule = find_rule(name, Endpoint::chat);
+    if (rule == nullptr || find_rule(name, endpoint) != nullptr) {
+      return false;
+    }
+    const std::string_view key = target_of(*rule, Endpoint::chat).name;
+    const bool has_place = !kNoPlace.contains(key) && !chat.contains(key);
+    if (rule->treatment == Treatment::honoured && !has_place) {
+      if (!is_neutral(body.at(name), "1")) {
+        throw ApiError(400, fmt::format("{} is not supported here", name), name,
+                       "unsupported_parameter");
+      }
+      return true;
+    }
+    chat[name] = body.at(name);
+    return true;
+  });
+}
+
 // A client's own names may hold anything, and as much of it as it likes.
 void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response) {
   constexpr std::size_t kMostBytes = 1024;

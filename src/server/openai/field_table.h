@@ -65,6 +65,12 @@ struct CheckedBody {
 /// known one is refused as a spelling mistake.
 CheckedBody check_fields(nlohmann::json body, Endpoint endpoint);
 
+/// Fields of chats that another API lacks mean the same there: takes their names out of `ignored`,
+/// and their values from `body` into `chat`. Throws ApiError that names one which that API's
+/// answers have no place for.
+void take_chat_fields(const nlohmann::ordered_json& body, Endpoint endpoint,
+                      std::vector<std::string>& ignored, nlohmann::ordered_json& chat);
+
 /// Names what was ignored in a header of the answer, X-Winnow-Ignored.
 void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response);
 

@@ -31,7 +31,9 @@ class GrammarConstraint : public engine::TokenConstraint {
   [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
     return std::make_unique<GrammarConstraint>(*this);
   }
-  void mask(std::span<float> logits) const override { grammar_->mask(state_, end_tokens_, logits); }
+  void allow(std::span<std::uint64_t> allowed) const override {
+    grammar_->mask(state_, end_tokens_, allowed);
+  }
   void accept(std::int32_t token) override { state_ = grammar_->advance(state_, token); }
 
  private:

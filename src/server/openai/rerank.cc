@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -46,12 +45,11 @@ class YesOrNo : public engine::TokenConstraint {
   [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
     return std::make_unique<YesOrNo>(*this);
   }
-  void mask(std::span<float> logits) const override {
-    const float yes = logits[static_cast<std::size_t>(words_.yes)];
-    const float no = logits[static_cast<std::size_t>(words_.no)];
-    std::ranges::fill(logits, -std::numeric_limits<float>::infinity());
-    logits[static_cast<std::size_t>(words_.yes)] = yes;
-    logits[static_cast<std::size_t>(words_.no)] = no;
+  void allow(std::span<std::uint64_t> allowed) const override {
+    std::ranges::fill(allowed, 0);
+    for (const std::int32_t word : {words_.yes, words_.no}) {
+      allowed[static_cast<std::size_t>(word) / 64] |= std::uint64_t{1} << (word % 64);
+    }
   }
   void accept(std::int32_t /*token*/) override {}
 

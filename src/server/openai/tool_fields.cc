@@ -48,6 +48,40 @@ Tool parse_tool(const json& value, const Json& ordered, const std::string& path)
   return tool;
 }
 
+std::vector<Tool>::const_iterator find_tool(const ToolRequest& request, const Fields& named) {
+  const auto found = std::ranges::find(request.tools, named.text("name").value_or(""), &Tool::name);
+  if (found == request.tools.end()) {
+    named.reject("name", "the name of one of the tools");
+  }
+  return found;
+}
+
+// {"mode": "auto" or "required", "tools": [{"type": "function", "function": {"name": ...}}]}
+void allow_tools(const Fields& allowed, const std::string& path, ToolRequest& request) {
+  const std::string mode = allowed.text("mode").value_or("");
+  if (mode != "auto" && mode != "required") {
+    allowed.reject("mode", "\"auto\" or \"required\"");
+  }
+  const json* names = allowed.find("tools");
+  if (names == nullptr || !names->is_array() || names->empty()) {
+    allowed.reject("tools", "an array of at least one function");
+  }
+  std::vector<Tool> tools;
+  for (std::size_t i = 0; i < names->size(); ++i) {
+    const std::string where = fmt::format("{}tools[{}]", path, i);
+    const json& name = (*names)[i];
+    const Fields inner(name, where + ".");
+    const json* function = name.is_object() ? inner.object("function") : nullptr;
+    if (function == nullptr) {
+      allowed.reject("tools", "functions, each with its name");
+    }
+    tools.push_back(*find_tool(request, Fields(*function, where + ".function.")));
+  }
+  request.are_some = true;
+  request.tools = std::move(tools);
+  request.choice = mode == "auto" ? Choice::automatic : Choice::required;
+}
+
 void parse_choice(const Fields& fields, ToolRequest& request) {
   const json* value = fields.find("tool_choice");
   if (value == nullptr) {
@@ -61,16 +95,21 @@ void parse_choice(const Fields& fields, ToolRequest& request) {
     request.choice = Choice::required;
   } else if (value->is_object()) {
     const Fields inner(*value, "tool_choice.");
+    const auto type = inner.text("type");
+    if (type == "allowed_tools" && inner.object("allowed_tools") != nullptr) {
+      const std::string path = "tool_choice.allowed_tools.";
+      allow_tools(Fields(*inner.object("allowed_tools"), path), path, request);
+      return;
+    }
+    if (type != "function") {
+      inner.reject("type", "\"function\", with the function's name beside it, or allowed_tools");
+    }
     const json* function = inner.object("function");
-    if (inner.text("type") != "function" || function == nullptr) {
-      inner.reject("type", "\"function\", with the function's name beside it");
+    if (function == nullptr) {
+      inner.reject("function", "an object with the function's name");
     }
-    const Fields named(*function, "tool_choice.function.");
+    request.named = find_tool(request, Fields(*function, "tool_choice.function."))->name;
     request.choice = Choice::named;
-    request.named = named.text("name").value_or("");
-    if (std::ranges::find(request.tools, request.named, &Tool::name) == request.tools.end()) {
-      named.reject("name", "the name of one of the tools");
-    }
   } else {
     fields.reject("tool_choice", "\"auto\", \"none\", \"required\" or a function");
   }

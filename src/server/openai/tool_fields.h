@@ -19,7 +19,8 @@ struct Tool {
 struct ToolRequest {
   enum class Choice : std::uint8_t { automatic, none, required, named };
 
-  std::vector<Tool> tools;
+  std::vector<Tool> tools;           // that may be called
+  bool are_some = false;             // more are described, which may not be called
   nlohmann::ordered_json described;  // as the template shows them
   Choice choice = Choice::automatic;
   std::string named;     // the tool that is to be called

@@ -39,7 +39,7 @@ function makeAnswer(bubble) {
       const chains = votes.chains.length;
       const cut = votes.chains.filter((chain) => chain.finish_reason === "cut").length;
       const body = fold("votes", votes.answer === null ? `none of ${chains} chains gave an answer`
-        : `${votes.votes} of ${chains} chains say ${votes.answer}${cut ? `, ${cut} cut` : ""}`);
+        : `${votes.votes} of ${chains} chains ${votes.votes === 1 ? "says" : "say"} ${votes.answer}${cut ? `, ${cut} cut` : ""}`);
       const costs = document.createElement("p");
       costs.textContent = `${Math.round(votes.kv_reads).toLocaleString("en")} KV reads per head, at most `
         + `${Math.round(votes.peak_entries).toLocaleString("en")} entries at a time`;

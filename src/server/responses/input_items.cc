@@ -13,12 +13,36 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Text, or parts that a chat takes as they are: it names those that are no text.
-Json content_of(const Json& item, const char* key, const std::string& path) {
-  if (!item.contains(key) || !(item[key].is_string() || item[key].is_array())) {
-    reject(fmt::format("{}.{}", path, key), "a string or an array of parts");
+Json part_of(const Json& part, const std::string& path) {
+  if (!part.is_object()) {
+    reject(path, "an object");
   }
-  return item[key];
+  const std::string type = text_at(part, "type", path);
+  if (type == "refusal") {
+    return {{"type", "text"}, {"text", text_at(part, "refusal", path)}};
+  }
+  if (type != "input_text" && type != "output_text" && type != "text") {
+    throw ApiError(400,
+                   fmt::format("{}.type: {} is not supported: this model reads text", path, type),
+                   path + ".type", "unsupported_value");
+  }
+  return {{"type", "text"}, {"text", text_at(part, "text", path)}};
+}
+
+// Text, or parts of text.
+Json content_of(const Json& item, const char* key, const std::string& path) {
+  const std::string where = fmt::format("{}.{}", path, key);
+  if (item.contains(key) && item[key].is_string()) {
+    return item[key];
+  }
+  if (!item.contains(key) || !item[key].is_array()) {
+    reject(where, "a string or an array of parts");
+  }
+  Json parts = Json::array();
+  for (std::size_t i = 0; i < item[key].size(); ++i) {
+    parts.push_back(part_of(item[key][i], fmt::format("{}[{}]", where, i)));
+  }
+  return parts;
 }
 
 std::string thought_of(const Json& item) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "server/http/api_error.h"
@@ -39,6 +41,13 @@ Json tools_of(const Json& given) {
 Json choice_of(const Json& given) {
   if (given.is_object() && given.value("type", "") == "function") {
     return {{"type", "function"}, {"function", {{"name", given.value("name", Json())}}}};
+  }
+  if (given.is_object() && given.value("type", "") == "allowed_tools") {
+    Json allowed{{"mode", given.value("mode", Json())}, {"tools", given.value("tools", Json())}};
+    for (Json& tool : allowed["tools"]) {
+      tool = choice_of(tool);
+    }
+    return {{"type", "allowed_tools"}, {"allowed_tools", std::move(allowed)}};
   }
   return given;
 }
@@ -163,6 +172,7 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
   if (given("include")) {
     add_include(body["include"], chat, checked.ignored);
   }
+  take_chat_fields(body, Endpoint::responses, checked.ignored, chat);
   if (const int most = fields.integer_or("top_logprobs", 0); most > 0) {
     chat["logprobs"] = true;
     chat["top_logprobs"] = most;
@@ -170,11 +180,22 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
   if (fields.boolean_or("stream", false)) {
     chat["stream_options"] = {{"include_usage", true}};
   }
-  request.completion = parse_completion(dump(chat), /*chat=*/true, limits,
-                                        {{"max_completion_tokens", "max_output_tokens"},
-                                         {"messages", "input"},
-                                         {"response_format", "text.format"},
-                                         {"reasoning_effort", "reasoning.effort"}});
+  std::map<std::string, std::string> names{{"max_completion_tokens", "max_output_tokens"},
+                                           {"messages", "input"},
+                                           {"response_format", "text.format"},
+                                           {"reasoning_effort", "reasoning.effort"},
+                                           {"tool_choice.function", "tool_choice"},
+                                           {"tool_choice.allowed_tools", "tool_choice"}};
+  for (std::size_t i = 0; given("tools") && i < body["tools"].size(); ++i) {
+    names[fmt::format("tools[{}].function", i)] = fmt::format("tools[{}]", i);
+  }
+  const json choice = checked.value.value("tool_choice", json());
+  const json allowed = choice.is_object() ? choice.value("tools", json()) : json();
+  for (std::size_t i = 0; allowed.is_array() && i < allowed.size(); ++i) {
+    names[fmt::format("tool_choice.allowed_tools.tools[{}].function", i)] =
+        fmt::format("tool_choice.tools[{}]", i);
+  }
+  request.completion = parse_completion(dump(chat), /*chat=*/true, limits, names);
   request.completion.thoughts.lenient = true;  // clients ask any model to reason
   std::vector<std::string>& ignored = request.completion.ignored;
   ignored.insert(ignored.end(), checked.ignored.begin(), checked.ignored.end());

@@ -93,7 +93,15 @@ TEST_P(CudaMerging, ALayerDecidesAsOne) {
   }
 }
 
-// Batches that are padded to the sizes there are graphs for, by each way to compute linear layers.
+// A fourth of the tokens; for the fifth row of eight none.
+void mask_for(std::size_t row, std::span<std::uint64_t> allowed) {
+  for (std::size_t word = 0; word < allowed.size(); ++word) {
+    allowed[word] = row % 8 == 5 ? 0 : mix64(word + 100 * row) & mix64(word + 1000 * row);
+  }
+}
+
+// Batches that are padded to the sizes there are graphs for, some of whose rows are restricted, by
+// each way to compute linear layers.
 TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();
   const model::ModelSpec config = config_of(c);
@@ -138,11 +146,17 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
         shares[i].rule.octaves = i % 2 == 0 ? 1.0F : 0.0F;
         shares[i].rule.penalty = i % 3 == 0 ? 2.0F : 1.0F;
         shares[i].rule.random = mix64(i);
+        shares[i].allow = {};
+        if (batch % 4 == 2 && i % 4 == 1) {
+          shares[i].allow = [i](std::span<std::uint64_t> allowed) { mask_for(i, allowed); };
+        }
       }
       runner.forward(shares, {logits.data(), batch, vocab}, next);
       for (std::size_t i = 0; i < batch; ++i) {
         const auto row = std::span<const float>(logits).subspan(i * vocab, vocab);
-        EXPECT_EQ(next[i], ops::sample_token(row, shares[i].history, shares[i].rule)) << i;
+        std::vector<std::uint64_t> allowed(shares[i].allow ? ops::mask_words(vocab) : 0);
+        mask_for(i, allowed);
+        EXPECT_EQ(next[i], ops::sample_token(row, shares[i].history, shares[i].rule, allowed)) << i;
       }
     };
     std::vector<float> expected;

@@ -155,6 +155,42 @@ TEST(SampleToken, TakesNumbersBeforeWhatIsNone) {
   EXPECT_EQ(sample_token(std::vector<float>{kNone}, {}, {.octaves = 1.0F}), kNoToken);
 }
 
+TEST(SampleToken, LeavesOutWhatIsNotAllowed) {
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> logits(70, 1.0F);
+  logits[1] = 9.0F;
+  logits[69] = 2.0F;
+  logits[68] = -kInfinity;
+  logits[67] = kNone;
+  const auto all_but = [](std::size_t first) {
+    return std::vector<std::uint64_t>{first, ~std::uint64_t{0}};
+  };
+  const auto only = [](int token) {
+    std::vector<std::uint64_t> allowed(2);
+    allowed[static_cast<std::size_t>(token / 64)] = std::uint64_t{1} << (token % 64);
+    return allowed;
+  };
+  for (const TokenRule& rule :
+       {TokenRule{}, TokenRule{.penalty = 4.0F}, TokenRule{.octaves = 1.0F, .most = 1},
+        TokenRule{.octaves = 1.0F, .share = 1}, TokenRule{.octaves = 1.0F, .farthest = 0}}) {
+    const std::vector<std::int32_t> seen{1};  // so large that it comes nevertheless
+    EXPECT_EQ(sample_token(logits, seen, rule, all_but(~std::uint64_t{0})), 1);
+    EXPECT_EQ(sample_token(logits, seen, rule, all_but(~std::uint64_t{2})), 69);
+    EXPECT_EQ(sample_token(logits, seen, rule, only(40)), 40);
+    EXPECT_EQ(sample_token(logits, seen, rule, std::vector<std::uint64_t>(2)), kNoToken);
+    EXPECT_EQ(sample_token(logits, seen, rule, only(68)), kNoToken) << "never";
+    EXPECT_EQ(sample_token(logits, seen, rule, only(67)), kNoToken) << "no number";
+  }
+  // A draw is the one from the logits of which the others are -infinity.
+  std::vector<float> edited = logits;
+  forbid_others(all_but(0xF0), edited);
+  EXPECT_EQ(std::ranges::count(edited, -kInfinity), 60 + 1);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const TokenRule rule{.octaves = 1.0F, .most = 5, .random = mix64(i)};
+    EXPECT_EQ(sample_token(logits, {}, rule, all_but(0xF0)), sample_token(edited, {}, rule));
+  }
+}
+
 // Of few values, so that there are equals, in rows that end anywhere.
 TEST(SampleToken, IsTheFirstOfTheLargestWithoutARule) {
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN();

@@ -20,7 +20,7 @@ class RowLogits {
 
   /// Calls f(token, the logits of this token and the three after it, with the penalty) for the
   /// share of thread `first` of `threads`, token after token. Beside the row's tokens there may be
-  /// some that it does not have, whose logits are no numbers.
+  /// some that it does not have. Their logits, and those of tokens not allowed, are no numbers.
   template <class F>
   __device__ void each(int first, int threads, const F& f) const {
     constexpr int kAtOnce = 2;
@@ -35,6 +35,13 @@ class RowLogits {
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           x[i] = penalized(at + i * threads, x[i]);
+        }
+      }
+      if (row_.allowed != nullptr) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          x[i] =
+              only_allowed((at + i * threads) * kVector - lead_, x[i], row_.allowed, end_ - lead_);
         }
       }
 #pragma unroll
@@ -60,11 +67,11 @@ class RowLogits {
   // Of seen tokens.
   __device__ float4 penalized(int at, const float4& x) const {
     const int token = at * kVector - lead_;
-    const auto& [rule, seen, newest] = row_;
-    return {penalized(token, x.x, rule.penalty, seen, newest),
-            penalized(token + 1, x.y, rule.penalty, seen, newest),
-            penalized(token + 2, x.z, rule.penalty, seen, newest),
-            penalized(token + 3, x.w, rule.penalty, seen, newest)};
+    const float penalty = row_.rule.penalty;
+    return {penalized(token, x.x, penalty, row_.seen, row_.newest),
+            penalized(token + 1, x.y, penalty, row_.seen, row_.newest),
+            penalized(token + 2, x.z, penalty, row_.seen, row_.newest),
+            penalized(token + 3, x.w, penalty, row_.seen, row_.newest)};
   }
 
   // The CPU's operations, each rounded as there. Rarely asked for: not worth the room that it takes
@@ -76,6 +83,18 @@ class RowLogits {
       return x;
     }
     return x > 0.0F ? __fdiv_rn(x, penalty) : __fmul_rn(x, penalty);
+  }
+
+  // The bits of tokens from `token` on lie in one word or two. Those of tokens that the row does
+  // not have may be any: their logits are no numbers either way.
+  static __device__ __noinline__ float4 only_allowed(int token, float4 x,
+                                                     const std::uint32_t* allowed, int vocab) {
+    const int last = (vocab - 1) / 32;
+    const int word = token >> 5;  // -1 before the row
+    const std::uint32_t bits =
+        __funnelshift_r(allowed[min(max(word, 0), last)], allowed[min(word + 1, last)], token & 31);
+    return {(bits & 1U) != 0 ? x.x : NAN, (bits & 2U) != 0 ? x.y : NAN,
+            (bits & 4U) != 0 ? x.z : NAN, (bits & 8U) != 0 ? x.w : NAN};
   }
 
   const SampledRow& row_;

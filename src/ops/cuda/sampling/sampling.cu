@@ -29,7 +29,7 @@ class RowSampler {
     }
     const Word best = find_largest();
     auto chosen = static_cast<std::int32_t>(~static_cast<std::uint32_t>(best));
-    if (best < kNumbers) {
+    if (best < kNumbers || (row_.allowed != nullptr && best >> 32 == order(-INFINITY))) {
       chosen = kNoToken;
     } else if (row_.rule.octaves > 0.0F && row_.rule.most != 1) {
       largest_ = logit_of(static_cast<std::uint32_t>(best >> 32));

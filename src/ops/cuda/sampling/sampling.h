@@ -16,6 +16,9 @@ struct SampledRow {
   /// memory; and one more token that does, which is added to them.
   std::uint32_t* seen = nullptr;
   std::int32_t newest = 0;
+  /// Optional: a bit per token, set when it may be chosen, in whole 64-bit words of device memory,
+  /// which are read when the kernel's predecessors are complete.
+  const std::uint32_t* allowed = nullptr;
 };
 
 /// tokens[i] = what rows[i] chooses from logits [count, vocab]: the token of ops::sample_token() on

@@ -3,18 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace winnow::server {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr std::uint64_t kAll = ~std::uint64_t{0};
 
-void leave_only(std::int32_t token, std::span<float> logits) {
-  const float logit = logits[static_cast<std::size_t>(token)];
-  std::ranges::fill(logits, kNever);
-  logits[static_cast<std::size_t>(token)] = std::max(logit, 0.0F);
+std::uint64_t& word_of(std::int32_t token, std::span<std::uint64_t> allowed) {
+  return allowed[static_cast<std::size_t>(token) / 64];
+}
+
+std::uint64_t bit_of(std::int32_t token) {
+  return std::uint64_t{1} << (token % 64);
 }
 
 std::vector<std::int32_t> tokens_of(const Tokenizer& tokenizer, std::string_view text) {
@@ -59,27 +60,26 @@ ThoughtConstraint::ThoughtConstraint(const ThoughtConstraint& other)
       forced_(other.forced_),
       text_(other.text_) {}
 
-void ThoughtConstraint::mask(std::span<float> logits) const {
+void ThoughtConstraint::allow(std::span<std::uint64_t> allowed) const {
+  std::ranges::fill(allowed, place_ == Place::forced ? 0 : kAll);
   switch (place_) {
     case Place::start:
       if (answer_) {  // or a thought, as far as its beginning has come
-        float& next = logits[static_cast<std::size_t>(begin_[begun_])];
-        const float thought = next;
-        answer_->mask(logits);
-        next = thought;
+        answer_->allow(allowed);
+        word_of(begin_[begun_], allowed) |= bit_of(begin_[begun_]);
       }
       break;
     case Place::thought:
       for (const std::int32_t token : rules_->end_tokens) {
-        logits[static_cast<std::size_t>(token)] = kNever;
+        word_of(token, allowed) &= ~bit_of(token);
       }
       break;
     case Place::forced:
-      leave_only(forced_.back(), logits);
+      word_of(forced_.back(), allowed) |= bit_of(forced_.back());
       break;
     case Place::answer:
       if (answer_) {
-        answer_->mask(logits);
+        answer_->allow(allowed);
       }
       break;
   }

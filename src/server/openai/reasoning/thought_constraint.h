@@ -31,7 +31,7 @@ class ThoughtConstraint : public engine::TokenConstraint {
   [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
     return std::make_unique<ThoughtConstraint>(*this);
   }
-  void mask(std::span<float> logits) const override;
+  void allow(std::span<std::uint64_t> allowed) const override;
   void accept(std::int32_t token) override;
 
   ThoughtConstraint(const ThoughtConstraint& other);

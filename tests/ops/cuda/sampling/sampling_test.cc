@@ -116,8 +116,28 @@ class CudaSampling : public CudaSamplingTest, public ::testing::WithParamInterfa
 // Launches of nine rows that take all rules.
 constexpr std::uint64_t kSeeds = 10;
 
+// Masks of rows, some of which may choose any token, a share of them, a single one, or none.
+std::vector<std::uint64_t> masks(std::size_t rows, std::size_t vocab, Random& random) {
+  const std::size_t words = mask_words(vocab);
+  std::vector<std::uint64_t> all(rows * words);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto mask = std::span(all).subspan(row * words, words);
+    const std::uint64_t kind = random.bits() % 8;
+    const auto token = static_cast<std::size_t>(random.uniform() * static_cast<double>(vocab));
+    for (std::uint64_t& word : mask) {
+      word = kind == 0   ? ~std::uint64_t{0}
+             : kind <= 3 ? random.bits()
+             : kind <= 5 ? random.bits() & random.bits() & random.bits() & random.bits()
+                         : 0;
+    }
+    mask[token / 64] |= kind == 7 ? 0 : std::uint64_t{1} << (token % 64);
+  }
+  return all;
+}
+
 // A launch of `rows` rows, each with logits of its own and a rule from number 9 `seed` on.
-void compare(const Case& c, int rows, std::uint64_t seed) {
+// `masked`: every row but the third, sixth and so on has a mask.
+void compare(const Case& c, int rows, std::uint64_t seed, bool masked = false) {
   Random random(seed);
   const std::vector<TokenRule> all = rules(random);
   ASSERT_LE(all.size(), 9 * kSeeds);
@@ -131,6 +151,10 @@ void compare(const Case& c, int rows, std::uint64_t seed) {
   const std::size_t words = (vocab + 31) / 32;
   const winnow::cuda::DeviceBuffer<std::uint32_t> seen(
       std::vector<std::uint32_t>(count * words, 0));
+  const std::vector<std::uint64_t> allowed = masks(count, vocab, random);
+  const winnow::cuda::DeviceBuffer<std::uint64_t> device_allowed{
+      std::span<const std::uint64_t>(allowed)};
+  const auto has_mask = [masked](std::size_t row) { return masked && row % 3 != 2; };
   std::vector<SampledRow> sampled(count);
   const winnow::cuda::Stream stream;
   for (std::size_t i = 0; i < count; ++i) {
@@ -140,6 +164,10 @@ void compare(const Case& c, int rows, std::uint64_t seed) {
     const TokenRule& rule = all[(i + 9 * seed) % all.size()];
     const bool marks = rule.penalty != 1.0F || i % 2 == 0;
     sampled[i] = {rule, marks ? seen.data() + i * words : nullptr, histories[i].back()};
+    if (has_mask(i)) {
+      sampled[i].allowed =
+          reinterpret_cast<const std::uint32_t*>(device_allowed.data() + i * mask_words(vocab));
+    }
     if (!marks) {
       continue;
     }
@@ -159,7 +187,9 @@ void compare(const Case& c, int rows, std::uint64_t seed) {
   tokens.read(got);
   for (std::size_t i = 0; i < count; ++i) {
     const auto row = std::span<const float>(logits).subspan(i * vocab, vocab);
-    EXPECT_EQ(got[i], sample_token(row, histories[i], sampled[i].rule))
+    const auto mask =
+        std::span(allowed).subspan(i * mask_words(vocab), has_mask(i) ? mask_words(vocab) : 0);
+    EXPECT_EQ(got[i], sample_token(row, histories[i], sampled[i].rule, mask))
         << "row " << i << ", rule " << (i + 9 * seed) % all.size();
   }
   std::vector<std::uint32_t> bits(count * words);
@@ -194,10 +224,20 @@ TEST_P(CudaSampling, ChoosesWhatTheHostChooses) {
   }
 }
 
+TEST_P(CudaSampling, ChoosesAmongAllowedTokens) {
+  for (const int rows : {150, 40, 17}) {
+    compare(GetParam(), rows, static_cast<std::uint64_t>(rows), true);
+  }
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    compare(GetParam(), 9, seed, true);
+  }
+}
+
 // One launch, for compute-sanitizer (scripts/gpu-check.sh): all kinds of searches one after
 // another, in several passes, of rows that begin within a vector.
 TEST_F(CudaSamplingTest, SearchesInSeveralPasses) {
   compare({"equal", 4099, equal}, 9, 3);
+  compare({"equal", 4099, equal}, 9, 3, true);
 }
 
 TEST_F(CudaSamplingTest, TakesTheLargestVocabulary) {

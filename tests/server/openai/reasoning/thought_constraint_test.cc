@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
+
+#include "ops/sampling.h"
 
 namespace winnow::server {
 namespace {
@@ -27,10 +29,9 @@ class Only : public engine::TokenConstraint {
   [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
     return std::make_unique<Only>(*this);
   }
-  void mask(std::span<float> logits) const override {
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      logits[i] = static_cast<std::int32_t>(i) == token_ ? logits[i] : -INFINITY;
-    }
+  void allow(std::span<std::uint64_t> allowed) const override {
+    std::ranges::fill(allowed, 0);
+    allowed[static_cast<std::size_t>(token_) / 64] |= std::uint64_t{1} << (token_ % 64);
   }
   void accept(std::int32_t /*token*/) override {}
 
@@ -39,11 +40,12 @@ class Only : public engine::TokenConstraint {
 };
 
 std::vector<std::int32_t> allowed(const engine::TokenConstraint& constraint) {
-  std::vector<float> logits(static_cast<std::size_t>(tokenizer().vocab_size()), 1.0F);
-  constraint.mask(logits);
+  const auto vocab = static_cast<std::size_t>(tokenizer().vocab_size());
+  std::vector<std::uint64_t> bits(ops::mask_words(vocab), 0x5555);  // all is written
+  constraint.allow(bits);
   std::vector<std::int32_t> tokens;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isfinite(logits[i])) {
+  for (std::size_t i = 0; i < vocab; ++i) {
+    if ((bits[i / 64] >> (i % 64) & 1) != 0) {
       tokens.push_back(static_cast<std::int32_t>(i));
     }
   }
@@ -146,10 +148,11 @@ class Spelled : public engine::TokenConstraint {
   [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
     return std::make_unique<Spelled>(*this);
   }
-  void mask(std::span<float> logits) const override {
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      const bool next = at_ < tokens_.size() && static_cast<std::int32_t>(i) == tokens_[at_];
-      logits[i] = next ? logits[i] : -INFINITY;
+  void allow(std::span<std::uint64_t> allowed) const override {
+    if (at_ < tokens_.size()) {
+      Only(tokens_[at_]).allow(allowed);
+    } else {
+      std::ranges::fill(allowed, 0);
     }
   }
   void accept(std::int32_t token) override {
