@@ -43,15 +43,13 @@ Range share_of(int total, const Shard& shard, int unit) {
 }
 
 Range share_of_width(int width, const Shard& shard) {
-  constexpr std::array kRuns{256, 128, 64, 32, 16, 8, 4, 2, 1};
-  const auto equal = std::ranges::find_if(
-      kRuns, [&](int run) { return width % run == 0 && width / run % shard.ranks == 0; });
-  if (equal != kRuns.end()) {
-    return share_of(width, shard, *equal);
-  }
   constexpr int kGroup = 32;  // of quantised weights
   const bool in_groups = width % kGroup == 0 && width / kGroup >= shard.ranks;
-  return share_of(width, shard, in_groups ? kGroup : 1);
+  constexpr std::array kRuns{256, 128, 64, 32, 16, 8, 4, 2, 1};
+  const auto equal = std::ranges::find_if(kRuns, [&](int run) {
+    return width % run == 0 && width / run % shard.ranks == 0 && (!in_groups || run >= kGroup);
+  });
+  return share_of(width, shard, equal != kRuns.end() ? *equal : in_groups ? kGroup : 1);
 }
 
 Range share_of_heads(const LayerSpec& layer, const Shard& shard) {

@@ -184,7 +184,8 @@ class CudaRunner : public Runner {
         count += share.logit_rows;
       }
       const auto run_logits =  // only rank 0 has memory for them
-          logits.data != nullptr ? logits.slice(row, row + count) : ops::Matrix<float>();
+          logits.rows > 0 && logits.data != nullptr ? logits.slice(row, row + count)
+                                                    : ops::Matrix<float>();
       const auto run_next = next.empty() ? next : next.subspan(row, count);
       decodes ? decode(run, rows, run_logits, run_next) : prefill(run, rows, run_logits, run_next);
       row += count;
