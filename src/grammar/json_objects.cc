@@ -120,7 +120,8 @@ class ObjectCompiler {
                                 ? choice({})
                                 : compiler_.member(schema, where_ + "/properties/" + name);
       members_.push_back(
-          {sequence({bytes(Schema(name).dump()), json_colon(), std::move(value)}), required});
+          {sequence({bytes(Schema(name).dump()), compiler_.json().colon(), std::move(value)}),
+           required});
     }
   }
 
@@ -136,7 +137,7 @@ class ObjectCompiler {
       if (!names->is_empty() && schema != false) {
         const bool any = names_ == nullptr && named_.empty() && !has_patterns_;
         kinds.push_back(sequence({any ? compiler_.json().any_string() : json_string_of(names),
-                                  json_colon(), compiler_.member(schema, where)}));
+                                  compiler_.json().colon(), compiler_.member(schema, where)}));
       }
     };
     Regular::Ptr rest = unnamed;
@@ -204,7 +205,7 @@ class ObjectCompiler {
       if (all_.max_properties < 0 || count < all_.max_properties) {
         std::vector<ExpressionPtr> parts{member.text, rest(next + 1, count + 1)};
         if (count > 0) {
-          parts.insert(parts.begin(), json_comma());
+          parts.insert(parts.begin(), compiler_.json().comma());
         }
         ways.push_back(sequence(std::move(parts)));
       }
@@ -225,7 +226,7 @@ class ObjectCompiler {
     // A name may come twice, and counts once.
     require(least <= 1, "{}: minProperties is not supported for members that are not named",
             where_);
-    const ExpressionPtr next = sequence({json_comma(), others_});
+    const ExpressionPtr next = sequence({compiler_.json().comma(), others_});
     if (count > 0) {
       return repeat(next, least, most);
     }

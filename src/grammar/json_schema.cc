@@ -25,7 +25,7 @@ Schema all_of(std::vector<Schema> schemas) {
 
 class SchemaCompiler : public MemberCompiler {
  public:
-  explicit SchemaCompiler(const Schema& root) : reader_(root), json_(rules_) {}
+  SchemaCompiler(const Schema& root, JsonSpaces spaces) : reader_(root), json_(rules_, spaces) {}
 
   RuleSet compile(const Schema& root) {
     const int rule = rules_.declare("root");
@@ -119,7 +119,7 @@ class SchemaCompiler : public MemberCompiler {
     std::vector<ExpressionPtr> parts;
     for (const Schema& value : values) {
       if ((all.types & type_of(value)) != 0 && (!asserts_more(all) || keeps(all, value, where))) {
-        parts.push_back(json_literal(value));
+        parts.push_back(json_.literal(value));
       }
     }
     return choice(std::move(parts));
@@ -258,7 +258,7 @@ class SchemaCompiler : public MemberCompiler {
     const auto item_at = [&](int i) {
       return items[static_cast<std::size_t>(std::min(i, prefix))];
     };
-    const auto next = [&](int i) { return sequence({json_comma(), item_at(i)}); };
+    const auto next = [&](int i) { return sequence({json_.comma(), item_at(i)}); };
     // Behind the first of them: what is not asked for may be left out from some place on.
     const int most_behind = all.max_items < 0 ? -1 : std::max(0, all.max_items - prefix - 1);
     ExpressionPtr rest = repeat(next(prefix), std::max(0, all.min_items - prefix - 1), most_behind);
@@ -303,13 +303,13 @@ Regular::Ptr string_language(const Assertions& all, const std::string& where) {
   return language;
 }
 
-RuleSet json_schema_rules(const Schema& schema) {
-  return SchemaCompiler(schema).compile(schema);
+RuleSet json_schema_rules(const Schema& schema, JsonSpaces spaces) {
+  return SchemaCompiler(schema, spaces).compile(schema);
 }
 
-RuleSet json_object_rules() {
+RuleSet json_object_rules(JsonSpaces spaces) {
   RuleSet rules;
-  JsonRules json(rules);
+  JsonRules json(rules, spaces);
   const ExpressionPtr object = json.any_object();
   rules.root = object->rule;
   return rules;

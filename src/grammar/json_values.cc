@@ -16,31 +16,27 @@ ExpressionPtr digits(int least) {
 
 }  // namespace
 
-ExpressionPtr json_comma() {
-  return sequence({bytes(","), optional(bytes(" "))});
-}
-
-ExpressionPtr json_colon() {
-  return sequence({bytes(":"), optional(bytes(" "))});
+ExpressionPtr JsonRules::separator(const char* mark) const {
+  return spaces_ == JsonSpaces::none ? bytes(mark) : sequence({bytes(mark), optional(bytes(" "))});
 }
 
 ExpressionPtr json_string_of(Regular::Ptr language) {
   return sequence({bytes("\""), regular(std::move(language), Spelling::json_string), bytes("\"")});
 }
 
-ExpressionPtr json_literal(const nlohmann::ordered_json& value) {
+ExpressionPtr JsonRules::literal(const nlohmann::ordered_json& value) const {
   if (value.is_array() || value.is_object()) {
     std::vector<ExpressionPtr> parts{bytes(value.is_array() ? "[" : "{")};
     bool first = true;
     for (const auto& [key, inner] : value.items()) {
       if (!std::exchange(first, false)) {
-        parts.push_back(json_comma());
+        parts.push_back(comma());
       }
       if (value.is_object()) {
         parts.push_back(bytes(nlohmann::ordered_json(key).dump()));
-        parts.push_back(json_colon());
+        parts.push_back(colon());
       }
-      parts.push_back(json_literal(inner));
+      parts.push_back(literal(inner));
     }
     parts.push_back(bytes(value.is_array() ? "]" : "}"));
     return sequence(std::move(parts));
@@ -76,16 +72,16 @@ ExpressionPtr JsonRules::make_value() {
 }
 
 ExpressionPtr JsonRules::make_object() {
-  const ExpressionPtr member = sequence({any_string(), json_colon(), any_value()});
+  const ExpressionPtr member = sequence({any_string(), colon(), any_value()});
   return sequence({bytes("{"),
-                   optional(sequence({member, repeat(sequence({json_comma(), member}), 0, -1)})),
+                   optional(sequence({member, repeat(sequence({comma(), member}), 0, -1)})),
                    bytes("}")});
 }
 
 ExpressionPtr JsonRules::make_array() {
   return sequence(
       {bytes("["),
-       optional(sequence({any_value(), repeat(sequence({json_comma(), any_value()}), 0, -1)})),
+       optional(sequence({any_value(), repeat(sequence({comma(), any_value()}), 0, -1)})),
        bytes("]")});
 }
 

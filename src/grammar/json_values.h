@@ -7,19 +7,17 @@
 #include <string>
 
 #include "grammar/expression.h"
+#include "grammar/json_schema.h"
 #include "grammar/regular.h"
 
 namespace winnow::grammar {
 
 /// A string, quotes included, whose characters are a text of the language.
 ExpressionPtr json_string_of(Regular::Ptr language);
-/// The one spelling of a value that a model may use: as nlohmann::json writes it.
-ExpressionPtr json_literal(const nlohmann::ordered_json& value);
-
 /// Rules for values of all kinds, which are made when they are first asked for.
 class JsonRules {
  public:
-  explicit JsonRules(RuleSet& rules) : rules_(rules) {}
+  JsonRules(RuleSet& rules, JsonSpaces spaces) : rules_(rules), spaces_(spaces) {}
 
   ExpressionPtr any_value();
   ExpressionPtr any_object();
@@ -31,6 +29,11 @@ class JsonRules {
   ExpressionPtr null();
   /// A string of `least` to `most` characters, in any spelling; -1: any number.
   ExpressionPtr string_of_length(int least, int most);
+  /// The one spelling of a value that a model may use: as nlohmann::json writes it.
+  [[nodiscard]] ExpressionPtr literal(const nlohmann::ordered_json& value) const;
+  /// The separators of objects and arrays.
+  [[nodiscard]] ExpressionPtr comma() const { return separator(","); }
+  [[nodiscard]] ExpressionPtr colon() const { return separator(":"); }
 
  private:
   ExpressionPtr once(int& rule, const char* name, ExpressionPtr (JsonRules::*make)());
@@ -39,8 +42,10 @@ class JsonRules {
   ExpressionPtr make_array();
   ExpressionPtr make_string();
   static ExpressionPtr make_character();
+  [[nodiscard]] ExpressionPtr separator(const char* mark) const;
 
   RuleSet& rules_;
+  JsonSpaces spaces_;
   int value_ = -1;
   int object_ = -1;
   int array_ = -1;
@@ -48,9 +53,5 @@ class JsonRules {
   ExpressionPtr character_ = make_character();  // of all strings, so that these share masks
   std::map<std::pair<int, int>, int> bounded_;  // strings of so many characters
 };
-
-/// The separators of objects and arrays.
-ExpressionPtr json_comma();
-ExpressionPtr json_colon();
 
 }  // namespace winnow::grammar

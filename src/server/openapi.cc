@@ -114,7 +114,7 @@ Json operation(const RouteEntry& entry, std::string_view method) {
                                        {"required", true},
                                        {"schema", {{"type", "string"}}}}});
   }
-  if (entry.post) {
+  if (entry.endpoint != 0) {
     made["requestBody"] = {
         {"required", true},
         {"content",
@@ -152,7 +152,7 @@ Json openapi_document() {
     if (entry.erases) {
       paths[path]["delete"] = operation(entry, "delete");
     }
-    if (entry.post) {
+    if (entry.endpoint != 0) {
       schemas[std::string(schema_name(entry))] = request_schema(entry);
     }
   }

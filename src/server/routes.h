@@ -23,6 +23,8 @@ enum class Route : std::uint8_t {
   rerank,
   stored_response,
   response_items,
+  cancel_response,
+  response_tokens,
   version,
   ping,
   load,
@@ -38,7 +40,7 @@ struct RouteEntry {
   Route route = Route::unknown;
   bool post = false;               // else GET
   bool open = false;               // needs no key
-  std::uint8_t endpoint = 0;       // of Endpoint: whose fields a body has
+  std::uint8_t endpoint = 0;       // of Endpoint: whose fields a body has; 0: there is none
   std::string_view summary = {};   // for /openapi.json
   std::string_view argument = {};  // behind the path
   std::string_view suffix = {};    // behind that

@@ -144,7 +144,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     reply->send(std::move(response));
     return;
   }
-  if (entry.post) {
+  if (entry.endpoint != 0) {
     require_json(request);
   }
   switch (entry.route) {
@@ -185,10 +185,14 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       break;
     case Route::stored_response:
     case Route::response_items:
+    case Route::cancel_response:
       reply->send(stored_response(request));
       break;
     case Route::count_tokens:
       reply->send(count_tokens(request));
+      break;
+    case Route::response_tokens:
+      reply->send(count_response_tokens(request));
       break;
     case Route::version:
       reply->send(json_response({{"version", WINNOW_VERSION}}));
@@ -292,6 +296,9 @@ HttpResponse Service::stored_response(const HttpRequest& request) {
   if (!stored) {
     throw missing;
   }
+  if (entry.route == Route::cancel_response) {
+    throw ApiError(400, "Cannot cancel a synchronous response.", {}, {});
+  }
   if (entry.route == Route::response_items) {
     return json_response({{"object", "list"}, {"data", stored->input}, {"has_more", false}});
   }
@@ -304,6 +311,20 @@ HttpResponse Service::count_tokens(const HttpRequest& request) const {
   check_model(completion.model);
   HttpResponse response = json_response(
       {{"input_tokens", prompts().chat(completion.prompt, /*add_special=*/false).size()}});
+  add_ignored(completion.ignored, response);
+  note_ignored(request.id, completion.ignored);
+  return response;
+}
+
+HttpResponse Service::count_response_tokens(const HttpRequest& request) {
+  CompletionRequest completion =
+      parse_responses_request(request.body, responses_, config_.limits).completion;
+  check_model(completion.model);
+  check_template_fields(completion);
+  const bool special = completion.add_special_tokens == true;
+  HttpResponse response =
+      json_response({{"object", "response.input_tokens"},
+                     {"input_tokens", prompts().chat(completion.prompt, special).size()}});
   add_ignored(completion.ignored, response);
   note_ignored(request.id, completion.ignored);
   return response;

@@ -116,6 +116,7 @@ class Service {
   void respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   [[nodiscard]] HttpResponse stored_response(const HttpRequest& request);
   [[nodiscard]] HttpResponse count_tokens(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse count_response_tokens(const HttpRequest& request);
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse load() const;
   [[nodiscard]] HttpResponse properties() const;

@@ -220,6 +220,23 @@ TEST(JsonSchema, OneOfWhoseSchemasAreApart) {
   check({R"({"oneOf": [{"const": 1}, {"enum": [2, 3]}]})", {"1", "3"}, {"4"}});
 }
 
+TEST(JsonSchema, NoSpacesWhereNoneAreWanted) {
+  const char* schema = R"({"type": "object", "properties": {"a": {"const": [1, {"b": 2}]},
+      "c": {"type": "array", "items": {"type": "integer"}}, "d": {}}, "additionalProperties": true,
+      "required": ["a"]})";
+  const Grammar grammar = compile(json_schema_rules(Json::parse(schema), JsonSpaces::none));
+  const Grammar any = compile(json_object_rules(JsonSpaces::none));
+  EXPECT_TRUE(testing::accepts(grammar, R"({"a":[1,{"b":2}],"c":[1,2],"d":{"x y":[1]},"e f":""})"));
+  for (const char* text : {R"({"a": [1,{"b":2}]})", R"({"a":[1, {"b":2}]})",
+                           R"({"a":[1,{"b": 2}]})", R"({"a":[1,{"b":2}], "d":1})",
+                           R"({"a":[1,{"b":2}],"c":[1, 2]})", R"({"a":[1,{"b":2}],"d":[1, 2]})",
+                           R"({"a":[1,{"b":2}],"d":{"e": 1}})", R"({"a":[1,{"b":2}],"e": 1})"}) {
+    EXPECT_FALSE(testing::accepts(grammar, text)) << text;
+    EXPECT_FALSE(testing::accepts(any, text)) << text;
+    EXPECT_TRUE(testing::accepts(compile(json_schema_rules(Json::parse(schema))), text)) << text;
+  }
+}
+
 std::string error_of(const char* schema) {
   try {
     compile(json_schema_rules(Json::parse(schema)));

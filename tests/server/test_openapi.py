@@ -14,7 +14,7 @@ def document(server):
 
 def requests_of(document):
     for path, methods in document["paths"].items():
-        if "post" in methods:
+        if "requestBody" in methods.get("post", {}):
             schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
             name = schema["$ref"].rsplit("/", 1)[1]
             yield path, document["components"]["schemas"][name]

@@ -156,6 +156,7 @@ def test_some_tools_are_allowed(client):
     ({"max_output_tokens": 99999}, "input"),
     ({"metadata": "a"}, "metadata"),
     ({"include": ["a", 5]}, "include"),
+    ({"include": ["reasoning.encrypted_content", "a"]}, "include[1]"),
     ({"reasoning": {"effort": "much"}}, "reasoning.effort"),
     ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"$ref": "#/nowhere"}}}},
      "text.format.schema"),
@@ -165,6 +166,25 @@ def test_what_is_wrong_is_named(server, fields, param):
     answer = post(server, ASK | fields, "/v1/responses")
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
+
+
+def test_counts_the_tokens_of_a_request(client, server):
+    first = client.responses.create(**ASK)
+    for fields in ({}, {"instructions": "Be brief."}, {"previous_response_id": first.id},
+                   {"input": [{"role": "user", "content": "a"}]}):
+        counted = post(server, ASK | fields, "/v1/responses/input_tokens").json()
+        answer = client.responses.create(**ASK | fields)
+        assert counted == {"object": "response.input_tokens",
+                           "input_tokens": answer.usage.input_tokens}
+    assert post(server, {"input": []}, "/v1/responses/input_tokens").status_code == 400
+
+
+def test_no_response_can_be_cancelled(client):
+    response = client.responses.create(**ASK)
+    with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
+        client.responses.cancel(response.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.cancel("resp_none")
 
 
 def test_nothing_is_ignored_in_silence(server):

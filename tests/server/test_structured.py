@@ -76,6 +76,18 @@ def test_other_forms(server, fields, pattern):
         assert re.fullmatch(pattern, choice["message"]["content"])
 
 
+@pytest.mark.parametrize("form", [{"json": PERSON}, {"json_object": True}], ids=lambda f: next(iter(f)))
+def test_no_white_space_if_that_is_asked_for(server, form):
+    ended = 0
+    for choice in ask(server, n=16, seed=1, structured_outputs=form | {"disable_any_whitespace": True}):
+        text = choice["message"]["content"]
+        if choice["finish_reason"] == "stop":
+            assert isinstance(json.loads(text), dict)
+            assert " " not in re.sub(r'"(\\.|[^"\\])*"', "", text)
+            ended += 1
+    assert ended > 0
+
+
 def test_streams_and_deterministic_seeds(server):
     fields = {"guided_json": PERSON, "seed": 3, "temperature": 1.0}
     assert ask(server, **fields)[0]["message"] == ask(server, **fields)[0]["message"]

@@ -63,6 +63,8 @@ def test_dimensions_and_base64(vectors):
     assert short == pytest.approx([x / length for x in first[:16]], rel=1e-5)
     coded = embed(vectors, TEXTS[0], encoding_format="base64")["data"][0]["embedding"]
     assert struct.unpack("<384f", base64.b64decode(coded)) == pytest.approx(first, rel=1e-6)
+    both = embed(vectors, TEXTS[0], dimensions=16, encoding_format="base64")["data"][0]["embedding"]
+    assert struct.unpack("<16f", base64.b64decode(both)) == pytest.approx(short, rel=1e-6)
 
 
 def test_more_inputs_than_are_read_at_a_time(vectors):

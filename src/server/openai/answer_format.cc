@@ -102,6 +102,9 @@ std::optional<AnswerFormat> parse_structured_outputs(const Fields& fields, const
     }
     format = std::move(asked);
   }
+  if (format && inner.boolean_or("disable_any_whitespace", false)) {
+    format->spaces = grammar::JsonSpaces::none;
+  }
   return format;
 }
 

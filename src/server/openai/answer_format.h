@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "grammar/json_schema.h"
 #include "server/openai/json_fields.h"
 
 namespace winnow::server {
@@ -18,6 +19,7 @@ struct AnswerFormat {
   std::string pattern = {};               // regex; grammar: its text
   std::vector<std::string> choices = {};  // choice
   std::string field = "response_format";  // that errors name
+  grammar::JsonSpaces spaces = grammar::JsonSpaces::allowed;  // of JSON
 };
 
 /// Reads response_format, structured_outputs and guided_*. `ordered`: the body once more, with its

@@ -174,7 +174,7 @@ constexpr std::array kRules{
     typed("text", kResponses, "{\"format\": ...}", "text", "see Structured output"),
     typed("reasoning", kResponses, "{\"effort\": ...}", "the template's", "see Reasoning"),
     typed("include", kResponses, "strings", "none",
-          "message.output_text.logprobs; others are named in X-Winnow-Ignored"),
+          "message.output_text.logprobs; OpenAI's others are named in X-Winnow-Ignored"),
     integer("top_logprobs", kResponses, 0, 20, "0", ""),
     typed("metadata", kResponses, "an object", "{}", "returned"),
     refused("background", kResponses),

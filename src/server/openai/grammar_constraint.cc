@@ -22,7 +22,7 @@ grammar::RuleSet rules_of(const AnswerFormat& format) {
   grammar::RuleSet rules;
   switch (format.kind) {
     case Kind::json_schema:
-      return grammar::json_schema_rules(format.schema);
+      return grammar::json_schema_rules(format.schema, format.spaces);
     case Kind::regex:
       rules.add("root", grammar::parse_regex(format.pattern, grammar::RegexMatch::whole));
       return rules;
@@ -40,12 +40,13 @@ grammar::RuleSet rules_of(const AnswerFormat& format) {
     case Kind::text:
       break;
   }
-  return grammar::json_object_rules();
+  return grammar::json_object_rules(format.spaces);
 }
 
 // What tells one form from another.
 std::string key_of(const AnswerFormat& format) {
   std::string key(1, static_cast<char>('0' + static_cast<int>(format.kind)));
+  key += format.spaces == grammar::JsonSpaces::none ? "dense" : "";
   key += format.kind == Kind::json_schema ? format.schema.dump() : format.pattern;
   for (const std::string& text : format.choices) {
     key += std::to_string(text.size()) + ":" + text;

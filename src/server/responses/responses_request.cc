@@ -1,9 +1,13 @@
 #include "server/responses/responses_request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/http/api_error.h"
@@ -72,12 +76,29 @@ void add_reasoning(const Json& reasoning, Json& chat, std::vector<std::string>& 
   }
 }
 
+// All that OpenAI's API can include, most of it about tools of its own.
+constexpr std::array<std::string_view, 8> kIncludable{"file_search_call.results",
+                                                      "web_search_call.results",
+                                                      "web_search_call.action.sources",
+                                                      "message.input_image.image_url",
+                                                      "computer_call_output.output.image_url",
+                                                      "code_interpreter_call.outputs",
+                                                      "reasoning.encrypted_content",
+                                                      "message.output_text.logprobs"};
+
 void add_include(const Json& include, Json& chat, std::vector<std::string>& ignored) {
-  for (const Json& what : include) {
-    if (what == "message.output_text.logprobs") {
+  for (std::size_t i = 0; i < include.size(); ++i) {
+    const auto what = include[i].get<std::string>();
+    if (std::ranges::find(kIncludable, what) == kIncludable.end()) {
+      throw ApiError(
+          400,
+          fmt::format("include[{}] is \"{}\"; it takes {}", i, what, fmt::join(kIncludable, ", ")),
+          fmt::format("include[{}]", i), "invalid_value");
+    }
+    if (what == kIncludable.back()) {
       chat["logprobs"] = true;
     } else {
-      ignored.push_back("include." + what.get<std::string>());
+      ignored.push_back("include." + what);
     }
   }
 }
