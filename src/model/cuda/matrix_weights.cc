@@ -27,6 +27,9 @@ std::vector<DeviceWeightView> all_matrices(const DeviceModel& model) {
   return result;
 }
 
+// Rows of a block, so that the products of each begin at 256 bytes.
+constexpr int kBlockRows = 64;
+
 // Where the next matrix may begin: cuBLASLt wants 256 bytes.
 std::size_t elements(const DeviceWeightView& weight) {
   constexpr std::size_t kAligned = 256 / sizeof(bf16);
@@ -38,8 +41,11 @@ std::size_t elements(const DeviceWeightView& weight) {
 
 MatrixWeights::MatrixWeights(const DeviceModel& model, bool with_copies) {
   if (!with_copies) {
+    // A layer's largest matrix, and what most_rows() takes of the head at least.
     const auto matrices = layer_matrices(model);
-    memory_ = winnow::cuda::DeviceBuffer<bf16>(elements(std::ranges::max(matrices, {}, elements)));
+    const auto block = kBlockRows * static_cast<std::size_t>(model.weights().head().cols);
+    memory_ = winnow::cuda::DeviceBuffer<bf16>(
+        std::max(block, elements(std::ranges::max(matrices, {}, elements))));
     return;
   }
   memory_ = winnow::cuda::DeviceBuffer<bf16>(copy_bytes(model) / sizeof(bf16));
@@ -74,9 +80,8 @@ int MatrixWeights::most_rows(const DeviceWeightView& weight) const {
   if (copies_.contains(weight.memory)) {
     return weight.rows;
   }
-  constexpr int kAligned = 64;  // so that the products of a block of rows begin at 256 bytes
   const auto room = static_cast<int>(memory_.size() / static_cast<std::size_t>(weight.cols));
-  return room >= weight.rows ? weight.rows : std::max(kAligned, room / kAligned * kAligned);
+  return room >= weight.rows ? weight.rows : room / kBlockRows * kBlockRows;
 }
 
 }  // namespace winnow::model::cuda

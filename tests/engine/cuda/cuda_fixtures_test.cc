@@ -18,7 +18,11 @@
 namespace winnow::engine::testing {
 namespace {
 
-constexpr double kTolerance = 5e-2;  // of tiny models, in bf16
+// Of tiny models, in bf16. Where an expert changes for rounding, a token of 80 has other logits: on
+// the CPU alone that costs up to 0.075.
+double tolerance_of(const model::ModelSpec& spec) {
+  return spec.experts() != nullptr ? 1e-1 : 2e-2;
+}
 
 class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
  protected:
@@ -51,6 +55,8 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
   [[nodiscard]] std::size_t vocab() const {
     return static_cast<std::size_t>(loaded_->model.spec().vocab);
   }
+
+  [[nodiscard]] double tolerance() const { return tolerance_of(loaded_->model.spec()); }
 
   std::filesystem::path directory_ = winnow::testing::fixture_models() / GetParam();
   winnow::testing::Expected expected_{directory_ / "expected.safetensors"};
@@ -85,7 +91,7 @@ TEST_P(CudaFixtures, ComputesWhatTransformersComputed) {
       first += count;
       single = !single;
     }
-    EXPECT_LE(relative_error(got, expected_.logits()), kTolerance) << "pieces of " << piece;
+    EXPECT_LE(relative_error(got, expected_.logits()), tolerance()) << "pieces of " << piece;
   }
 }
 
@@ -112,10 +118,10 @@ TEST_P(CudaFixtures, ForksAndSavedStatesGoOn) {
   ASSERT_NE(moved, nullptr);
   const auto back = device->restore(limits, moved->save());
   ASSERT_NE(back, nullptr);
-  EXPECT_LE(relative_error(feed(*device, *sequence, behind), expected), kTolerance);
-  EXPECT_LE(relative_error(feed(*device, *fork, behind), expected), kTolerance) << "fork";
-  EXPECT_LE(relative_error(feed(*host, *moved, behind), expected), kTolerance) << "on the CPU";
-  EXPECT_LE(relative_error(feed(*device, *back, behind), expected), kTolerance) << "and back";
+  EXPECT_LE(relative_error(feed(*device, *sequence, behind), expected), tolerance());
+  EXPECT_LE(relative_error(feed(*device, *fork, behind), expected), tolerance()) << "fork";
+  EXPECT_LE(relative_error(feed(*host, *moved, behind), expected), tolerance()) << "on the CPU";
+  EXPECT_LE(relative_error(feed(*device, *back, behind), expected), tolerance()) << "and back";
 }
 
 }  // namespace

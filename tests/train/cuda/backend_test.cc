@@ -120,8 +120,10 @@ class Pass {
     return backend_->finish();
   }
 
-  /// The gradient, read from the first moment after a first update that changes nothing.
+  /// The gradient, read from the first moment, 0 before, after an update that changes nothing.
   std::vector<float> gradient() {
+    std::ranges::fill(backend_->fetch_moments().first, 0.0F);
+    backend_->store();
     backend_->apply(AdamW::Update{0, parameters_.size(), 1, 0.0, 0.0, 1.0});
     const Moments moments = backend_->fetch_moments();
     std::vector<float> gradient(moments.first.begin(), moments.first.end());
