@@ -32,8 +32,8 @@ struct Range {
 /// one unit at most.
 Range share_of(int total, const Shard& shard, int unit = 1);
 
-/// The same of the width of a feed-forward network: groups of quantised weights stay whole where that
-/// can be, in the largest units that then give ranks equal shares.
+/// The same of the width of a feed-forward network: groups of quantised weights stay whole where
+/// that can be, in the largest units that then give ranks equal shares.
 Range share_of_width(int width, const Shard& shard);
 
 /// The rank's KV heads in a layer; of a recurrent mixer, its key heads.

@@ -41,8 +41,8 @@ PartSource source_of(const model::ModelSpec& spec, std::optional<ops::WeightForm
           .drawn = kvcache::DrawnDecisions{.rate = 0.7}};
 }
 
-// One KV head does not split. The experts of mixtral_bf16 change for rounding: bf16 on the CPU alone
-// moves a token's logits by 0.97.
+// One KV head does not split. The experts of mixtral_bf16 change for rounding: bf16 on the CPU
+// alone moves a token's logits by 0.97.
 std::vector<Case> cases_of_ranks() {
   std::vector<Case> cases;
   for (Case c : kCases) {
