@@ -7,9 +7,9 @@
 
 namespace winnow::engine {
 
-/// `model` on CUDA device `device`: its weights are copied there. Throws Error when this build or
-/// this machine has no such device, or the device no room for the weights. Of a rank's part:
-/// `ranks`, which must outlive the backend.
+/// `model` on the CUDA device that `config` names: its weights are copied there. Throws Error when
+/// this build or this machine has no such device, or the device no room for the weights. Of a
+/// rank's part: `ranks`, which must outlive the backend.
 std::unique_ptr<Backend> make_cuda_backend(const model::Model& model, const EngineConfig& config,
                                            parallel::Communicator* ranks = nullptr);
 

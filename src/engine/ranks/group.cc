@@ -54,6 +54,7 @@ std::vector<std::vector<std::byte>> Group::tell(std::span<const std::byte> messa
     return ranks_.gather(member_.obey(message, results).bytes());
   } catch (const std::exception& error) {
     ranks_.fail(error.what());
+    ranks_.meet();  // throws what failed first, of which this may be but the result
     throw;
   }
 }

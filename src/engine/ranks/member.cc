@@ -30,14 +30,17 @@ Member::Member(const Backend& local, const model::ModelSpec& whole, const model:
     : local_(local), whole_(whole), whole_shape_(model::cache_shape(whole)), shard_(shard) {}
 
 MessageWriter Member::obey(std::span<const std::byte> bytes, const StepResults* results) {
-  const bool answers_errors = MessageReader(bytes).take<RankCommand>() != RankCommand::forward;
+  const auto command = MessageReader(bytes).take<RankCommand>();
+  // A rank that fails while others wait for it in the middle of a command fails all of them.
+  const bool meets_others = command == RankCommand::forward ||
+                            (command == RankCommand::make_runner && local_.memory_in_use());
   MessageReader message(bytes);
   MessageWriter answer;
   answer.put(true);
   try {
     do_command(message, answer, results);
   } catch (const std::exception& error) {
-    if (!answers_errors) {
+    if (meets_others) {
       throw;
     }
     answer = {};

@@ -163,7 +163,8 @@ const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
                                                  const winnow::cuda::Stream& stream) {
   auto found = graphs_.find(shape);
   if (found == graphs_.end()) {
-    if (shape.padded) {
+    // By the size alone: a pass of its own, which all ranks run or none.
+    if (shape.padded && warmed_.insert(shape.size).second) {
       // Nothing but padding, once: linear layers try their algorithms, and libraries load their
       // kernels, which a capture may not do.
       fill_inputs({}, {}, shape.size);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -90,6 +91,7 @@ class DecodeSteps {
   int generation_ = -1;        // of the cache's tables that the graphs point to
   int ranks_generation_ = -1;  // of what ranks share
   std::map<Shape, winnow::cuda::Graph> graphs_;
+  std::set<int> warmed_;                        // padded sizes whose kernels have run
   std::map<int, winnow::cuda::Graph> choices_;  // of restricted steps, by size
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens

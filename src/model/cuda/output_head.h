@@ -21,6 +21,7 @@ class OutputHead {
   [[nodiscard]] ops::cuda::SkinnyGemm layer(const ops::cuda::SkinnyInput& input,
                                             bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
+  /// Null on ranks but the first.
   [[nodiscard]] float* logits() const { return logits_.data(); }
   /// Where products leave logits, of the tokens that this rank has: [rows, own_vocab()].
   [[nodiscard]] float* own_logits() const {

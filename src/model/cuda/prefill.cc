@@ -76,6 +76,12 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const RowChoice
   }
   LinearPath& linear = paths_.of(static_cast<int>(count));
   reserve(linear, count, longest);
+  const bool grows = count > most_tokens_ || longest > longest_chunk_;
+  if (const auto* ranks = model_.ranks(); ranks != nullptr && grows) {
+    ranks->meet();  // all have made room
+    most_tokens_ = std::max(most_tokens_, count);
+    longest_chunk_ = std::max(longest_chunk_, longest);
+  }
   const std::size_t wanted = upload(chunks, stream.get());
   const ops::cuda::SkinnyInput last =
       run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);

@@ -103,9 +103,11 @@ class Prefill {
   std::unique_ptr<kvcache::cuda::Band> band_;
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
-  winnow::cuda::DeviceBuffer<std::int32_t> tokens_;                      // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> positions_;                   // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;  // [rows] whose logits are wanted
+  std::size_t most_tokens_ = 0;  // that ranks have made room for, and those of a chunk
+  int longest_chunk_ = 0;
+  winnow::cuda::DeviceBuffer<std::int32_t> tokens_;     // [T]
+  winnow::cuda::DeviceBuffer<std::int32_t> positions_;  // [T]
+  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] whose logits are wanted
   // [chunks] slots, [chunks + 1] rows before each: of models with recurrent layers.
   winnow::cuda::DeviceBuffer<std::int32_t> sequences_;
   std::size_t angle_stride_ = 0;                 // from one table of angles to the next

@@ -14,15 +14,24 @@ std::size_t index_of(DeviceRanks::Place place) {
 
 }  // namespace
 
-DeviceRanks::DeviceRanks(Communicator& host, int device) : host_(host) {
+DeviceRanks::DeviceRanks(Communicator& host, int device) : host_(host), device_(device) {
   require(size() <= kMostRanks, "--tensor-parallel {}: at most {} devices", size(), kMostRanks);
   allow_access(device);
-  const auto flags = renew(flags_, std::size_t{kMostRanks} * kMostBlocks * sizeof(std::uint32_t));
+  renew(flags_, std::size_t{kMostRanks} * kMostBlocks * sizeof(std::uint32_t));
   epochs_.ensure(kMostBlocks);
   epochs_.fill(0);
   arrivals_ = {.rank = rank(), .ranks = size(), .flags = {}, .epochs = epochs_.data()};
-  std::ranges::transform(flags, arrivals_.flags.begin(),
-                         [](void* memory) { return static_cast<std::uint32_t*>(memory); });
+  std::ranges::transform(flags_, arrivals_.flags.begin(), [](const auto& memory) {
+    return reinterpret_cast<std::uint32_t*>(memory->data());
+  });
+}
+
+DeviceRanks::~DeviceRanks() {
+  int current = 0;
+  cudaGetDevice(&current);
+  cudaSetDevice(device_);
+  cudaDeviceSynchronize();
+  cudaSetDevice(current);
 }
 
 void DeviceRanks::allow_access(int device) const {
@@ -47,30 +56,36 @@ std::vector<void*> DeviceRanks::exchange(void* own) const {
   std::vector<void*> all(static_cast<std::size_t>(size()));
   const auto shown = host_.gather(std::as_bytes(std::span(&own, 1)));
   for (std::size_t i = 0; i < shown.size(); ++i) {
+    require(shown[i].size() == sizeof(void*), "rank {} does something else than rank 0", i);
     std::memcpy(&all[i], shown[i].data(), sizeof(void*));
   }
   host_.broadcast(std::as_writable_bytes(std::span(all)));
   return all;
 }
 
-std::vector<void*> DeviceRanks::renew(Bytes& own, std::size_t bytes) {
+void DeviceRanks::renew(SharedBytes& all, std::size_t bytes) {
   ++generation_;
-  if (own.size() > 0) {  // which others may still read
+  if (!all.empty()) {
     winnow::cuda::check(cudaDeviceSynchronize(), "wait for a device");
-    host_.meet();
+    host_.meet();  // nobody reads it any more
+    all.clear();
   }
-  own.ensure(bytes);
-  own.fill(0);
-  return exchange(own.data());
+  auto own = std::make_shared<Bytes>(bytes);
+  own->fill(0);
+  std::shared_ptr<const Bytes> shown = std::move(own);
+  for (const void* other : exchange(&shown)) {
+    all.push_back(*static_cast<const std::shared_ptr<const Bytes>*>(other));
+  }
+  host_.meet();  // all have taken it
 }
 
 void DeviceRanks::reserve_parts(std::size_t floats) {
   const std::size_t bytes = floats * sizeof(float);
-  if (bytes <= parts_[0].size()) {
-    return;
-  }
-  for (std::size_t i = 0; i < kPlaces; ++i) {
-    std::ranges::copy(renew(parts_[i], bytes), addresses_[i].of.begin());
+  if (bytes > part_bytes_) {
+    part_bytes_ = bytes;
+    for (SharedBytes& parts : parts_) {
+      renew(parts, bytes);
+    }
   }
 }
 
@@ -88,20 +103,23 @@ void DeviceRanks::reserve_rows(int rows, int cols) {
                      .stride = stride,
                      .passes = row_counts_.data(),
                      .arrived = row_counts_.data() + 1};
-  const std::size_t pairs = kPlaces * static_cast<std::size_t>(size()) * stride;
-  std::ranges::transform(renew(inboxes_, pairs * sizeof(uint2)), inboxes.of.begin(),
-                         [](void* memory) { return static_cast<uint2*>(memory); });
+  renew(inboxes_, kPlaces * static_cast<std::size_t>(size()) * stride * sizeof(uint2));
+  std::ranges::transform(inboxes_, inboxes.of.begin(), [](const auto& memory) {
+    return reinterpret_cast<uint2*>(memory->data());
+  });
   row_inboxes_ = winnow::cuda::DeviceBuffer<RowInboxes>(std::span<const RowInboxes>(&inboxes, 1));
 }
 
 void* DeviceRanks::part(Place place) const {
-  return parts_[index_of(place)].data();
+  return parts_[index_of(place)][static_cast<std::size_t>(rank())]->data();
 }
 
 void DeviceRanks::sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
                       cudaStream_t stream) const {
-  Parts parts = addresses_[index_of(place)];
+  Parts parts;
   parts.in_16_bits = in_16_bits;
+  std::ranges::transform(parts_[index_of(place)], parts.of.begin(),
+                         [](const auto& memory) { return memory->data(); });
   sum_parts(arrivals_, parts, sum, add, count, stream);
 }
 

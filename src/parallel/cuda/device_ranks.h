@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "base/cuda/device.h"
@@ -23,6 +24,10 @@ class DeviceRanks {
   /// Meets the other ranks of `host`, which must outlive this. `device`: this rank's, which is the
   /// current one. Throws Error where a device cannot read another one's memory.
   DeviceRanks(Communicator& host, int device);
+  /// Waits for this rank's kernels. What others share with it stays until they are gone, too.
+  ~DeviceRanks();
+  DeviceRanks(const DeviceRanks&) = delete;
+  DeviceRanks& operator=(const DeviceRanks&) = delete;
 
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
@@ -31,6 +36,10 @@ class DeviceRanks {
   /// ranks' devices when more is needed than before; else it does nothing.
   void reserve_parts(std::size_t floats);
   void reserve_rows(int rows, int cols);
+
+  /// Waits for all ranks' hosts: what one of them does to its device's memory may have to wait for
+  /// the kernels of others, which must not wait for it then.
+  void meet() const { host_.meet(); }
 
   /// Changes when memory has moved, to which recorded graphs would point.
   [[nodiscard]] int generation() const { return generation_; }
@@ -50,20 +59,23 @@ class DeviceRanks {
  private:
   static constexpr std::size_t kPlaces = 3;
   using Bytes = winnow::cuda::DeviceBuffer<std::byte>;
+  /// Memory of each rank, by rank, all of which everyone keeps.
+  using SharedBytes = std::vector<std::shared_ptr<const Bytes>>;
 
   /// What each rank shows, by rank.
   [[nodiscard]] std::vector<void*> exchange(void* own) const;
   void allow_access(int device) const;
-  /// Memory that all have: this rank's in `own`, of at least `bytes` filled with zeros.
-  [[nodiscard]] std::vector<void*> renew(Bytes& own, std::size_t bytes);
+  /// Makes memory of so many bytes, filled with zeros, in place of what all had.
+  void renew(SharedBytes& all, std::size_t bytes);
 
   Communicator& host_;
-  Bytes flags_;
+  int device_;
+  SharedBytes flags_;
   winnow::cuda::DeviceBuffer<std::uint32_t> epochs_;
   Arrivals arrivals_;
-  std::array<Bytes, kPlaces> parts_;
-  std::array<Parts, kPlaces> addresses_;
-  Bytes inboxes_;
+  std::array<SharedBytes, kPlaces> parts_;
+  std::size_t part_bytes_ = 0;
+  SharedBytes inboxes_;
   winnow::cuda::DeviceBuffer<RowInboxes> row_inboxes_;
   winnow::cuda::DeviceBuffer<std::uint32_t> row_counts_;  // passes, arrived
   std::size_t row_stride_ = 0;

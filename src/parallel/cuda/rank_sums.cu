@@ -118,6 +118,12 @@ __device__ float sum_over_block(float value) {
   return total;
 }
 
+// No pass has number 0, as epoch 0 is that of memory in which nothing has arrived.
+__device__ std::uint32_t next_pass(std::uint32_t pass) {
+  constexpr std::uint32_t kPasses = 0xFFFFFFFFU / kMostSums;
+  return pass < kPasses ? pass + 1 : 1;
+}
+
 // A block per row.
 __global__ void __launch_bounds__(kRowThreads) row_kernel(const __grid_constant__ RowSums rows) {
   winnow::cuda::wait_for_predecessor();
@@ -125,7 +131,8 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const __grid_constant_
   const RowInboxes& inboxes = *rows.inboxes;
   const bool begins = rows.number == 0;
   const std::size_t first = static_cast<std::size_t>(blockIdx.x) * rows.cols;
-  const std::uint32_t epoch = epoch_of(inboxes, rows.number) + (begins ? kMostSums : 0);
+  const std::uint32_t pass = begins ? next_pass(*inboxes.passes) : *inboxes.passes;
+  const std::uint32_t epoch = pass * kMostSums + rows.number;
   float squares = 0.0F;
   for (int col = threadIdx.x; col < rows.cols; col += kRowThreads) {
     const std::size_t at = first + col;
@@ -146,7 +153,7 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const __grid_constant_
   }
   if (begins && atomicAdd(inboxes.arrived, 1U) + 1 == gridDim.x) {  // all have read the number
     *inboxes.arrived = 0;
-    *inboxes.passes += 1;
+    *inboxes.passes = pass;
   }
 }
 

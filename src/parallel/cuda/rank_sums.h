@@ -38,8 +38,8 @@ struct Parts {
 void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
                std::size_t count, cudaStream_t stream);
 
-/// Sums of rows in one pass over a model, at most, and the first one's number: of embeddings.
-inline constexpr std::uint32_t kMostSums = 4096;
+/// Sums of rows in one pass over a model, at most. Number 0 is that of embeddings.
+inline constexpr std::uint32_t kMostSums = 1024;
 
 /// Memory for the rows of a step, whose numbers travel between ranks with the sum that they belong
 /// to: [3 places, ranks, stride] pairs of a number and its epoch, zero at first. Sums take the
@@ -49,7 +49,7 @@ struct RowInboxes {
   int ranks = 1;
   std::array<uint2*, kMostRanks> of = {};  // by rank
   std::size_t stride = 0;                  // numbers in a place of one rank
-  std::uint32_t* passes = nullptr;         // of this rank, so far
+  std::uint32_t* passes = nullptr;         // of this rank, so far: 1 after the first
   std::uint32_t* arrived = nullptr;        // blocks of the first sum of a pass, zero between passes
 };
 
