@@ -205,26 +205,33 @@ void tile(const Rows& rows, ArrangedInputs x, Matrix<float> out, unsigned fetche
   const Format format;
   const auto groups = static_cast<std::size_t>(rows.weight.cols) / kGroup;
   const std::size_t row_bytes = groups * kGroup * Format::kBits / 8;
+  const std::size_t in_blocks = groups / kBlockGroups * kBlockGroups;
+  const std::size_t input_step = x.rows * kBlock;
+  const auto* row_codes =
+      static_cast<const std::uint8_t*>(rows.weight.data) + rows.begin * row_bytes;
+  const bf16* row_scales = rows.weight.scales + rows.begin * groups;
   __m512 sums[M][kRowBlock];
 #pragma GCC unroll 4
   for (std::size_t r = 0; r < kRowBlock; ++r) {
-    const std::size_t n = rows.begin + std::min(r, rows.count - 1);
-    const auto* codes = static_cast<const std::uint8_t*>(rows.weight.data) + n * row_bytes;
-    const bf16* scales = rows.weight.scales + n * groups;
+    const std::uint8_t* codes = row_codes;
+    const bf16* scales = row_scales;
     const std::size_t ahead = (fetched >> r & 1U) != 0 ? kBytesAhead : 0;
     _mm_prefetch(reinterpret_cast<const char*>(scales) + ahead, _MM_HINT_T0);
     __m512 own[M] = {};
     const bf16* input = x.data;
-    std::size_t g = 0;
-    for (; g + kBlockGroups <= groups;
-         g += kBlockGroups, codes += kBlockBytes, input += x.rows * kBlock) {
+    for (const bf16* end = scales + in_blocks; scales != end;
+         scales += kBlockGroups, codes += kBlockBytes, input += input_step) {
       for (std::size_t byte = 0; byte < kBlockBytes; byte += 64) {
         _mm_prefetch(reinterpret_cast<const char*>(codes) + ahead + byte, _MM_HINT_T0);
       }
-      add_block(format, codes, scales + g, kBlockGroups, input, own);
+      add_block(format, codes, scales, kBlockGroups, input, own);
     }
-    if (g < groups) {
-      add_block(format, codes, scales + g, groups - g, input, own);
+    if (in_blocks < groups) {
+      add_block(format, codes, scales, groups - in_blocks, input, own);
+    }
+    if (r + 1 < rows.count) {  // the last row again in place of those that are not there
+      row_codes += row_bytes;
+      row_scales += groups;
     }
 #pragma GCC unroll 8
     for (std::size_t m = 0; m < M; ++m) {
