@@ -16,7 +16,8 @@ constexpr int kPrefixDistance = 256;
 int prefix_distance(const kvcache::CacheShape& shape, ops::EntryFormat format) {
   const std::size_t entry_bytes = ops::PageLayout(format, shape.head_dim).entry_bytes();
   const std::size_t token_bytes = static_cast<std::size_t>(shape.all_heads()) * entry_bytes;
-  return std::max(kPrefixDistance, static_cast<int>(shape.states.bytes() / token_bytes));
+  return std::max(kPrefixDistance,
+                  static_cast<int>(shape.states.bytes() / std::max<std::size_t>(token_bytes, 1)));
 }
 
 }  // namespace

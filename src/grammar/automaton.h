@@ -28,7 +28,7 @@ class Automaton {
   struct Place {
     std::int32_t node = 0;
     Stack stack = kBottom;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
   /// `grammar` must outlive this.

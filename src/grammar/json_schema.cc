@@ -98,6 +98,7 @@ class SchemaCompiler : public MemberCompiler {
         require_disjoint(branches, name, *this);
       }
       std::vector<ExpressionPtr> parts;
+      parts.reserve(branches.size());
       for (Assertions& branch : branches) {
         parts.push_back(asserted(std::move(branch), name));
       }
@@ -264,9 +265,9 @@ class SchemaCompiler : public MemberCompiler {
     ExpressionPtr rest = repeat(next(prefix), std::max(0, all.min_items - prefix - 1), most_behind);
     for (int i = std::min(prefix, all.max_items < 0 ? prefix : all.max_items - 1); i >= 0; --i) {
       const bool cut = all.max_items >= 0 && i + 1 >= all.max_items;
-      ExpressionPtr from = i == 0 ? item_at(0) : next(i);
-      from = cut ? from : sequence({std::move(from), std::move(rest)});
-      rest = i < all.min_items ? std::move(from) : optional(std::move(from));
+      const ExpressionPtr own = i == 0 ? item_at(0) : next(i);
+      const ExpressionPtr from = cut ? own : sequence({own, rest});
+      rest = i < all.min_items ? from : optional(from);
     }
     if (all.max_items == 0) {
       rest = nothing();

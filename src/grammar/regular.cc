@@ -245,6 +245,7 @@ Regular::Ptr Regular::of_length(int least, int most) {
 
 Regular::Ptr Regular::of_texts(const std::vector<std::string>& texts) {
   std::vector<ExpressionPtr> parts;
+  parts.reserve(texts.size());
   for (const std::string& text : texts) {
     parts.push_back(bytes(text));
   }

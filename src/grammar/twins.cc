@@ -87,6 +87,7 @@ std::vector<int> last_alike(const std::vector<std::uint32_t>& classes, std::size
     last[classes[i]] = static_cast<int>(i);
   }
   std::vector<int> twins;
+  twins.reserve(classes.size());
   for (const std::uint32_t of : classes) {
     twins.push_back(last[of]);
   }
@@ -156,18 +157,19 @@ void Twins::share(const Copies& copies, const Copies& longest) {
 std::vector<std::int32_t> Twins::find(std::size_t depth,
                                       std::span<const std::int32_t> nodes) const {
   std::vector<std::int32_t> twins;
+  twins.reserve(nodes.size());
   for (const std::int32_t node : nodes) {
     twins.push_back(find(depth, node));
   }
   std::ranges::sort(twins);
-  const auto rest = std::ranges::unique(twins);
-  twins.erase(rest.begin(), rest.end());
+  twins.erase(std::unique(twins.begin(), twins.end()), twins.end());
   return twins;
 }
 
 std::vector<std::vector<int>> twin_states(const Regular& language) {
   const auto& states = language.states();
   std::vector<std::uint32_t> classes;  // of states that are alike
+  classes.reserve(states.size());
   for (const Regular::State& state : states) {
     classes.push_back(state.accepts ? 1 : 0);
   }

@@ -206,7 +206,8 @@ const FeedForwardSpec* ModelSpec::experts() const {
 
 const AttentionSpec& ModelSpec::compressing_attention() const {
   const auto found = std::ranges::find_if(layers, &LayerSpec::compresses);
-  return found == layers.end() ? attention() : *found->attention();
+  const AttentionSpec* compresses = found == layers.end() ? nullptr : found->attention();
+  return compresses != nullptr ? *compresses : attention();
 }
 
 int ModelSpec::cached_head_dim() const {

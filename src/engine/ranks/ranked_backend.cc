@@ -105,6 +105,7 @@ class RankedSequence : public SequenceState {
       message.put(tokens);
     });
     std::vector<kvcache::PageNeed> needs;
+    needs.reserve(answers.size());
     for (RankAnswer& answer : answers) {
       needs.push_back(take_need(answer.reader()));
     }

@@ -67,11 +67,16 @@ Json& answer(Json& messages) {
   return messages.back();
 }
 
+bool is_empty_text(const Json& content) {
+  return content.is_string() && content.get_ref<const std::string&>().empty();
+}
+
 void add_message(const Json& item, const std::string& path, Json& messages) {
   const std::string role = text_at(item, "role", path);
   Json content = content_of(item, "content", path);
   const bool goes_on = role == "assistant" && !messages.empty() &&
-                       messages.back()["role"] == "assistant" && messages.back()["content"] == "";
+                       messages.back()["role"] == "assistant" &&
+                       is_empty_text(messages.back()["content"]);
   if (goes_on) {
     messages.back()["content"] = std::move(content);
   } else {

@@ -117,9 +117,9 @@ Json told_back_of(const Json& body, const SamplingOptions& sampling) {
       {"tool_choice", "\"auto\""},
       {"tools", "[]"},
       {"metadata", "{}"}};
-  const auto tell = [&](const char* name, Json otherwise) {
+  const auto tell = [&](const char* name, const Json& otherwise) {
     const bool given = body.contains(name) && !body[name].is_null();
-    told[name] = given ? body[name] : std::move(otherwise);
+    told[name] = given ? body[name] : otherwise;
   };
   for (const auto& [name, otherwise] : kDefaults) {
     tell(name, Json::parse(otherwise));
