@@ -9,6 +9,7 @@
 #include "engine/cache_memory.h"
 #include "engine/engine.h"
 #include "model/cuda/decode_steps.h"
+#include "model/cuda/device_lora.h"
 #include "model/cuda/fast_paths.h"
 #include "model/cuda/prefill.h"
 #include "model/cuda/seen_tokens.h"
@@ -38,6 +39,7 @@ struct Device {
         matrices(model, plan.with_copies),
         cache(config, model.cache_shape(), plan.states),
         seen(model.vocab()),
+        loras(model.layers()),
         head(model, model::cuda::most_step_sequences(plan.most_padded)),
         prefill(model, matrices, cache, head),
         steps(model, matrices, cache, head, plan.most_padded) {}
@@ -51,6 +53,7 @@ struct Device {
   model::cuda::MatrixWeights matrices;
   DeviceCache cache;
   model::cuda::SeenTokens seen;
+  model::cuda::DeviceLoras loras;
   model::cuda::OutputHead head;
   model::cuda::Prefill prefill;
   DecodeSteps steps;
@@ -147,6 +150,11 @@ class CudaRunner : public Runner {
     return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
   }
 
+  void prepare(const model::Lora& adapter) override {
+    device_.select();
+    device_.loras.of(adapter);
+  }
+
   [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
     const int slot = slot_of(&sequence);
     return {.archive = device_.cache.page_need(slot, tokens),
@@ -208,8 +216,9 @@ class CudaRunner : public Runner {
  private:
   // A captured step tells what queries see where that does not follow from lengths and rule.
   [[nodiscard]] bool is_decode(const SequenceShare& share) const {
-    return share.tokens.size() == 1 && share.logit_rows == 1 &&
+    return share.tokens.size() == 1 && share.logit_rows == 1 && share.state.empty() &&
            (share.visible.data == nullptr || device_.cache.selects()) &&
+           (share.adapter == nullptr || device_.steps.takes_adapters()) &&
            share.sequence->length() > 0;
   }
 
@@ -224,6 +233,10 @@ class CudaRunner : public Runner {
       require(token >= 0 && token < vocab, "token {} is outside the vocabulary of {} tokens", token,
               vocab);
     }
+  }
+
+  const model::cuda::DeviceLora* adapter_of(const SequenceShare& share) {
+    return share.adapter != nullptr ? &device_.loras.of(*share.adapter) : nullptr;
   }
 
   // How each row's token is chosen; empty when all are the most likely ones.
@@ -255,19 +268,25 @@ class CudaRunner : public Runner {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> tokens;
     std::vector<ops::Matrix<std::int32_t>> visible;
+    std::vector<const model::cuda::DeviceLora*> adapters;
     for (const SequenceShare& share : shares) {
       slots.push_back(slot_of(share.sequence));
       tokens.push_back(share.tokens.front());
       visible.push_back(share.visible);
+      adapters.push_back(adapter_of(share));
     }
-    device_.steps.run(slots, tokens, rows, logits, next, visible, device_.stream);
+    if (std::ranges::all_of(adapters, [](const auto* adapter) { return adapter == nullptr; })) {
+      adapters.clear();
+    }
+    device_.steps.run(slots, tokens, adapters, rows, logits, next, visible, device_.stream);
   }
 
   void prefill(std::span<const SequenceShare> shares, std::span<const RowChoice> rows,
                ops::Matrix<float> logits, std::span<std::int32_t> next) {
     std::vector<model::cuda::PromptChunk> chunks;
     for (const SequenceShare& share : shares) {
-      chunks.push_back({slot_of(share.sequence), share.tokens, share.logit_rows, share.visible});
+      chunks.push_back({slot_of(share.sequence), share.tokens, share.logit_rows, share.visible,
+                        share.state, adapter_of(share)});
     }
     device_.prefill.run(chunks, rows, logits, next, device_.stream);
   }

@@ -41,10 +41,6 @@ void require_embedder(const Service& service) {
                    "(--task embed)",
                    "model", "unsupported_model");
   }
-  if (service.runs_on_cuda()) {
-    throw ApiError(400, "embeddings are made on the CPU only (--device cpu)", "model",
-                   "unsupported_model");
-  }
 }
 
 std::vector<std::vector<std::int32_t>> read_inputs(const Service& service, const Fields& fields) {
