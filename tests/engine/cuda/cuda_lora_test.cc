@@ -68,8 +68,9 @@ constexpr Case case_of(const char* name, const char* family, double tolerance, b
   return {name, family, 64, 4, bias, rule, ops::EntryFormat::bf16, weights, tolerance};
 }
 
-// Plain layers, norms of queries and keys, norms over all heads behind the products, biases,
-// multipliers, layers whose parts are parallel or whose feed-forward has no gate, soft caps.
+// Tolerances are those of models without adapters (cuda_backend_testing.h). Plain layers, norms of
+// queries and keys, norms over all heads behind the products, biases, multipliers, layers whose
+// parts are parallel or whose feed-forward has no gate, soft caps.
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaLora,
     ::testing::Values(
@@ -77,15 +78,15 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{case_of("llama_few", "llama", 2e-2), 4},
         AdapterCase{case_of("llama_int8", "llama", 2e-2, true, kvcache::RuleKind::dense,
                             WeightStorage::int8)},
-        AdapterCase{case_of("llama_tova", "llama", 2e-2, false, kvcache::RuleKind::tova)},
+        AdapterCase{case_of("llama_tova", "llama", 1e-1, false, kvcache::RuleKind::tova)},
         AdapterCase{case_of("llama_quest", "llama", 2e-2, false, kvcache::RuleKind::quest)},
         AdapterCase{case_of("qwen3", "qwen3", 2e-2)},
         AdapterCase{case_of("qwen2", "qwen2", 2e-2, true)},
         AdapterCase{case_of("olmo2", "olmo2", 3e-2)},
-        AdapterCase{case_of("gemma2", "gemma2", 3e-2)},
+        AdapterCase{case_of("gemma2", "gemma2", 5e-2)},
         AdapterCase{case_of("cohere", "cohere", 2e-2)},
         AdapterCase{case_of("nemotron", "nemotron", 4e-2)},
-        AdapterCase{case_of("granite", "granite", 3e-2)}),
+        AdapterCase{case_of("granite", "granite", 8e-2)}),
     [](const auto& info) { return std::string(info.param.model.name); });
 
 TEST_P(CudaLora, ComputesWhatTheCpuComputes) {
