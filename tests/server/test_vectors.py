@@ -144,4 +144,4 @@ def test_another_pooling_is_named(tmp_path):
         with serving(model=model):
             pass
     with serving("--task", "generate", model=model) as s:
-        assert post(s, {"input": "a"}, "/v1/embeddings").status_code == 400
+        assert post(s, {"input": "a"}, "/v1/embeddings").status_code == 404
