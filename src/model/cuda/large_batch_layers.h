@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "model/cuda/device_lora.h"
 #include "model/cuda/fast_paths.h"
 #include "model/cuda/routed_experts.h"
 #include "ops/cuda/linear/linear.h"
@@ -33,6 +34,7 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] bool pads() const override { return kPads; }
   [[nodiscard]] bool rounds_qkv() const override { return true; }
   void reserve(int rows) override;
+  void adapt(const ops::cuda::LowRankRows& rows) override { adapted_ = rows; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
                                  cudaStream_t stream) override;
@@ -55,6 +57,15 @@ class LargeBatchLayers final : public LinearPath {
   /// output_gates_ of normed_.
   void project_output_gates(int layer, int rows, cudaStream_t stream);
 
+  // large_batch_lora.cc: what adapters add to the products of a layer.
+  template <class Number>
+  void adapt_qkv(int layer, Number* qkv, int rows, cudaStream_t stream) const;
+  void adapt_gate_up(int layer, bf16* product, int rows, cudaStream_t stream) const;
+  using Place = parallel::cuda::DeviceRanks::Place;
+  void adapt_branch(int layer, Place place, float* out, const bf16* x, int inputs, int rows,
+                    cudaStream_t stream) const;
+  static ops::cuda::LowRankPart part(int layer, LoraPlace place, int column, int outputs);
+
   /// normed_ = what the layer's mixer or feed-forward takes of the residual stream.
   void take_mixer_input(int layer, int rows, cudaStream_t stream);
   void take_mlp_input(int layer, int rows, cudaStream_t stream);
@@ -64,7 +75,6 @@ class LargeBatchLayers final : public LinearPath {
             cudaStream_t stream);
   template <class Number>
   void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
-  using Place = parallel::cuda::DeviceRanks::Place;
   /// Where a part of the layer leaves what it gives: in the residual stream, to which it is added,
   /// in branch_, or where other ranks read it.
   [[nodiscard]] float* branch(int layer, Place place) const;
@@ -92,6 +102,7 @@ class LargeBatchLayers final : public LinearPath {
   const DeviceModel& model_;
   const MatrixWeights& matrices_;
   ops::cuda::Linear linear_;
+  ops::cuda::LowRankRows adapted_;
   winnow::cuda::DeviceBuffer<float> hidden_;        // [rows, hidden]
   winnow::cuda::DeviceBuffer<float> square_sums_;   // [rows] of the embeddings; not used
   winnow::cuda::DeviceBuffer<bf16> normed_;         // [rows, hidden]

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kvcache/cuda/append/step.h"
+#include "ops/cuda/linear/low_rank.h"
 #include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 
@@ -48,6 +49,11 @@ class LinearPath {
 
   /// Makes room for so many rows; what was stored may be lost.
   virtual void reserve(int /*rows*/) {}
+
+  /// The adapters of the rows from now on; of a path that takes calls with adapters.
+  virtual void adapt(const ops::cuda::LowRankRows& rows) {
+    require(rows.products == nullptr, "these linear layers take no adapters");
+  }
 
   /// Where the embedded tokens go.
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
