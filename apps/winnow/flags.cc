@@ -52,14 +52,18 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       "--window", options.window, "W",
       "dms: steps for which a marked entry stays visible (default: the checkpoint's)");
   add_probe_flags(command, options.probe, options.probe_threshold);
-  group.open_option("--kv-dtype", options.kv_dtype, "TYPE",
-                    "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype)");
+  group.open_option(
+      "--kv-dtype", options.kv_dtype, "TYPE",
+      "How entries are stored: bf16, fp8, int8, q4 or fp32 (default: as --dtype, for fp8 bf16)");
   group.open_option("--rope-context", options.context, "N",
                     "Longest text, where the model's RoPE depends on that: LongRoPE, dynamic "
                     "(default: as config.json says)");
   group.option("--kv-gib", options.kv_gib, "GIB",
                "Most memory for the cache in GiB; 0: nine tenths of what the weights leave");
-  group.option("--dtype", options.dtype, "TYPE", "Computation in bf16 or fp32");
+  group.option(
+      "--dtype", options.dtype, "TYPE",
+      "Computation in bf16, fp32 or, on a CUDA device with --weights fp8, fp8 (products of "
+      "prompts and large batches)");
   group.option("--weights", options.weights, "FORMAT",
                "auto (as stored), int8, int4 or, on a CUDA device, fp8 (quantised while loading)");
   add_threads_flag(group, options.threads);

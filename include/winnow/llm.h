@@ -41,10 +41,12 @@ struct LoadOptions {
   std::string cache = "auto";
   std::optional<double> cr = {};   // streaming, tova, h2o, quest: compression ratio; they need it
   std::optional<int> window = {};  // dms: instead of the checkpoint's
-  std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: the same as `dtype`
+  std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: as `dtype`, bf16 for fp8
   double kv_gib = 0.0;  // most memory for cached entries; 0: nine tenths of what weights leave
 
-  std::string dtype = "bf16";    // of computation: bf16 or fp32
+  /// Of computation: bf16, fp32 or, on cuda with fp8 weights, fp8, in which prompts and large
+  /// batches are multiplied.
+  std::string dtype = "bf16";
   std::string weights = "auto";  // auto (as stored), int8, int4 or, on cuda, fp8 (while loading)
   std::string device = "cpu";    // cpu, cuda or cuda:N
   /// Ranks that each compute a part of the model: the processes that an MPI launcher (mpirun, srun)

@@ -34,6 +34,7 @@ struct EngineConfig {
   std::optional<std::size_t> prefix_bytes;  // prefixes are dropped while all sequences hold
                                             // more than this; nullopt: a quarter of the cache
   WeightStorage weights = WeightStorage::as_stored;
+  bool fp8_products = false;       // of prompts and large batches, with fp8 weights on a device
   std::optional<int> cuda_device;  // nullopt: the CPU
   int ranks = 1;                   // that each have a part of the model
 };

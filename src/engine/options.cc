@@ -90,7 +90,8 @@ WeightStorage parse_weights(std::string_view weights, bool on_cpu) {
 }
 
 DType parse_compute(std::string_view dtype) {
-  require(dtype == "bf16" || dtype == "fp32", "--dtype {}: expected bf16 or fp32", dtype);
+  require(dtype == "bf16" || dtype == "fp32" || dtype == "fp8",
+          "--dtype {}: expected bf16, fp32 or fp8", dtype);
   return dtype == "fp32" ? DType::f32 : DType::bf16;
 }
 
@@ -158,6 +159,10 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
           "--deterministic: runs on the CPU only so far");
   config.deterministic = options.deterministic;
   config.weights = parse_weights(options.weights, !config.cuda_device);
+  config.fp8_products = options.dtype == "fp8";
+  require(!config.fp8_products || (config.cuda_device && config.weights == WeightStorage::fp8),
+          "--dtype fp8: multiplies fp8 weights on a CUDA device; it needs --device cuda and "
+          "--weights fp8");
   constexpr int kCpuChunk = 512;
   constexpr int kCudaChunk = 8192;
   config.step_tokens =

@@ -190,6 +190,22 @@ TEST(Options, Weights) {
   EXPECT_THROW(of("int2", "cuda"), Error);
 }
 
+TEST(Options, Fp8ProductsWantFp8WeightsOnADevice) {
+  const auto of = [](const char* weights, const char* device) {
+    LoadOptions options;
+    options.dtype = "fp8";
+    options.weights = weights;
+    options.device = device;
+    return resolve_options(options, dense_model());
+  };
+  const EngineConfig config = of("fp8", "cuda");
+  EXPECT_TRUE(config.fp8_products);
+  EXPECT_EQ(config.compute, DType::bf16);
+  EXPECT_EQ(config.cache.format, ops::EntryFormat::bf16);
+  EXPECT_THROW(of("auto", "cuda"), Error);
+  EXPECT_THROW(of("int8", "cpu"), Error);
+}
+
 TEST(Options, EntryTypesHaveNames) {
   for (const std::string_view name : {"bf16", "fp8", "int8", "q4", "fp32"}) {
     EXPECT_EQ(ops::format_name(parse_kv_dtype(name)), name);

@@ -15,6 +15,7 @@ namespace winnow::engine {
 namespace {
 
 using kvcache::cuda::DeviceCache;
+using model::cuda::Arithmetic;
 using model::cuda::DeviceModel;
 
 ops::cuda::DeviceWeightFormat format_of(WeightStorage storage) {
@@ -48,7 +49,10 @@ class CudaBackend : public Backend {
       : device_(use(config.cuda_device.value_or(0))),
         ranks_(ranks != nullptr ? std::make_unique<parallel::cuda::DeviceRanks>(*ranks, device_)
                                 : nullptr),
-        model_(model, format_of(config.weights), ranks_.get()) {}
+        model_(model, format_of(config.weights), ranks_.get()) {
+    require(!config.fp8_products || ops::cuda::has_fp8_products(),
+            "--dtype fp8: needs a device of compute capability 9.0 (H100, H200)");
+  }
 
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const override { return model_.cache_shape(); }
@@ -97,11 +101,13 @@ class CudaBackend : public Backend {
         (!model_.has_plain_layers() || (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
          (tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences)));
     const std::size_t free = winnow::cuda::free_memory();
-    const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_);
+    const Arithmetic arithmetic = config.fp8_products ? Arithmetic::fp8 : Arithmetic::bf16;
+    const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_, arithmetic);
     const bool with_copies = tokens == 0 && copies <= free / 4 &&
                              (wanted == kAllThereIs || wanted <= cache_room(free - copies));
     return {.most_padded = pads ? std::min(config.max_sequences, kMostBatch) : 0,
             .with_copies = with_copies,
+            .arithmetic = arithmetic,
             .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
   }
 

@@ -24,7 +24,7 @@ struct Device {
          const MemoryPlan& plan)
       : index(index),
         model(model),
-        matrices(model, plan.with_copies),
+        matrices(model, plan.with_copies, plan.arithmetic),
         cache(config, model.cache_shape(), plan.states),
         seen(model.vocab()),
         loras(model.layers()),

@@ -6,6 +6,7 @@
 
 #include "engine/runner.h"
 #include "model/cuda/device_model.h"
+#include "model/cuda/matrix_weights.h"
 
 namespace winnow::engine {
 
@@ -13,6 +14,7 @@ namespace winnow::engine {
 struct MemoryPlan {
   int most_padded = 0;       // sequences of steps that are padded; 0: none are
   bool with_copies = false;  // of the weights, see MatrixWeights
+  model::cuda::Arithmetic arithmetic = model::cuda::Arithmetic::bf16;
   std::size_t cache_bytes = 0;
   int states = 0;  // of recurrent layers that the cache has room for, if the model has them
 };

@@ -34,7 +34,7 @@ void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
 
 void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream) {
   const bf16* x = normed_.data() + size_of(first);
-  experts_.route(layer, linear_, x, rows, padded(rows), stream);
+  experts_.route(layer, products_.linear(), x, rows, padded(rows), stream);
   experts_.multiply(layer, x, rows, stream);
   experts_.add(layer, sum + size_of(first), rows, stream);
 }
@@ -43,8 +43,7 @@ void LargeBatchLayers::add_shared(int layer, float* sum, int rows, cudaStream_t 
   const DeviceLayerWeights& w = model_.layer(layer);
   const auto down = w.down.view();
   activate(layer, rows, stream);
-  linear_.multiply(shared_.data(), activated_.data(), matrices_.all(down, stream), padded(rows),
-                   down.rows, down.cols, stream);
+  products_.multiply(shared_.data(), activated_.data(), down, padded(rows), stream);
   if (w.down_bias.size() > 0) {
     ops::cuda::add_bias(shared_.data(), rows, down.rows, w.down_bias.data(), stream);
   }

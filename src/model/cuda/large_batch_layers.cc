@@ -30,6 +30,8 @@ void LargeBatchLayers::reserve(int rows) {
   gate_up_.ensure(
       width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.mixer_width()})));
   activated_.ensure(width(model_.intermediate()));
+  products_.reserve(padded(rows), std::max({model_.hidden(), model_.intermediate(),
+                                            model_.mixer_width(), model_.query_width()}));
   reserve_mixers(padded(rows));
   reserve_experts(padded(rows));
   if (!model_.is_plain()) {
@@ -99,10 +101,8 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
     project_recurrent(layer, rows, stream);
     return {};
   }
-  const bf16* weight = matrices_.all(w.qkv.view(), stream);
   const auto multiply = [&](auto* qkv) {
-    linear_.multiply(qkv, normed_.data(), weight, padded(rows), model_.qkv_width(), model_.hidden(),
-                     stream);
+    products_.multiply(qkv, normed_.data(), w.qkv.view(), padded(rows), stream);
     adapt_qkv(layer, qkv, rows, stream);
     norm_whole(layer, qkv, rows, stream);
   };
@@ -159,8 +159,7 @@ void LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
   const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
   const float* bias = data_or_null(w.gate_up_bias);
   bf16* product = spec.gated ? gate_up_.data() : activated_.data();  // without a gate: up alone
-  linear_.multiply(product, normed_.data(), matrices_.all(w.gate_up.view(), stream), padded(rows),
-                   w.gate_up.view().rows, model_.hidden(), stream);
+  products_.multiply(product, normed_.data(), w.gate_up.view(), padded(rows), stream);
   adapt_gate_up(layer, product, rows, stream);
   if (spec.gated) {
     ops::cuda::activate_multiply({spec.activation, spec.clamp}, activated_.data(), gate_up_.data(),
@@ -179,17 +178,14 @@ void LargeBatchLayers::add_branch(int layer, Place place, const bf16* x,
                                   const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias,
                                   int rows, cudaStream_t stream) {
   const auto view = weight.view();
-  const bf16* matrix = matrices_.all(view, stream);
-  const auto multiply = [&](auto* out) {
-    linear_.multiply(out, x, matrix, padded(rows), view.rows, view.cols, stream);
-  };
+  const auto multiply = [&](auto* out) { products_.multiply(out, x, view, padded(rows), stream); };
   float* out = branch(layer, place);
   // A product travels to other ranks in 16 bits.
   const bool in_16_bits = model_.ranks() != nullptr && bias.size() == 0;
   if (in_16_bits) {
     multiply(reinterpret_cast<bf16*>(out));
   } else if (adds_as_it_is(layer)) {
-    linear_.multiply_add(out, x, matrix, padded(rows), view.rows, view.cols, stream);
+    products_.multiply_add(out, x, view, padded(rows), stream);
   } else {
     multiply(out);
   }
@@ -265,8 +261,9 @@ void LargeBatchLayers::logits(float* logits, int rows, cudaStream_t stream) {
   const int most = matrices_.most_rows(head);
   for (int first = 0; first < head.rows; first += most) {
     const int count = std::min(most, head.rows - first);
-    linear_.multiply(logits + first, normed_.data(), matrices_.rows(head, first, count, stream),
-                     rows, count, head.cols, stream, head.rows);
+    products_.linear().multiply(logits + first, normed_.data(),
+                                matrices_.rows(head, first, count, stream), rows, count, head.cols,
+                                stream, head.rows);
   }
 }
 

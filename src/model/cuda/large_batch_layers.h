@@ -1,6 +1,6 @@
 // The general path: whatever a description says lies between attentions, op by op, with products by
-// cuBLASLt and weights in rows of bf16. For plain models it is the fastest one of prompts and large
-// batches.
+// cuBLASLt and weights in rows of bf16 or fp8. For plain models it is the fastest one of prompts
+// and large batches.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 #include "model/cuda/device_lora.h"
 #include "model/cuda/fast_paths.h"
+#include "model/cuda/large_products.h"
 #include "model/cuda/routed_experts.h"
-#include "ops/cuda/linear/linear.h"
 
 namespace winnow::model::cuda {
 
@@ -27,9 +27,7 @@ class LargeBatchLayers final : public LinearPath {
 
   /// Both must outlive this. `search`: the linear layers of a new number of rows try algorithms.
   LargeBatchLayers(const DeviceModel& model, const MatrixWeights& matrices, bool search)
-      : model_(model), matrices_(matrices), experts_(model) {
-    linear_.search(search);
-  }
+      : model_(model), matrices_(matrices), products_(matrices, search), experts_(model) {}
 
   [[nodiscard]] bool pads() const override { return kPads; }
   [[nodiscard]] bool rounds_qkv() const override { return true; }
@@ -101,7 +99,7 @@ class LargeBatchLayers final : public LinearPath {
 
   const DeviceModel& model_;
   const MatrixWeights& matrices_;
-  ops::cuda::Linear linear_;
+  LargeProducts products_;
   ops::cuda::LowRankRows adapted_;
   winnow::cuda::DeviceBuffer<float> hidden_;        // [rows, hidden]
   winnow::cuda::DeviceBuffer<float> square_sums_;   // [rows] of the embeddings; not used

@@ -21,19 +21,16 @@ void LargeBatchLayers::reserve_mixers(int rows) {
 }
 
 void LargeBatchLayers::project_output_gates(int layer, int rows, cudaStream_t stream) {
-  const auto weight = model_.layer(layer).output_gate.view();
-  linear_.multiply(output_gates_.data(), normed_.data(), matrices_.all(weight, stream),
-                   padded(rows), weight.rows, weight.cols, stream);
+  products_.multiply(output_gates_.data(), normed_.data(), model_.layer(layer).output_gate.view(),
+                     padded(rows), stream);
 }
 
 void LargeBatchLayers::project_recurrent(int layer, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
-  const auto input = w.qkv.view();
-  linear_.multiply(recurrent_input_.data(), normed_.data(), matrices_.all(input, stream),
-                   padded(rows), input.rows, input.cols, stream);
-  linear_.multiply(recurrent_gates_.data(), normed_.data(), w.recurrent.gates.data(), padded(rows),
-                   padded_gates(model_.recurrent(layer)->heads.value_heads), model_.hidden(),
-                   stream);
+  products_.multiply(recurrent_input_.data(), normed_.data(), w.qkv.view(), padded(rows), stream);
+  products_.linear().multiply(
+      recurrent_gates_.data(), normed_.data(), w.recurrent.gates.data(), padded(rows),
+      padded_gates(model_.recurrent(layer)->heads.value_heads), model_.hidden(), stream);
 }
 
 void LargeBatchLayers::recall(int layer, const ops::cuda::RecurrentRows& sequences, bf16* out,

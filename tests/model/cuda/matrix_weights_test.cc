@@ -60,5 +60,46 @@ TEST(CudaMatrixWeights, AreTheSameWithCopiesAndWithout) {
   }
 }
 
+// In fp8 the head stays in bf16.
+TEST(CudaMatrixWeights, AreCodesOfLayersInFp8) {
+  if (winnow::cuda::device_count() == 0) {
+    GTEST_SKIP() << "no CUDA device";
+  }
+  const ModelSpec config = winnow::testing::spec_of("llama", {.hidden = 128,
+                                                              .layers = 1,
+                                                              .heads = 2,
+                                                              .kv_heads = 1,
+                                                              .head_dim = 64,
+                                                              .intermediate = 224,
+                                                              .vocab = 1008});
+  const Model host(config, random_weights(config, DType::bf16, 3));
+  const DeviceModel model(host, ops::cuda::DeviceWeightFormat::fp8);
+  const MatrixWeights copies(model, true, Arithmetic::fp8);
+  const MatrixWeights written(model, false, Arithmetic::fp8);
+  const winnow::cuda::Stream stream;
+  const auto read_codes = [&](const MatrixWeights& from,
+                              const ops::cuda::DeviceWeightView& weight) {
+    const ops::cuda::Fp8Rows rows = from.codes(weight, stream.get());
+    stream.synchronize();
+    EXPECT_EQ(rows.scales, weight.row_scales);
+    std::vector<std::uint8_t> values(static_cast<std::size_t>(weight.rows) *
+                                     static_cast<std::size_t>(weight.cols));
+    winnow::cuda::check(
+        cudaMemcpy(values.data(), rows.codes, values.size(), cudaMemcpyDeviceToHost), "read");
+    return values;
+  };
+  const auto& layer = model.weights().layers.front();
+  for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+    EXPECT_TRUE(copies.in_fp8(weight->view()));
+    EXPECT_EQ(read_codes(copies, weight->view()), read_codes(written, weight->view()));
+  }
+  const auto head = model.weights().head();
+  EXPECT_FALSE(copies.in_fp8(head));
+  EXPECT_EQ(read(copies.rows(head, 0, 64, stream.get()), std::size_t{64} * 128),
+            read(written.rows(head, 0, 64, stream.get()), std::size_t{64} * 128));
+  EXPECT_LT(MatrixWeights::copy_bytes(model, Arithmetic::fp8),
+            MatrixWeights::copy_bytes(model, Arithmetic::bf16));
+}
+
 }  // namespace
 }  // namespace winnow::model::cuda

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/cuda/hopper.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -65,16 +66,18 @@ struct Linear::Handle {
 // In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or
 // transposed.
 struct Linear::Plan {
-  Plan(cublasLtHandle_t handle, const Shape& shape, int choices)
+  Plan(cublasLtHandle_t handle, const Shape& shape, const Operands& operands, int choices)
       : beta(shape.kind == Kind::add || shape.kind == Kind::input_gradient_add ||
-                     shape.kind == Kind::weight_gradient
+                     shape.kind == Kind::weight_gradient || shape.kind == Kind::fp8_add
                  ? 1.0F
                  : 0.0F),
         algorithms(static_cast<std::size_t>(choices)) {
     const Kind kind = shape.kind;
-    const bool forward = kind == Kind::bf16 || kind == Kind::f32 || kind == Kind::add;
+    const bool fp8 = kind >= Kind::fp8_bf16;
+    const bool forward = fp8 || kind == Kind::bf16 || kind == Kind::f32 || kind == Kind::add;
+    const cudaDataType_t input = fp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     const auto matrix_x = [&] {
-      return layout_of(CUDA_R_16BF, shape.rows, shape.inputs, shape.inputs, shape.batch);
+      return layout_of(input, shape.rows, shape.inputs, shape.inputs, shape.batch);
     };
     const auto matrix_y = [&](cudaDataType_t type) {
       return layout_of(type, shape.rows, shape.outputs, shape.stride, shape.batch);
@@ -83,9 +86,9 @@ struct Linear::Plan {
       return layout_of(type, shape.outputs, shape.inputs, shape.inputs, shape.batch);
     };
     if (forward) {
-      first = weight(CUDA_R_16BF);
+      first = weight(input);
       second = matrix_x();
-      out = matrix_y(kind == Kind::bf16 ? CUDA_R_16BF : CUDA_R_32F);
+      out = matrix_y(kind == Kind::bf16 || kind == Kind::fp8_bf16 ? CUDA_R_16BF : CUDA_R_32F);
     } else if (kind == Kind::weight_gradient) {
       first = matrix_x();
       second = matrix_y(CUDA_R_16BF);
@@ -96,7 +99,17 @@ struct Linear::Plan {
       out = matrix_x();
     }
     describe(forward, kind == Kind::weight_gradient);
+    if (fp8) {
+      scale_rows();
+      set_scales(operands);  // cuBLASLt chooses only for what has some
+    }
     choose(handle, shape);
+  }
+
+  // Of fp8: a scale for each row of both operands.
+  void set_scales(const Operands& operands) const {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.first_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.second_scales);
   }
 
   Operation operation;
@@ -112,13 +125,20 @@ struct Linear::Plan {
     check_blas(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describe a product");
     operation.reset(description);
-    const auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
-      const cublasOperation_t how = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-      check_blas(cublasLtMatmulDescSetAttribute(description, which, &how, sizeof(how)),
-                 "transpose a matrix");
-    };
-    transpose(CUBLASLT_MATMUL_DESC_TRANSA, transpose_first);
-    transpose(CUBLASLT_MATMUL_DESC_TRANSB, transpose_second);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
+  }
+
+  void scale_rows() {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
+  }
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t which, const T& value) const {
+    check_blas(cublasLtMatmulDescSetAttribute(operation.get(), which, &value, sizeof(value)),
+               "describe a product");
   }
 
   void choose(cublasLtHandle_t handle, const Shape& shape) {
@@ -147,6 +167,10 @@ struct Linear::Plan {
   }
 };
 
+bool has_fp8_products() {
+  return has_wgmma();
+}
+
 Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
 Linear::~Linear() = default;
 
@@ -159,7 +183,7 @@ void Linear::run(Shape shape, const Operands& operands, cudaStream_t stream) {
   }
   auto& plan = plans_[shape];
   if (!plan) {
-    plan = std::make_unique<Plan>(handle_->lt, shape, searching_ ? kChoices : 1);
+    plan = std::make_unique<Plan>(handle_->lt, shape, operands, searching_ ? kChoices : 1);
     if (plan->algorithms.size() > 1) {
       time_algorithms(*plan, operands, stream);
     }
@@ -169,6 +193,9 @@ void Linear::run(Shape shape, const Operands& operands, cudaStream_t stream) {
 
 void Linear::multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const {
   const float one = 1.0F;
+  if (operands.first_scales != nullptr) {
+    plan.set_scales(operands);
+  }
   check_blas(cublasLtMatmul(handle_->lt, plan.operation.get(), &one, operands.first,
                             plan.first.get(), operands.second, plan.second.get(), &plan.beta,
                             operands.c, plan.out.get(), operands.out, plan.out.get(),
@@ -213,6 +240,24 @@ void Linear::multiply(float* y, const bf16* x, const bf16* weight, int rows, int
 void Linear::multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
                           int outputs, int inputs, cudaStream_t stream) {
   run({Kind::add, rows, outputs, inputs, 0}, {y, c, weight, x}, stream);
+}
+
+void Linear::multiply(bf16* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
+                      int inputs, cudaStream_t stream) {
+  run({Kind::fp8_bf16, rows, outputs, inputs, 0},
+      {y, y, weight.codes, x.codes, weight.scales, x.scales}, stream);
+}
+
+void Linear::multiply(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
+                      int inputs, cudaStream_t stream, int stride) {
+  run({Kind::fp8_f32, rows, outputs, inputs, stride},
+      {y, y, weight.codes, x.codes, weight.scales, x.scales}, stream);
+}
+
+void Linear::multiply_add(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
+                          int inputs, cudaStream_t stream) {
+  run({Kind::fp8_add, rows, outputs, inputs, 0},
+      {y, y, weight.codes, x.codes, weight.scales, x.scales}, stream);
 }
 
 void Linear::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,

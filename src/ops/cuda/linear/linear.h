@@ -13,6 +13,15 @@
 
 namespace winnow::ops::cuda {
 
+/// Rows of e4m3 codes with a scale each.
+struct Fp8Rows {
+  const std::uint8_t* codes = nullptr;
+  const float* scales = nullptr;  // [rows]
+};
+
+/// Whether the device multiplies such rows: compute capability 9.0.
+bool has_fp8_products();
+
 /// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Remembers
 /// how each shape is best computed. Rows begin at multiples of 16 bytes, `stride` elements apart in
 /// what has `outputs` columns (0: outputs). One object serves one stream at a time: its scratch
@@ -41,6 +50,16 @@ class Linear {
   void multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
                     int outputs, int inputs, cudaStream_t stream);
 
+  /// The same products of e4m3 codes, with sums in float on the way to memory but about 22 bits
+  /// within a tensor core's instruction (compute capability 9.0). inputs and outputs are multiples
+  /// of 16.
+  void multiply(bf16* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs, int inputs,
+                cudaStream_t stream);
+  void multiply(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
+                int inputs, cudaStream_t stream, int stride = 0);
+  void multiply_add(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
+                    int inputs, cudaStream_t stream);
+
   /// dx [rows, inputs] = dy [rows, outputs] weight, or with `add` that much more; `batch` as above.
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
                       int inputs, bool add, cudaStream_t stream, int stride = 0, int batch = 1);
@@ -57,6 +76,9 @@ class Linear {
     input_gradient,
     input_gradient_add,
     weight_gradient,
+    fp8_bf16,
+    fp8_f32,
+    fp8_add,
   };
   struct Shape {
     Kind kind;
@@ -71,8 +93,10 @@ class Linear {
   struct Operands {
     void* out;
     const void* c;
-    const bf16* first;
-    const bf16* second;
+    const void* first;
+    const void* second;
+    const float* first_scales = nullptr;  // fp8
+    const float* second_scales = nullptr;
   };
   void run(Shape shape, const Operands& operands, cudaStream_t stream);
   void multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const;

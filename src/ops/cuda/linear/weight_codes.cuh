@@ -76,6 +76,13 @@ struct Fp8Weight {
     return (first & 0x00800080U) << 4 | (first & 0x00700070U) << 8 | (first & 0x000F000FU) |
            (second & 0x00800080U) << 8 | (second & 0x007F007FU) << 4;
   }
+  /// The codes of an arranged word's columns 0, 1, 2, 3, from the first byte on.
+  static __device__ std::uint32_t codes(std::uint32_t word) {
+    const std::uint32_t first =
+        (word >> 4 & 0x00800080U) | (word >> 8 & 0x00700070U) | (word & 0x000F000FU);
+    const std::uint32_t second = (word >> 8 & 0x00800080U) | (word >> 4 & 0x007F007FU);
+    return __byte_perm(first, second, 0x6420U);
+  }
 };
 
 /// Stored + 128: the lower 7 bits behind bf16's 128, less 128 or 256 by the upper one. Bytes of a

@@ -1,0 +1,23 @@
+// Rows of activations and of weights as e4m3 codes, for products in fp8.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/cuda/linear/device_weight.h"
+
+namespace winnow::ops::cuda {
+
+/// x [rows, cols] is about codes * scales [rows]: the largest magnitude of each row becomes 448.
+/// cols is a multiple of 8. A row with a number that is not finite becomes NaN.
+void quantize_rows(std::uint8_t* codes, float* scales, const bf16* x, int rows, int cols,
+                   cudaStream_t stream);
+
+/// Rows [first, first + count) of an fp8 weight as they are, row-major [count, cols], in the order
+/// in which they came, paired or not. Their scales are weight.row_scales.
+void copy_codes(std::uint8_t* codes, const DeviceWeightView& weight, int first, int count,
+                cudaStream_t stream);
+
+}  // namespace winnow::ops::cuda
