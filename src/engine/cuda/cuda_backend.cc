@@ -105,7 +105,7 @@ class CudaSequence : public SequenceState {
     const kvcache::CacheShape& shape = cache.shape();
     std::size_t dense_pages = 0;
     for (std::size_t row = 0; row < usage.per_head.size(); ++row) {
-      const int layer = static_cast<int>(row) / shape.kv_heads;
+      const int layer = shape.layer_of(static_cast<int>(row));
       usage.per_head[row] += cache.window_count(layer, slot_);
       usage.live_entries += usage.per_head[row];
       dense_pages += ops::pages_for(shape.dense_entries(layer, length()));
@@ -220,7 +220,11 @@ class CudaRunner : public Runner {
 
   void check_tokens(std::span<const std::int32_t> tokens) const {
     const int vocab = device_.model.vocab();
+    const auto& embedded = device_.model.spec().layer_embeddings;
+    const int of_layers = embedded ? embedded->vocab : vocab;
     for (const std::int32_t token : tokens) {
+      require(token < of_layers || token >= vocab,
+              "token {} has no embedding for layers: there are {}", token, of_layers);
       require(token >= 0 && token < vocab, "token {} is outside the vocabulary of {} tokens", token,
               vocab);
     }
@@ -347,6 +351,9 @@ class CudaBackend : public Backend {
     require(sees_all || model_.is_plain(),
             "--cache {}: the model has {}, which it takes on the CPU only",
             kvcache::rule_name(config.cache.rule), model::beyond_plain(model_.spec()));
+    require(!config.cache.traits().merges || !model_.spec().shares_entries(),
+            "--cache {}: the model has layers that share entries, which it takes on the CPU only",
+            kvcache::rule_name(config.cache.rule));
     require(ranks_ == nullptr || !config.cache.traits().drops(),
             "--cache {} with --tensor-parallel: takes CPU ranks only",
             kvcache::rule_name(config.cache.rule));
@@ -382,8 +389,7 @@ class CudaBackend : public Backend {
                                        int sequences) const {
     const auto shape = model_.cache_shape();
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;
-    const std::size_t pages = static_cast<std::size_t>(shape.layers) *
-                              static_cast<std::size_t>(shape.kv_heads) *
+    const std::size_t pages = static_cast<std::size_t>(shape.all_heads()) *
                               static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
                               DeviceCache::page_cost(cache, shape);
     // Of which states take no more than half (DeviceCache).

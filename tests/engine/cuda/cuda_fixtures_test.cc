@@ -66,7 +66,7 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
 // Those whose experts have a multiple of 8 channels.
 INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
                          ::testing::Values("cohere", "cohere2", "ernie4-5", "falcon",
-                                           "falcon-grouped", "glm", "glm4", "gpt-neox",
+                                           "falcon-grouped", "gemma4", "glm", "glm4", "gpt-neox",
                                            "gpt-neox-serial", "helium", "hunyuan", "hunyuan-moe",
                                            "jais2", "llama4", "minimax-m2", "nemotron", "phi",
                                            "stablelm", "stablelm-parallel", "starcoder2"),

@@ -23,7 +23,9 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   if (step.batch > 0) {
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
-    if (cache.merges()) {
+    if (projection.queries_alone) {
+      launch_queries(format, cache.view(), projection, step, stream);
+    } else if (cache.merges()) {
       launch_dmc_append(format, head_dim, cache.view(), projection, step, stream);
     } else {
       launch_append(format, head_dim, cache.view(step.layer), projection, step, stream);
@@ -38,7 +40,7 @@ void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
 
 Band::Band(const DeviceCache& cache, int most_tokens)
     : stride(cache.most_ring() + most_tokens), in_16_bits(cache.merges()) {
-  const auto heads = static_cast<std::size_t>(cache.shape().kv_heads);
+  const auto heads = static_cast<std::size_t>(cache.shape().most_kv_heads());
   const auto dim = static_cast<std::size_t>(cache.layout().head_dim());
   const std::size_t tokens = heads * static_cast<std::size_t>(most_tokens);
   const std::size_t entries = heads * static_cast<std::size_t>(stride);
@@ -89,7 +91,9 @@ void append(const DeviceCache& cache, const Projection& projection, const Prefil
     view.ring = cache.ring(chunk.layer, chunk.slot);
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
-    if (cache.merges()) {
+    if (projection.queries_alone) {
+      launch_queries(format, head_dim, projection, chunk, stream);
+    } else if (cache.merges()) {
       launch_dmc_append(format, head_dim, view, projection, chunk, band.view(), stream);
     } else {
       launch_append(format, head_dim, view, projection, chunk, band.view(), stream);

@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
 
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  ops::cuda::HeadVector<D> vector(dim);
-  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * dim;
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const float* qkv = step.qkv + row_of(projection, token, dim);
   const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
   if constexpr (Format::kRotated) {
     vector.rotate();

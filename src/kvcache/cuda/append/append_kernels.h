@@ -32,7 +32,13 @@ void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cach
                     const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                     cudaStream_t stream);
 
-/// The same for DMC.
+/// Only the queries of tokens whose layer stores no entries.
+void launch_queries(ops::EntryFormat format, const CacheView& cache, const Projection& projection,
+                    const DecodeAppend& step, cudaStream_t stream);
+void launch_queries(ops::EntryFormat format, int head_dim, const Projection& projection,
+                    const PrefillAppend& chunk, cudaStream_t stream);
+
+/// launch_append() for DMC.
 void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                        const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
 void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& cache,

@@ -62,10 +62,9 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
   const std::size_t heads = projection.kv_heads * group;
-  ops::cuda::HeadVector<D> vector(dim);
-  const bool decision =
-      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * dim),
-                 token, chunk.length + token, chunk.layer, head, vector);
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const bool decision = project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)),
+                                   token, chunk.length + token, chunk.layer, head, vector);
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
   }

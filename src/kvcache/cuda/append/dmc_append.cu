@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   __shared__ float omega;
   __shared__ float open_key[D > 0 ? D : ops::cuda::kMostHeadDim];
   __shared__ int archived;  // slot that the entry which closes goes to, or -1
-  ops::cuda::HeadVector<D> vector(dim);
-  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * dim;
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const float* qkv = step.qkv + row_of(projection, token, dim);
   const bool decision =
       project<D>(projection, qkv, token, length, step.layer, head, vector, &omega);
   if constexpr (Format::kRotated) {

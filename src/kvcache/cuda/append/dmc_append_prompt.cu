@@ -49,10 +49,9 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   const ops::cuda::HeadDim<D> dim(head_dim);
   const HeadMerges<D> to(band, chunk, head, head_dim);
   __shared__ float omega;
-  ops::cuda::HeadVector<D> vector(dim);
-  const bool decision =
-      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * dim),
-                 token, position, chunk.layer, head, vector, &omega);
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const bool decision = project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)),
+                                   token, position, chunk.layer, head, vector, &omega);
   if (threadIdx.x == 0) {
     to.decisions[token] = decision && position > 0 ? 1 : 0;
     to.omegas[token] = omega;

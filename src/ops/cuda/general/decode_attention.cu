@@ -24,7 +24,8 @@ struct RowPages {
   int archive_entries = 0;
 
   __device__ RowPages(const DecodeEntries& entries, int slot, int head) {
-    const std::size_t row = static_cast<std::size_t>(slot) * entries.kv_heads + head;
+    const int heads = entries.table_heads > 0 ? entries.table_heads : entries.kv_heads;
+    const std::size_t row = static_cast<std::size_t>(slot) * heads + head;
     const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
     window = entries.window_pages + row * entries.window_stride;
     archive = entries.archive_pages + row * entries.archive_stride;

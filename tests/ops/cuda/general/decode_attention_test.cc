@@ -218,7 +218,7 @@ TEST(CudaGeneralDecodeArguments, RefusesWhatDoesNotFit) {
   const GeneralDecodeAttention attention(layout, 2, 3, 4);
   float* out = nullptr;
   EXPECT_THROW(attention.attend({.kv_heads = 3}, 5, {}, nullptr, out, nullptr), Error);
-  EXPECT_THROW(attention.attend({.kv_heads = 2}, 1, {}, nullptr, out, nullptr), Error);
+  EXPECT_THROW(attention.attend({.kv_heads = 4}, 1, {}, nullptr, out, nullptr), Error);
 }
 
 }  // namespace
