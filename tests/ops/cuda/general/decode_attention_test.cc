@@ -121,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaGeneralDecodeAttention,
     ::testing::Combine(::testing::Values(EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8,
                                          EntryFormat::q4),
-                       ::testing::Values(8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 192, 248, 256),
+                       ::testing::Values(8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 192, 248, 256, 264,
+                                         512),
                        ::testing::Values(1, 3, 8, 16)),
     [](const auto& info) {
       return std::string(format_name(std::get<0>(info.param))) + "_D" +
