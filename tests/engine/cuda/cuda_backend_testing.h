@@ -264,6 +264,9 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::i8, WeightStorage::int4, 1e-1},
     Case{"gemma4_equal_heads", "gemma4_text", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2},
+    // The widths of real ones.
+    Case{"gemma4_wide", "gemma4_text", 256, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2},
     Case{"gemma4_moe", "gemma4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 3e-1},
     Case{"gemma4_moe_int8_weights", "gemma4_text", 64, 4, false, kvcache::RuleKind::dense,

@@ -65,6 +65,7 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"gemma4_q4", with(gemma4, {{"global_head_dim", 72}})},
       {"gemma4_streaming_int8", gemma4},
       {"gemma4_equal_heads", with(gemma4, {{"global_head_dim", 64}})},
+      {"gemma4_wide", with(gemma4, {{"global_head_dim", 512}})},
       {"gemma4_moe", gemma4_moe},
       {"gemma4_moe_int8_weights", gemma4_moe},
       {"llama4", llama4},

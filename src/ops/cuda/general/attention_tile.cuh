@@ -15,8 +15,8 @@ namespace winnow::ops::cuda {
 inline constexpr int kEntryTile = kPageEntries;
 static_assert(kEntryTile == 16);
 
-/// Lane l holds channels l, l + 32 ... of a row's output, as many as the kernel has steps for: those
-/// of wide heads take registers, and with them time, of all that a kernel is built for.
+/// Lane l holds channels l, l + 32 ... of a row's output, as many as the kernel has steps for:
+/// those of wide heads take registers, and with them time, of all that a kernel is built for.
 inline constexpr int kChannelSteps = 8;
 inline constexpr int kWideSteps = kMostHeadDim / 32;
 
