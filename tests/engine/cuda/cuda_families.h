@@ -1,8 +1,10 @@
 // Families that only the general path takes: keys of config.json and weights of their cases.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -65,6 +67,8 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"gemma4_q4", with(gemma4, {{"global_head_dim", 72}})},
       {"gemma4_streaming_int8", gemma4},
       {"gemma4_equal_heads", with(gemma4, {{"global_head_dim", 64}})},
+      {"gemma4_dmc", with(gemma4, {{"layer_types", std::vector<std::string>(3, "full_attention")},
+                                   {"num_kv_shared_layers", 0}})},
       {"gemma4_wide", with(gemma4, {{"global_head_dim", 512}})},
       {"gemma4_moe", gemma4_moe},
       {"gemma4_moe_int8_weights", gemma4_moe},
@@ -107,6 +111,12 @@ inline model::Weights weights_of(const model::ModelSpec& config,
          attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::own_per_head)) {
       vary(layer.query_norm, 1.0F, 0.8F);
       vary(layer.key_norm, 1.0F, 0.8F);
+    }
+    if (attention != nullptr &&
+        attention->value_norm) {  // scores are of their products as they are
+      const float size = 1.0F / std::sqrt(static_cast<float>(attention->head_dim));
+      vary(layer.query_norm, size, 0.5F * size);
+      vary(layer.key_norm, 1.0F, 0.5F);
     }
   }
   return weights;
