@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/huge_pages.h"
 
 namespace winnow {
 
@@ -39,18 +40,24 @@ struct TensorView {
   }
 };
 
-/// A fixed-size array of trivially copyable T, aligned for SIMD, left uninitialised.
+/// A fixed-size array of trivially copyable T, aligned for SIMD, left uninitialised. A large one
+/// lies in huge pages: weights that are read once a step would else miss the TLB at every page.
 template <class T>
 class Buffer {
  public:
   static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kLarge = std::size_t{8} << 20;  // four huge pages
 
   Buffer() = default;
   explicit Buffer(std::size_t size)
       : data_(size == 0 ? nullptr
                         : static_cast<T*>(
                               ::operator new (size * sizeof(T), std::align_val_t{kAlignment}))),
-        size_(size) {}
+        size_(size) {
+    if (bytes() >= kLarge) {
+      in_huge_pages(std::as_writable_bytes(span()));
+    }
+  }
 
   [[nodiscard]] T* data() { return data_.get(); }
   [[nodiscard]] const T* data() const { return data_.get(); }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/cuda/experts/skinny_experts.h"
+
 namespace winnow::model::cuda {
 
 bool RoutedExperts::routes_few(const ModelSpec& spec) {
@@ -38,34 +40,70 @@ void RoutedExperts::route(int layer, ops::cuda::Linear& linear, const bf16* norm
                    rows, stream);
 }
 
+ops::cuda::RouterInput RoutedExperts::router_input(int layer, const float* hidden) const {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  return {.hidden = hidden,
+          .norm_weight = w.mlp_norm.data(),
+          .eps = model_.norm_eps(),
+          .cols = model_.hidden(),
+          .weight = w.router.data(),
+          .bias = data_or_null(w.router_bias)};
+}
+
+ops::cuda::ExpertsMatrix RoutedExperts::gate_up(int layer) const {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  return {.weight = w.experts_gate_up.view(),
+          .bias = data_or_null(w.experts_gate_up_bias),
+          .outputs = 2 * spec(layer).intermediate};
+}
+
+ops::cuda::ExpertsMatrix RoutedExperts::down(int layer) const {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  return {.weight = w.experts_down.view(),
+          .bias = data_or_null(w.experts_down_bias),
+          .outputs = model_.hidden()};
+}
+
 void RoutedExperts::route_few(int layer, const float* hidden, bf16* normed, int rows,
                               cudaStream_t stream) {
-  const DeviceLayerWeights& w = model_.layer(layer);
   ops::cuda::norm_and_route(spec(layer).experts->router(), routes_.view(),
-                            {.hidden = hidden,
-                             .norm_weight = w.mlp_norm.data(),
-                             .eps = model_.norm_eps(),
-                             .cols = model_.hidden(),
-                             .weight = w.router.data(),
-                             .bias = data_or_null(w.router_bias)},
-                            normed, rows, stream);
+                            router_input(layer, hidden), normed, rows, stream);
+}
+
+bool RoutedExperts::takes_skinny(int layer, int rows) const {
+  constexpr int kMostRows = 1;  // several may share an expert, whose weights are then read once
+  const FeedForwardSpec& what = spec(layer);
+  return rows <= kMostRows && what.dense_width() == 0 && !what.experts->scales_input &&
+         ops::cuda::takes_skinny_experts(what.experts->router(), {what.activation, what.clamp},
+                                         gate_up(layer));
+}
+
+void RoutedExperts::add_skinny(int layer, bf16* normed, const ops::cuda::ResidualStream& residual,
+                               int rows, cudaStream_t stream) {
+  const FeedForwardSpec& what = spec(layer);
+  const ops::Router router = what.experts->router();
+  const ops::cuda::RoutesView routes = routes_.view();
+  ops::cuda::norm_and_score(router, routes, router_input(layer, residual.hidden), normed, rows,
+                            stream);
+  ops::cuda::skinny_experts({.router = router,
+                             .logits = routes.logits,
+                             .x = normed,
+                             .activation = {what.activation, what.clamp},
+                             .gate_up = gate_up(layer),
+                             .down = down(layer),
+                             .activated = activated_.data(),
+                             .residual = residual},
+                            rows, stream);
 }
 
 void RoutedExperts::multiply(int layer, const bf16* normed, int rows, cudaStream_t stream) {
-  const DeviceLayerWeights& w = model_.layer(layer);
   const FeedForwardSpec& what = spec(layer);
   const ops::Router router = what.experts->router();
   ops::cuda::multiply_gated_experts(
       router, activated_.data(), gate_up_.data(), {what.activation, what.clamp},
-      {.x = normed, .by_token = true, .weighted = what.experts->scales_input},
-      {.weight = w.experts_gate_up.view(),
-       .bias = data_or_null(w.experts_gate_up_bias),
-       .outputs = 2 * what.intermediate},
+      {.x = normed, .by_token = true, .weighted = what.experts->scales_input}, gate_up(layer),
       routes_.view(), rows, stream);
-  ops::cuda::multiply_experts(router, out_.data(), {.x = activated_.data()},
-                              {.weight = w.experts_down.view(),
-                               .bias = data_or_null(w.experts_down_bias),
-                               .outputs = model_.hidden()},
+  ops::cuda::multiply_experts(router, out_.data(), {.x = activated_.data()}, down(layer),
                               routes_.view(), rows, stream);
 }
 

@@ -27,6 +27,13 @@ class RoutedExperts {
   /// experts take.
   void route_few(int layer, const float* hidden, bf16* normed, int rows, cudaStream_t stream);
 
+  /// Whether add_skinny() takes this layer, and is the fastest way for so many rows.
+  [[nodiscard]] bool takes_skinny(int layer, int rows) const;
+  /// Routes, experts and sums at once: the residual stream += what the experts make of it under the
+  /// layer's norm. `normed` is scratch and may be the stream's.
+  void add_skinny(int layer, bf16* normed, const ops::cuda::ResidualStream& residual, int rows,
+                  cudaStream_t stream);
+
   /// What the experts make of the rows that were routed.
   void multiply(int layer, const bf16* normed, int rows, cudaStream_t stream);
 
@@ -36,6 +43,9 @@ class RoutedExperts {
            cudaStream_t stream) const;
 
  private:
+  [[nodiscard]] ops::cuda::RouterInput router_input(int layer, const float* hidden) const;
+  [[nodiscard]] ops::cuda::ExpertsMatrix gate_up(int layer) const;
+  [[nodiscard]] ops::cuda::ExpertsMatrix down(int layer) const;
   [[nodiscard]] const FeedForwardSpec& spec(int layer) const {
     return model_.spec().layer(layer).feed_forward;
   }

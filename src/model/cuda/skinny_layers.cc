@@ -32,7 +32,7 @@ void keep(const winnow::cuda::DeviceBuffer<T>& to, const T* from, const std::int
 
 SkinnyLayers::SkinnyLayers(const DeviceModel& model)
     : model_(model),
-      parts_(model.spec().experts() != nullptr ? 1 : ops::cuda::residual_parts(model.hidden())),
+      parts_(ops::cuda::residual_parts(model.hidden())),
       scratch_(2 * model.hidden() + model.intermediate()),
       hidden_(width(model.hidden())),
       normed_(width(model.hidden())),
@@ -154,6 +154,10 @@ std::array<ops::cuda::SkinnyGemm, 3> SkinnyLayers::behind_attention(int layer,
 }
 
 void SkinnyLayers::finish_experts(int layer, int rows, cudaStream_t stream) {
+  if (experts_.takes_skinny(layer, rows)) {
+    return experts_.add_skinny(layer, normed_.data(), residual(model_.norm_behind(layer)), rows,
+                               stream);
+  }
   experts_.route_few(layer, hidden_.data(), normed_.data(), rows, stream);
   experts_.multiply(layer, normed_.data(), rows, stream);
   if (model_.spec().layer(layer).feed_forward.dense_width() > 0) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -43,13 +44,17 @@ class CudaRanks : public ::testing::TestWithParam<int> {
     std::vector<std::jthread> threads;
     for (auto& host : all) {
       threads.emplace_back([&body, &host] {
-        const int device = host->rank() % winnow::cuda::device_count();
-        winnow::cuda::use_device(device);
-        DeviceRanks ranks(*host, device);
-        const winnow::cuda::Stream stream;
-        body(ranks, stream);
-        stream.synchronize();
-        host->meet();  // others may still read this rank's memory
+        try {
+          const int device = host->rank() % winnow::cuda::device_count();
+          winnow::cuda::use_device(device);
+          DeviceRanks ranks(*host, device);
+          const winnow::cuda::Stream stream;
+          body(ranks, stream);
+          stream.synchronize();
+          host->meet();  // others may still read this rank's memory
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << "rank " << host->rank() << ": " << error.what();
+        }
       });
     }
   }

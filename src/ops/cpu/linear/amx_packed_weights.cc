@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/huge_pages.h"
 #include "ops/cpu/linear/gemm_amx.h"
 
 namespace winnow::ops {
@@ -63,7 +62,6 @@ AmxPackedWeights::AmxPackedWeights(std::span<const Weight> weights) {
     }
   }
   memory_ = Buffer<bf16>(size);
-  in_huge_pages(std::as_writable_bytes(memory_.span()));
   for (const Weight* weight : chosen) {
     copy(*weight, &memory_[begins_.at(weight->data)]);
   }

@@ -89,6 +89,10 @@ bool takes_norm_and_route(const Router& router, int cols);
 void norm_and_route(const Router& router, const RoutesView& routes, const RouterInput& input,
                     bf16* normed, int rows, cudaStream_t stream);
 
+/// The same without the routes: normed, and the logits in routes.logits.
+void norm_and_score(const Router& router, const RoutesView& routes, const RouterInput& input,
+                    bf16* normed, int rows, cudaStream_t stream);
+
 /// The same matrix of every expert.
 struct ExpertsMatrix {
   DeviceWeightView weight;      // [experts * outputs, inputs], one expert below another
@@ -127,9 +131,7 @@ void add_expert_outputs(const Router& router, float* out, const bf16* y, const R
 void sum_expert_outputs(const Router& router, bf16* out, const bf16* y, const RoutesView& routes,
                         bool weighted, int rows, int cols, cudaStream_t stream);
 
-/// add_expert_outputs() for the residual stream, and what the next layer reads of it, its square
-/// sums in one
-/// part.
+/// add_expert_outputs() for the residual stream, and what the next layer reads of it.
 void add_expert_outputs(const Router& router, const ResidualStream& residual, const bf16* y,
                         const RoutesView& routes, bool weighted, int rows, int cols,
                         cudaStream_t stream);

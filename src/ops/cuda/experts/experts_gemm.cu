@@ -13,41 +13,6 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 
-// The warp's sums of tiles that are `stride` apart and of kBatches times 8 tokens.
-template <class Format, int kTiles, int kBatches>
-__device__ void multiply_tiles(const ExpertsCall& call, int first_tile, int stride, int first,
-                               int end, float (&sums)[kTiles][kBatches][4]) {
-  const TokenInputs<kBatches> inputs(call, first, end);
-#pragma unroll
-  for (auto& of_tile : sums) {
-#pragma unroll
-    for (auto& of_batch : of_tile) {
-      of_batch[0] = of_batch[1] = of_batch[2] = of_batch[3] = 0.0F;
-    }
-  }
-  const int steps = call.matrix.weight.steps;
-#pragma unroll 2
-  for (int step = static_cast<int>(threadIdx.x) / 32; step < steps; step += kWarps) {
-    TileStep<Format> weights[kTiles];
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      weights[i].load(call.matrix.weight, first_tile + i * stride, step);
-    }
-#pragma unroll
-    for (int j = 0; j < Format::kBlocks; ++j) {
-#pragma unroll
-      for (int batch = 0; batch < kBatches; ++batch) {
-        std::uint32_t x[4];
-        inputs.load(batch, step * Format::kBlocks + j, x);
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          multiply_block(weights[i], j, x, sums[i][batch]);
-        }
-      }
-    }
-  }
-}
-
 // What a block makes of its sums, and of how many tiles of each expert they are.
 struct StoreProducts {
   static constexpr int kTiles = 1;
@@ -88,17 +53,6 @@ __device__ int own_expert(const ExpertsCall& call, bool by_place) {
   return call.routes.begins[expert] == row ? expert : -1;
 }
 
-// Brings a tile closer.
-template <class Format>
-__device__ void prefetch_tile(const DeviceWeightView& weight, int tile) {
-  constexpr int kLine = 128;
-  const int bytes = weight.steps * kTileStepBytes<Format>;
-  const std::byte* first = weight.memory + static_cast<std::size_t>(tile) * bytes;
-  for (int at = static_cast<int>(threadIdx.x) * kLine; at < bytes; at += kThreads * kLine) {
-    winnow::cuda::prefetch(first + at);
-  }
-}
-
 template <class Format, int kBatches, class Store>
 __global__ void __launch_bounds__(kThreads)
     experts_kernel(ExpertsCall call, bool by_place, Store store) {
@@ -114,8 +68,10 @@ __global__ void __launch_bounds__(kThreads)
   const int expert = own_expert(call, by_place);
   if (expert >= 0 && routed) {
     if (call.routes.begins[expert] < call.routes.begins[expert + 1]) {
-      prefetch_tile<Format>(call.matrix.weight, expert * (call.matrix.outputs / kTileRows) +
-                                                    static_cast<int>(blockIdx.x));
+      prefetch_tile<Format>(
+          call.matrix.weight,
+          expert * (call.matrix.outputs / kTileRows) + static_cast<int>(blockIdx.x),
+          static_cast<int>(threadIdx.x), kThreads);
     }
     winnow::cuda::wait_for_predecessor();
   }
@@ -128,8 +84,11 @@ __global__ void __launch_bounds__(kThreads)
   const int tile = expert * tiles + static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int first = call.routes.begins[expert]; first < end; first += kBatches * 8) {
+    RowInput inputs[kBatches];
+    set_inputs(call, first, end, inputs);
     float sums[kTiles][kBatches][4];
-    multiply_tiles<Format>(call, tile, tiles / kTiles, first, end, sums);
+    multiply_steps<Format, 2>(call.matrix.weight, tile, tiles / kTiles,
+                              static_cast<int>(threadIdx.x) / 32, kWarps, inputs, sums);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll

@@ -3,6 +3,7 @@
 // outputs g and g + 8 of a tile and of token g, lane 4 g + c.
 #pragma once
 
+#include "base/cuda/launch.cuh"
 #include "ops/cuda/experts/experts.h"
 #include "ops/cuda/linear/weight_codes.cuh"
 
@@ -86,28 +87,18 @@ __device__ void multiply_block(const TileStep<Format>& weights, int j, const std
   }
 }
 
-/// The inputs of kBatches times 8 tokens, from place `first` on.
-template <int kBatches>
-class TokenInputs {
+/// A row of inputs, as a lane reads it.
+class RowInput {
  public:
-  __device__ TokenInputs(const ExpertsCall& call, int first, int end)
-      : cols_(call.matrix.weight.cols) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int batch = 0; batch < kBatches; ++batch) {
-      // Missing tokens repeat the last one; their results are not read.
-      const int place = min(first + batch * 8 + lane / 4, end - 1);
-      const int row = call.input.by_token ? call.routes.pairs[place] / call.active : place;
-      rows_[batch] = call.input.x + static_cast<std::size_t>(row) * cols_ + lane % 4 * 8;
-    }
-    left_ = cols_ - lane % 4 * 8;
-  }
+  RowInput() = default;
+  __device__ RowInput(const bf16* row, int cols)
+      : own_(row + threadIdx.x % 4 * 8), left_(cols - static_cast<int>(threadIdx.x) % 4 * 8) {}
 
   /// Of a block of columns, zeros behind the last one.
-  __device__ void load(int batch, int block, std::uint32_t (&x)[4]) const {
+  __device__ void load(int block, std::uint32_t (&x)[4]) const {
     const int column = block * kBlockColumns;
     const uint4 piece =
-        column < left_ ? *reinterpret_cast<const uint4*>(rows_[batch] + column) : uint4{0, 0, 0, 0};
+        column < left_ ? *reinterpret_cast<const uint4*>(own_ + column) : uint4{0, 0, 0, 0};
     x[0] = piece.x;
     x[1] = piece.y;
     x[2] = piece.z;
@@ -115,10 +106,83 @@ class TokenInputs {
   }
 
  private:
-  int cols_;
+  const bf16* own_;
   int left_;  // columns from the lane's first one on
-  const bf16* rows_[kBatches];
 };
+
+/// The warp's sums of tiles that are `stride` apart and of kBatches times 8 tokens, of every
+/// `warps`-th step from step `warp` on; kDeep steps are on their way at once.
+template <class Format, int kDeep, int kTiles, int kBatches>
+__device__ void multiply_steps(const DeviceWeightView& weight, int first_tile, int stride, int warp,
+                               int warps, const RowInput (&inputs)[kBatches],
+                               float (&sums)[kTiles][kBatches][4]) {
+#pragma unroll
+  for (auto& of_tile : sums) {
+#pragma unroll
+    for (auto& of_batch : of_tile) {
+      of_batch[0] = of_batch[1] = of_batch[2] = of_batch[3] = 0.0F;
+    }
+  }
+#pragma unroll kDeep
+  for (int step = warp; step < weight.steps; step += warps) {
+    TileStep<Format> weights[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      weights[i].load(weight, first_tile + i * stride, step);
+    }
+#pragma unroll
+    for (int j = 0; j < Format::kBlocks; ++j) {
+#pragma unroll
+      for (int batch = 0; batch < kBatches; ++batch) {
+        std::uint32_t x[4];
+        inputs[batch].load(step * Format::kBlocks + j, x);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          multiply_block(weights[i], j, x, sums[i][batch]);
+        }
+      }
+    }
+  }
+}
+
+/// The tokens of kBatches times 8 places, from place `first` on.
+template <int kBatches>
+__device__ void set_inputs(const ExpertsCall& call, int first, int end,
+                           RowInput (&inputs)[kBatches]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int cols = call.matrix.weight.cols;
+#pragma unroll
+  for (int batch = 0; batch < kBatches; ++batch) {
+    // Missing tokens repeat the last one; their results are not read.
+    const int place = min(first + batch * 8 + lane / 4, end - 1);
+    const int row = call.input.by_token ? call.routes.pairs[place] / call.active : place;
+    inputs[batch] = RowInput(call.input.x + static_cast<std::size_t>(row) * cols, cols);
+  }
+}
+
+/// Brings a tile closer to `threads` threads, of which this is number `thread`.
+template <class Format>
+__device__ void prefetch_tile(const DeviceWeightView& weight, int tile, int thread, int threads) {
+  constexpr int kLine = 128;
+  const int bytes = weight.steps * kTileStepBytes<Format>;
+  const std::byte* first = weight.memory + static_cast<std::size_t>(tile) * bytes;
+  for (int at = thread * kLine; at < bytes; at += threads * kLine) {
+    winnow::cuda::prefetch(first + at);
+  }
+}
+
+/// The product of a row of all experts' matrices, given the sum of its codes' products.
+template <class Format>
+__device__ float product_of(const ExpertsMatrix& matrix, int row, float sum) {
+  if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+    sum *= matrix.weight.row_scales[row];
+  }
+  return sum;
+}
+
+inline __device__ float bias_of(const ExpertsMatrix& matrix, int row) {
+  return matrix.bias != nullptr ? matrix.bias[row] : 0.0F;
+}
 
 /// An output of the expert for the token at `place`, given the sum of its products, but for the
 /// scale of a row.
@@ -126,13 +190,11 @@ template <class Format>
 __device__ bf16 finish_output(const ExpertsCall& call, int expert, int output, int place,
                               float sum) {
   const int row = expert * call.matrix.outputs + output;
-  if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-    sum *= call.matrix.weight.row_scales[row];
-  }
+  sum = product_of<Format>(call.matrix, row, sum);
   if (call.input.weighted) {
     sum *= call.routes.weights[call.routes.pairs[place]];
   }
-  return to_bf16(sum + (call.matrix.bias != nullptr ? call.matrix.bias[row] : 0.0F));
+  return to_bf16(sum + bias_of(call.matrix, row));
 }
 
 /// The same, stored where a row of products has it.

@@ -15,7 +15,8 @@ constexpr int kTokens = 8 * kBatches;
 template <class Format>
 __device__ void multiply_tiles(const ExpertsCall& call, int first_tile, int last_tile, int first,
                                int end, float (&sums)[kTiles][kBatches][4]) {
-  const TokenInputs<kBatches> inputs(call, first, end);
+  RowInput inputs[kBatches];
+  set_inputs(call, first, end, inputs);
 #pragma unroll
   for (auto& of_tile : sums) {
 #pragma unroll
@@ -35,7 +36,7 @@ __device__ void multiply_tiles(const ExpertsCall& call, int first_tile, int last
 #pragma unroll
       for (int batch = 0; batch < kBatches; ++batch) {
         std::uint32_t x[4];
-        inputs.load(batch, step * Format::kBlocks + j, x);
+        inputs[batch].load(step * Format::kBlocks + j, x);
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
           multiply_block(weights[i], j, x, sums[i][batch]);

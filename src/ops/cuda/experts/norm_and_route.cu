@@ -1,11 +1,12 @@
 // The norm, the router and the routes of a few rows in one kernel. Some blocks share the experts of
 // a row; the last one of them to be done chooses, and the last one of all orders the choices by
-// expert.
+// expert. Or the norm and the router's logits alone.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/eight.cuh"
+#include "ops/cuda/experts/choose_experts.cuh"
 #include "ops/cuda/experts/experts.h"
 #include "ops/cuda/experts/route_token.cuh"
 
@@ -101,16 +102,27 @@ __device__ bool is_last(std::uint32_t* arrived, int blocks) {
   return last;
 }
 
+// The first warp chooses; `shared` [count] is for routers with too many experts for its registers.
 __device__ void choose(const Router& router, const RoutesView& routes, const float* logits,
                        float* shared) {
-  for (int e = static_cast<int>(threadIdx.x); e < router.count; e += kThreads) {
+  const std::size_t first = std::size_t{blockIdx.y} * router.active;
+  const int lane = static_cast<int>(threadIdx.x);
+  if (lane >= kLanes) {
+    return;
+  }
+  if (router.count <= kMostInRegisters && router.active <= kMostChosen) {
+    const ChosenExpert chosen = choose_experts(router, logits);
+    if (lane < router.active) {
+      routes.experts[first + lane] = chosen.expert;
+      routes.weights[first + lane] = chosen.weight;
+    }
+    return;
+  }
+  for (int e = lane; e < router.count; e += kLanes) {
     shared[e] = __ldcg(logits + e);
   }
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    const std::size_t first = std::size_t{blockIdx.y} * router.active;
-    route_token(router, shared, routes.experts + first, routes.weights + first);
-  }
+  __syncwarp();
+  route_token(router, shared, routes.experts + first, routes.weights + first);
 }
 
 // Places by counting: there are few pairs.
@@ -137,6 +149,7 @@ __device__ void order(const Router& router, const RoutesView& routes, int pairs,
   }
 }
 
+template <bool kRoutes>
 __global__ void __launch_bounds__(kThreads)
     norm_and_route_kernel(Router router, RoutesView routes, RouterInput input, bf16* normed) {
   extern __shared__ uint4 memory[];
@@ -147,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   float* logits = routes.logits + std::size_t{blockIdx.y} * router.count;
   norm_row(input, row, normed);
   compute_logits(input, row, logits, router.count);
-  if (!is_last(routes.arrived + blockIdx.y, static_cast<int>(gridDim.x))) {
+  if (!kRoutes || !is_last(routes.arrived + blockIdx.y, static_cast<int>(gridDim.x))) {
     return;
   }
   choose(router, routes, logits, reinterpret_cast<float*>(memory));
@@ -157,16 +170,27 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
-
-void norm_and_route(const Router& router, const RoutesView& routes, const RouterInput& input,
-                    bf16* normed, int rows, cudaStream_t stream) {
+template <bool kRoutes>
+void run(const Router& router, const RoutesView& routes, const RouterInput& input, bf16* normed,
+         int rows, cudaStream_t stream) {
   const std::size_t shared = norm_and_route_bytes(router, input.cols);
   const int per_row = std::min(
       {kMostBlocksPerRow, std::max(1, kBlocks / rows), (router.count + kWarps - 1) / kWarps});
   const dim3 grid(static_cast<unsigned>(per_row), static_cast<unsigned>(rows));
-  winnow::cuda::launch(norm_and_route_kernel, grid, kThreads, shared, stream, true, router, routes,
-                       input, normed);
+  winnow::cuda::launch(norm_and_route_kernel<kRoutes>, grid, kThreads, shared, stream, true, router,
+                       routes, input, normed);
+}
+
+}  // namespace
+
+void norm_and_route(const Router& router, const RoutesView& routes, const RouterInput& input,
+                    bf16* normed, int rows, cudaStream_t stream) {
+  run<true>(router, routes, input, normed, rows, stream);
+}
+
+void norm_and_score(const Router& router, const RoutesView& routes, const RouterInput& input,
+                    bf16* normed, int rows, cudaStream_t stream) {
+  run<false>(router, routes, input, normed, rows, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -10,6 +10,7 @@ namespace {
 constexpr int kRouteWarps = 4;
 constexpr int kSortThreads = 256;
 constexpr int kAddThreads = 128;
+constexpr int kStreamThreads = 32;
 
 // Logits, and the scratch of a choice by more than these.
 constexpr int floats_per_row(const Router& router) {
@@ -137,15 +138,17 @@ __global__ void __launch_bounds__(kAddThreads)
   }
 }
 
-// A block per token; `residual` is the stream, and what the next layer reads of it.
-__global__ void __launch_bounds__(kAddThreads)
+// Eight columns a thread, those of one token in a row of blocks; `residual` is the stream, and what
+// the next layer reads of it.
+__global__ void __launch_bounds__(kStreamThreads)
     add_outputs_and_norm_kernel(ResidualStream residual, const bf16* y, RoutesView routes,
                                 int active, bool weighted, int cols) {
+  const int column = 8 * static_cast<int>(blockIdx.y * kStreamThreads + threadIdx.x);
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const std::size_t first = std::size_t{blockIdx.x} * cols;
   float squares = 0.0F;
-  for (int column = static_cast<int>(threadIdx.x) * 8; column < cols; column += kAddThreads * 8) {
+  if (column < cols) {
     Eight sum = load_eight(residual.hidden + first + column);
     add_outputs(sum, y + column, routes, active, weighted, cols);
     store_eight(residual.hidden + first + column, sum);
@@ -158,9 +161,9 @@ __global__ void __launch_bounds__(kAddThreads)
     }
     store_eight(residual.normed + first + column, normed);
   }
-  squares = block_sum<kAddThreads>(squares);
-  if (threadIdx.x == 0) {
-    residual.square_sums[blockIdx.x] = squares;
+  squares = lane_sum<2>(squares);
+  if (column < cols && column % kTileRows == 0) {
+    residual.square_sums[column / kTileRows * gridDim.x + blockIdx.x] = squares;
   }
 }
 
@@ -221,8 +224,11 @@ void sum_expert_outputs(const Router& router, bf16* out, const bf16* y, const Ro
 void add_expert_outputs(const Router& router, const ResidualStream& residual, const bf16* y,
                         const RoutesView& routes, bool weighted, int rows, int cols,
                         cudaStream_t stream) {
-  winnow::cuda::launch(add_outputs_and_norm_kernel, static_cast<unsigned>(rows), kAddThreads, 0,
-                       stream, true, residual, y, routes, router.active, weighted, cols);
+  constexpr int kColumns = 8 * kStreamThreads;  // of a block
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>((cols + kColumns - 1) / kColumns));
+  winnow::cuda::launch(add_outputs_and_norm_kernel, grid, kStreamThreads, 0, stream, true, residual,
+                       y, routes, router.active, weighted, cols);
 }
 
 void add_gated(float* out, const float* y, const bf16* x, const float* gate, int rows, int cols,

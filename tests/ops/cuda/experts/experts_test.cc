@@ -7,6 +7,7 @@
 #include "base/cuda/on_device.h"
 #include "ops/activation.h"
 #include "ops/cuda/experts/experts_testing.h"
+#include "ops/cuda/experts/skinny_experts.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
 #include "ops/owned_weight.h"
@@ -28,6 +29,16 @@ std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& w
     }
   }
   return result;
+}
+
+// [residual_parts(cols), rows], of 16 columns each.
+std::vector<float> square_sums(const std::vector<float>& x, std::size_t cols) {
+  const std::size_t rows = x.size() / cols;
+  std::vector<float> sums(static_cast<std::size_t>(residual_parts(static_cast<int>(cols))) * rows);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sums[i % cols / 16 * rows + i / cols] += x[i] * x[i];
+  }
+  return sums;
 }
 
 TEST_F(CudaExperts, NormAndRoutesOfAFewRows) {
@@ -104,21 +115,16 @@ TEST_F(CudaExperts, TheResidualStreamReceivesTheSameAsRows) {
     const auto hidden = upload(before);
     const auto device_norm = upload(norm_weight);
     const auto normed = poisoned<bf16>(kRows * kCols);
-    const auto squares = poisoned<float>(kRows);
+    const auto squares = poisoned<float>(kRows * residual_parts(kCols));
     add_expert_outputs(router, {hidden.data(), device_norm.data(), normed.data(), squares.data()},
                        y.data(), memory.view(), weighted, kRows, kCols, nullptr);
     EXPECT_EQ(download(hidden), expected);
     std::vector<float> products;
-    std::vector<float> sums;
-    for (std::size_t t = 0; t < kRows; ++t) {
-      const float* row = &expected[t * kCols];
-      sums.push_back(static_cast<float>(std::inner_product(row, row + kCols, row, 0.0)));
-      for (std::size_t i = 0; i < kCols; ++i) {
-        products.push_back(row[i] * norm_weight[i]);
-      }
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      products.push_back(expected[i] * norm_weight[i % kCols]);
     }
     expect_close(download(normed), products, 1e-2, "normed");
-    expect_close(download(squares), sums, 1e-5, "square sums");
+    expect_close(download(squares), square_sums(expected, kCols), 1e-5, "square sums");
   }
 }
 
@@ -182,21 +188,22 @@ std::vector<float> on_cpu(const Layer& layer, std::vector<float>& x, std::vector
   return out;
 }
 
+std::vector<float> router_logits(const Layer& layer, std::vector<float> x) {
+  const auto count = static_cast<std::size_t>(layer.router.count);
+  std::vector<float> logits(x.size() / Layer::kWidth * count);
+  Workspace workspace;
+  Context context{.compute = DType::f32, .workspace = &workspace};
+  linear(context, matrix(logits, count), matrix(x, Layer::kWidth), layer.router_weight.view());
+  return logits;
+}
+
 std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
                              const std::vector<float>& before) {
   const int rows = static_cast<int>(x.size() / Layer::kWidth);
   const auto pairs = static_cast<std::size_t>(rows) * static_cast<std::size_t>(layer.router.active);
-  std::vector<float> logits(x.size() / Layer::kWidth *
-                            static_cast<std::size_t>(layer.router.count));
-  Workspace workspace;
-  Context context{.compute = DType::f32, .workspace = &workspace};
-  auto input = x;
-  linear(context, matrix(logits, static_cast<std::size_t>(layer.router.count)),
-         matrix(input, Layer::kWidth), layer.router_weight.view());
-
   RoutesMemory routes;
   routes.reserve(layer.router, rows, Layer::kWidth);
-  const auto device_logits = upload(logits);
+  const auto device_logits = upload(router_logits(layer, x));
   route(layer.router, routes.view(), device_logits.data(), layer.router.count, nullptr, rows,
         nullptr);
   const auto device_x = upload_bf16(x);
@@ -216,6 +223,42 @@ std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
   add_expert_outputs(layer.router, out.data(), y.data(), routes.view(), !layer.scales_input, rows,
                      Layer::kWidth, nullptr);
   return download(out);
+}
+
+// Experts that choose for themselves, with what the next layer reads.
+std::vector<float> at_once(const Layer& layer, const std::vector<float>& x,
+                           const std::vector<float>& before) {
+  const std::size_t rows = x.size() / Layer::kWidth;
+  const auto logits = upload(router_logits(layer, x));
+  const auto device_x = upload_bf16(x);
+  const auto out = upload(before);
+  const auto gate_up_bias = upload(layer.gate_up_bias);
+  const auto down_bias = upload(layer.down_bias);
+  const auto activated =
+      poisoned<bf16>(rows * static_cast<std::size_t>(layer.router.active) * Layer::kInner);
+  const auto norm_weight = draw(Layer::kWidth, 9);
+  const auto device_norm = upload(norm_weight);
+  const auto normed = poisoned<bf16>(x.size());
+  const auto squares = poisoned<float>(rows * Layer::kWidth / 16);
+  const ExpertsMatrix gate_up{layer.device_gate_up.view(), gate_up_bias.data(), 2 * Layer::kInner};
+  EXPECT_TRUE(takes_skinny_experts(layer.router, layer.activation, gate_up));
+  skinny_experts({.router = layer.router,
+                  .logits = logits.data(),
+                  .x = device_x.data(),
+                  .activation = layer.activation,
+                  .gate_up = gate_up,
+                  .down = {layer.device_down.view(), down_bias.data(), Layer::kWidth},
+                  .activated = activated.data(),
+                  .residual = {out.data(), device_norm.data(), normed.data(), squares.data()}},
+                 static_cast<int>(rows), nullptr);
+  auto result = download(out);
+  auto products = result;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    products[i] *= norm_weight[i % Layer::kWidth];
+  }
+  expect_close(download(normed), products, 1e-2, "normed");
+  expect_close(download(squares), square_sums(result, Layer::kWidth), 1e-5, "square sums");
+  return result;
 }
 
 void expect_as_on_the_cpu(const Layer& layer, double tolerance) {
@@ -244,6 +287,33 @@ TEST_F(CudaExperts, GiveWhatTheCpuGives) {
     expect_as_on_the_cpu({kRouters[1], source, format, {Activation::gelu_tanh}, false}, tolerance);
     expect_as_on_the_cpu({kRouters[2], source, format, {Activation::silu, 7.0F}, false}, tolerance);
     expect_as_on_the_cpu({kRouters[4], source, format, {}, true}, tolerance);
+  }
+}
+
+TEST_F(CudaExperts, OfVeryFewTokensGiveWhatTheCpuGives) {
+  const struct {
+    WeightFormat source;
+    DeviceWeightFormat format;
+    double tolerance;
+  } formats[] = {{WeightFormat::bf16, DeviceWeightFormat::bf16, 1e-2},
+                 {WeightFormat::bf16, DeviceWeightFormat::fp8, 1e-1},
+                 {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
+                 {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
+  for (const auto& [source, format, tolerance] : formats) {
+    SCOPED_TRACE(format_name(format));
+    for (const std::size_t which : {0U, 1U, 2U, 3U, 4U, 6U}) {
+      SCOPED_TRACE(which);
+      const float limit = which == 2 ? 7.0F : 0.0F;
+      const Layer layer(kRouters[which], source, format, {Activation::silu, limit}, false);
+      for (const std::size_t tokens : {1, 2, 7}) {
+        const auto x = draw_bf16(tokens * Layer::kWidth, 7);
+        const auto before = draw(x.size(), 8);
+        auto input = x;
+        const auto found = at_once(layer, x, before);
+        expect_close(found, on_cpu(layer, input, before), tolerance, "out");
+        EXPECT_EQ(found, at_once(layer, x, before)) << "not the same bits again";
+      }
+    }
   }
 }
 
