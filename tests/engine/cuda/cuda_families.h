@@ -25,6 +25,9 @@ inline nlohmann::json general_keys(std::string_view name) {
                        {"num_local_experts", 6},      {"num_experts_per_tok", 2},
                        {"intermediate_size_mlp", 224}};
   const json sliding = {{"sliding_window", 48}, {"sliding_window_pattern", 2}};
+  const json beside_full = {
+      {"layer_types", {"sliding_attention", "sliding_attention", "full_attention"}},
+      {"sliding_window", 48}};
   const json gemma4 = {
       {"layer_types",
        {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
@@ -72,6 +75,12 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"gemma4_wide", with(gemma4, {{"global_head_dim", 512}})},
       {"gemma4_moe", gemma4_moe},
       {"gemma4_moe_int8_weights", gemma4_moe},
+      {"mistral_sliding", {{"sliding_window", 48}}},
+      {"ministral", beside_full},
+      {"cwm", beside_full},
+      {"flex_olmo", {{"num_experts", 6}, {"num_experts_per_tok", 2}}},
+      {"granitemoeshared",
+       {{"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"shared_intermediate_size", 96}}},
       {"llama4", llama4},
       {"llama4_dense", llama4},
       {"falcon_grouped", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
