@@ -129,8 +129,9 @@ inline constexpr Case kCases[] = {
     // Experts change for rounding: bf16 on the CPU alone moves these logits by up to 0.24.
     Case{"granitemoe_bf16", "granitemoe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    // The same: a single token by up to 0.51.
     Case{"granitemoeshared", "granitemoeshared", 64, 4, false, kvcache::RuleKind::dms,
-         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 6e-1},
     Case{"flex_olmo", "flex_olmo", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1},
     // Layers that slide, all of them or beside full ones.

@@ -48,7 +48,7 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"enable_moe_block", true},
       {"num_experts", 6},
       {"top_k_experts", 2},
-      {"moe_intermediate_size", 80}};
+      {"moe_intermediate_size", 96}};
   const auto with = [](json keys, const json& more) {
     keys.update(more);
     return keys;
