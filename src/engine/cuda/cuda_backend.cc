@@ -354,6 +354,10 @@ class CudaBackend : public Backend {
     require(!config.cache.traits().merges || !model_.spec().shares_entries(),
             "--cache {}: the model has layers that share entries, which it takes on the CPU only",
             kvcache::rule_name(config.cache.rule));
+    const int group = model_.cache_shape().most_group();
+    require((sees_all && !config.cache.traits().merges) || group <= kvcache::cuda::kMostQueryWarps,
+            "--cache {}: {} query heads per KV head; on a device at most {} are supported",
+            kvcache::rule_name(config.cache.rule), group, kvcache::cuda::kMostQueryWarps);
     require(ranks_ == nullptr || !config.cache.traits().drops(),
             "--cache {} with --tensor-parallel: takes CPU ranks only",
             kvcache::rule_name(config.cache.rule));

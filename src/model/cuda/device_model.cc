@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "kvcache/cuda/append/append_kernels.h"
 #include "model/cuda/routed_experts.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
@@ -32,9 +31,6 @@ const ModelSpec& checked(const ModelSpec& spec) {
       require(attention->head_dim % 8 == 0,
               "--device cuda: heads of {} channels; a multiple of 8 is needed",
               attention->head_dim);
-      require(attention->group() <= kvcache::cuda::kMostAppendGroup,
-              "--device cuda: {} query heads per KV head; at most {} are supported",
-              attention->group(), kvcache::cuda::kMostAppendGroup);
     }
   }
   const int embedded = spec.layer_embeddings ? spec.layer_embeddings->width : 0;

@@ -246,6 +246,11 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 1e-2},
     Case{"falcon", "falcon", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1e-2},
+    // Falcon 7B's group, which takes several blocks; what a group is of one more than one block.
+    Case{"falcon_7b_group", "falcon", 64, 71, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1e-2},
+    Case{"qwen3_group_31_fp8", "qwen3", 64, 31, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
     Case{"falcon_grouped", "falcon", 64, 4, false, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1e-2},
     Case{"stablelm", "stablelm", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,

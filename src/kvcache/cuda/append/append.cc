@@ -10,9 +10,11 @@ namespace winnow::kvcache::cuda {
 namespace {
 
 void check_group(const Projection& projection) {
-  require(projection.group >= 1 && projection.group <= kMostAppendGroup,
-          "{} query heads per KV head are not supported on the device, expected 1 to {}",
-          projection.group, kMostAppendGroup);
+  require(projection.group >= 1, "{} query heads per KV head", projection.group);
+}
+
+bool has_queries_apart(const Projection& projection) {
+  return projection.queries_alone || projection.group > projection.query_warps();
 }
 
 }  // namespace
@@ -23,9 +25,13 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   if (step.batch > 0) {
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
-    if (projection.queries_alone) {
+    if (has_queries_apart(projection)) {
       launch_queries(format, cache.view(), projection, step, stream);
-    } else if (cache.merges()) {
+    }
+    if (projection.queries_alone) {
+      return;
+    }
+    if (cache.merges()) {
       launch_dmc_append(format, head_dim, cache.view(), projection, step, stream);
     } else {
       launch_append(format, head_dim, cache.view(step.layer), projection, step, stream);
@@ -91,9 +97,13 @@ void append(const DeviceCache& cache, const Projection& projection, const Prefil
     view.ring = cache.ring(chunk.layer, chunk.slot);
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
-    if (projection.queries_alone) {
+    if (has_queries_apart(projection)) {
       launch_queries(format, head_dim, projection, chunk, stream);
-    } else if (cache.merges()) {
+    }
+    if (projection.queries_alone) {
+      return;
+    }
+    if (cache.merges()) {
       launch_dmc_append(format, head_dim, view, projection, chunk, band.view(), stream);
     } else {
       launch_append(format, head_dim, view, projection, chunk, band.view(), stream);

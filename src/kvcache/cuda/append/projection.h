@@ -43,6 +43,10 @@ struct QueryGrowth {
   int first = 0;
 };
 
+/// Query heads of a KV head that a block takes, a warp each, beside key and value. Further ones are
+/// taken by blocks of their own.
+inline constexpr int kMostQueryWarps = 30;
+
 /// What is done to a token's q, k and v [columns() * head_dim], q first.
 struct Projection {
   int kv_heads = 0;
@@ -66,6 +70,10 @@ struct Projection {
   QueryGrowth query_growth;
   DecisionSource decision;
 
+  /// Warps of a block that take a query head.
+  [[nodiscard]] constexpr int query_warps() const {
+    return group < kMostQueryWarps ? group : kMostQueryWarps;
+  }
   /// Heads that the product gives.
   [[nodiscard]] constexpr int columns() const {
     return kv_heads * (group + (queries_alone ? 0 : values_are_keys ? 1 : 2));
