@@ -69,8 +69,9 @@ Engine::~Engine() = default;
 
 RequestId Engine::submit(Request request) {
   validate(request, model_);
-  require(!request.on_state || !config_.cuda_device, "states of prompts are told on the CPU only");
-  require(!request.adapter || !config_.cuda_device, "adapters run on the CPU only");
+  if (request.adapter) {
+    runner_->prepare(*request.adapter);
+  }
   const auto spec = std::make_shared<const Request>(std::move(request));
   const RequestId id = next_id_++;
   auto sequence = std::make_unique<Sequence>();

@@ -46,11 +46,11 @@ struct Request {
   // Results about the prompt itself. With any of these, max_tokens may be 0.
   int prompt_logprobs = -1;  // alternatives to report per token of the prompt; -1: none
   OnLogits on_logits = {};   // called within step()
-  OnState on_state = {};     // called within step(); on the CPU
+  OnState on_state = {};     // called within step()
   int priority = 0;          // waiting requests with smaller numbers go first
   bool trace = false;        // report what every token's query sees (CacheTrace)
   bool count_reads = false;  // CacheUsage::reads is wanted
-  std::shared_ptr<const model::Lora> adapter = {};         // on the CPU
+  std::shared_ptr<const model::Lora> adapter = {};
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
   /// The saved cache of a beginning of the prompt: shorter than the prompt, valid for the engine's
   /// cache and this request's limits.

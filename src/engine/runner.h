@@ -49,10 +49,9 @@ struct SequenceShare {
   std::span<const std::int32_t> history = {};
   /// Optional: which tokens may come then. Called once in a step, on a device while it computes.
   ops::AllowTokens allow = {};
-  /// Optional [hidden], with logits, on the CPU: receives the last token's state behind the final
-  /// norm.
+  /// Optional [hidden], with logits: receives the last token's state behind the final norm.
   std::span<float> state = {};
-  /// Optional, on the CPU: what is added to the model's projections.
+  /// Optional: what is added to the model's projections.
   const model::Lora* adapter = nullptr;
 };
 
@@ -65,6 +64,8 @@ class Runner {
   /// and the rule that follows from `limits` (kvcache::validate).
   virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
                                                  const kvcache::SavedSequence& saved) = 0;
+  /// Makes an adapter of shares to come ready. Throws Error where the device has no room for it.
+  virtual void prepare(const model::Lora& /*adapter*/) {}
   /// What `tokens` more tokens of a sequence take at most.
   [[nodiscard]] virtual kvcache::PageNeed need(const SequenceState& sequence, int tokens) const = 0;
   /// Whether the cache has room for this much more.

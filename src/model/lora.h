@@ -32,7 +32,7 @@ struct LoraLayer {
   [[nodiscard]] bool has_feed_forward() const { return gate || up || down; }
 };
 
-class Lora {
+class Lora : public std::enable_shared_from_this<Lora> {
  public:
   /// Reads adapter_config.json and adapter_model.safetensors. Throws Error naming what has no place
   /// in the model, or what winnow does not compute (DoRA, biases, whole modules).

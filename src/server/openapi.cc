@@ -140,10 +140,13 @@ Json error_response() {
 
 }  // namespace
 
-Json openapi_document() {
+Json openapi_document(const ModelTask& task) {
   Json paths = Json::object();
   Json schemas = Json::object();
   for (const RouteEntry& entry : routes()) {
+    if (!why_closed(entry.route, task).empty()) {
+      continue;
+    }
     const std::string path = entry.argument.empty() ? std::string(entry.path)
                                                     : fmt::format("{}{{{}}}{}", entry.path,
                                                                   entry.argument, entry.suffix);

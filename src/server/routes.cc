@@ -136,6 +136,17 @@ std::string_view door_instead(std::string_view path) {
   return found == kOtherDoors.end() ? std::string_view() : found->instead;
 }
 
+std::string_view why_closed(Route route, const ModelTask& task) {
+  if (route == Route::embeddings && !task.embeds) {
+    return "it was not made for embeddings: there is no modules.json beside it (--task embed)";
+  }
+  if (route == Route::rerank && !task.ranks) {
+    return "it was not made to rank documents: its config.json has no classifier_from_token "
+           "(--task rerank)";
+  }
+  return {};
+}
+
 std::string_view argument_of(const RouteEntry& entry, std::string_view path) {
   return entry.argument.empty() ? std::string_view()
                                 : path.substr(entry.path.size(), path.size() - entry.path.size() -

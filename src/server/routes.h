@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "server/model_task.h"
+
 namespace winnow::server {
 
 enum class Route : std::uint8_t {
@@ -53,6 +55,9 @@ std::span<const RouteEntry> routes();
 RouteEntry find_route(std::string_view path);
 /// Where to ask for what another server answers at this path; "": nowhere.
 std::string_view door_instead(std::string_view path);
+
+/// Why a model of this task does not answer there; empty where it does.
+std::string_view why_closed(Route route, const ModelTask& task);
 /// What a client has named in the path.
 std::string_view argument_of(const RouteEntry& entry, std::string_view path);
 

@@ -132,6 +132,10 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
         fmt::format("no such path: {}{}{}", request.path, instead.empty() ? "" : "; ", instead), {},
         "unknown_url");
   }
+  if (const std::string_view why = why_closed(entry.route, task_); !why.empty()) {
+    throw ApiError(404, fmt::format("no such path for this model: {}; {}", request.path, why), {},
+                   "unknown_url");
+  }
   const bool get = request.method == "GET" || request.method == "HEAD" ||
                    (entry.erases && request.method == "DELETE");
   if (entry.post ? request.method != "POST" : !get) {
@@ -210,7 +214,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       reply->send(tokenizer_info());
       break;
     case Route::openapi:
-      reply->send(json_response(openapi_document()));
+      reply->send(json_response(openapi_document(task_)));
       break;
     case Route::page:
       reply->send(page_file(request.path));

@@ -100,7 +100,6 @@ void Service::load_adapters() {
     const std::size_t at = lora.find('=');
     require(at != std::string::npos && at > 0 && at + 1 < lora.size(),
             "--lora {}: expected NAME=DIR", lora);
-    require(!runs_on_cuda(), "--lora {}: adapters run on the CPU only", lora);
     require(model_.team == nullptr,
             "--lora {}: adapters run on one rank only, without --tensor-parallel", lora);
     const std::string name = lora.substr(0, at);

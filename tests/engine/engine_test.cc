@@ -265,11 +265,10 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheRequest) {
 // The head makes the last token's logits of it, however the prompt was cut.
 TEST(Engine, TellsTheStateOfAPrompt) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  const CpuBackend backend(model);
-  for (const int step_tokens : {512, 7}) {
+  for (const auto& [ranks, step_tokens] : {std::pair{1, 512}, {1, 7}, {2, 7}}) {
     EngineConfig config = roomy(RuleKind::dense);
     config.step_tokens = step_tokens;
-    Engine engine(backend, config);
+    Engine engine(backend_for(RuleKind::dense, DType::f32, false, ranks), config);
     Request request;
     request.prompt = {1, 5, 2, 9, 3, 4, 8, 7, 6, 5, 4};
     request.max_tokens = 0;

@@ -44,6 +44,35 @@ def test_a_stream_tells_the_same(client):
     assert "response.output_text.done" in kinds and kinds[-1] == "response.incomplete"
 
 
+def told_and_final(server, **fields):
+    """The items of a stream as each was told, and as the response at its end has them."""
+    answer = post(server, {"stream": True} | fields, "/v1/responses")
+    assert answer.status_code == 200, answer.text
+    events = [json.loads(line[6:]) for line in answer.text.split("\n") if line.startswith("data: ")]
+    told = [e["item"] for e in events if e["type"] == "response.output_item.done"]
+    return told, events[-1]["response"]["output"], events
+
+
+def test_streamed_items_are_those_of_the_response(server):
+    for fields in ({}, {"max_output_tokens": 300, "tools": TOOLS, "tool_choice": "required"},
+                   {"max_output_tokens": 9, "tools": TOOLS, "tool_choice": "required"}):
+        told, final, _ = told_and_final(server, **ASK | fields)
+        assert told == final, fields
+    assert told[-1]["status"] == "incomplete"
+
+
+def test_log_probabilities_are_streamed(server):
+    fields = ASK | {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole = post(server, fields, "/v1/responses").json()["output"][0]["content"][0]
+    told, final, events = told_and_final(server, **fields)
+    deltas = [e for e in events if e["type"] == "response.output_text.delta"]
+    assert len(whole["logprobs"]) == 12 and len(whole["logprobs"][0]["top_logprobs"]) >= 2
+    assert [x["token"] for e in deltas for x in e["logprobs"]] == [
+        x["token"] for x in whole["logprobs"]]
+    assert told[0]["content"][0]["logprobs"] == final[0]["content"][0]["logprobs"]
+    assert len(final[0]["content"][0]["logprobs"]) == 12
+
+
 def test_a_response_goes_on_with_another(client, server):
     first = client.responses.create(**ASK)
     second = client.responses.create(**ASK | {"input": "And now?"}, previous_response_id=first.id)

@@ -5,6 +5,7 @@ import math
 import shutil
 import struct
 
+import httpx
 import pytest
 from conftest import ROOT, serving
 from test_http import post
@@ -23,6 +24,11 @@ def copy_of_the_demo(folder, files=(), **config):
     return str(model)
 
 
+def made_for_vectors(folder):
+    return copy_of_the_demo(folder, pooling(pooling_mode_lasttoken=True),
+                            classifier_from_token=["No", "Yes"])
+
+
 def pooling(**modes):
     return [("modules.json", [{"type": "sentence_transformers.models.Transformer", "path": ""},
                               {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
@@ -32,10 +38,8 @@ def pooling(**modes):
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
-    model = copy_of_the_demo(tmp_path_factory.mktemp("vectors"),
-                             pooling(pooling_mode_lasttoken=True),
-                             classifier_from_token=["No", "Yes"])
-    with serving("--deterministic", model=model) as s:
+    with serving("--deterministic",
+                 model=made_for_vectors(tmp_path_factory.mktemp("vectors"))) as s:
         yield s
 
 
@@ -126,10 +130,12 @@ def test_rankings(vectors):
 def test_models_that_are_not_made_for_it(server):
     for path, body in (("/v1/embeddings", {"input": "a"}),
                        ("/v1/rerank", {"query": "a", "documents": ["b"]})):
-        answer = post(server, body, path)
-        assert answer.status_code == 400
-        assert answer.json()["error"]["code"] == "unsupported_model"
-        assert "--task" in answer.json()["error"]["message"]
+        for given in (body, {}):  # as at any other path that there is not
+            answer = post(server, given, path)
+            assert answer.status_code == 404
+            assert answer.json()["error"]["code"] == "unknown_url"
+            assert "--task" in answer.json()["error"]["message"]
+        assert path not in httpx.get(server.url + "/openapi.json").json()["paths"]
 
 
 def test_another_pooling_is_named(tmp_path):
@@ -138,4 +144,4 @@ def test_another_pooling_is_named(tmp_path):
         with serving(model=model):
             pass
     with serving("--task", "generate", model=model) as s:
-        assert post(s, {"input": "a"}, "/v1/embeddings").status_code == 400
+        assert post(s, {"input": "a"}, "/v1/embeddings").status_code == 404

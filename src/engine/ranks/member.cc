@@ -153,6 +153,7 @@ void Member::forward(MessageReader& message, MessageWriter& answer, const StepRe
   std::vector<SequenceShare> shares(message.take<std::size_t>());
   std::vector<std::vector<std::int32_t>> tokens(shares.size());
   std::vector<std::vector<std::int32_t>> visible(shares.size());
+  std::vector<std::vector<float>> states(shares.size());  // which rank 0 alone tells
   const auto heads = static_cast<std::size_t>(local_.cache_shape().all_heads());
   std::size_t rows = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -170,6 +171,8 @@ void Member::forward(MessageReader& message, MessageWriter& answer, const StepRe
       visible[i].resize(tokens[i].size() * heads);
       share.visible = {visible[i].data(), tokens[i].size(), heads};
     }
+    states[i].resize(message.take<std::size_t>());
+    share.state = results != nullptr ? share.state : states[i];
   }
   if (results != nullptr) {
     runner(id).forward(shares, results->logits, results->next);

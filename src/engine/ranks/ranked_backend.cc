@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/ranks/group.h"
 
 namespace winnow::engine {
@@ -198,6 +199,7 @@ class RankedRunner : public Runner {
         std::logical_and<>());
   }
 
+  void prepare(const model::Lora& /*adapter*/) override { fail("adapters run on one rank only"); }
   void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                std::span<std::int32_t> next) override;
 
@@ -264,6 +266,7 @@ void RankedRunner::put_shares(MessageWriter& message, std::span<const SequenceSh
     message.put_all(share.tokens);
     message.put(share.logit_rows);
     message.put(share.visible.data != nullptr);
+    message.put(share.state.size());
   }
 }
 

@@ -1,6 +1,7 @@
 #include "model/cuda/decode_steps.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "model/cuda/step_kernels.h"
 
@@ -41,8 +42,8 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
 }
 
 void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-                      std::span<const RowChoice> rows, ops::Matrix<float> logits,
-                      std::span<std::int32_t> next,
+                      std::span<const DeviceLora* const> adapters, std::span<const RowChoice> rows,
+                      ops::Matrix<float> logits, std::span<std::int32_t> next,
                       std::span<const ops::Matrix<std::int32_t>> visible,
                       const winnow::cuda::Stream& stream) {
   renew_tables();
@@ -50,10 +51,11 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
       std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
   // Ranks have parts of the logits, from which no kernel of one of them could choose tokens.
   const bool with_logits = logits.rows > 0 || model_.ranks() != nullptr;
-  const Shape shape = shape_of(slots, rows, with_logits, with_reads);
+  const Shape shape = shape_of(slots, !adapters.empty(), rows, with_logits, with_reads);
   note_plan(shape, slots);
   const winnow::cuda::Graph& graph = graph_of(shape, stream);
   fill_inputs(slots, tokens, shape.size);
+  fill_adapters(adapters, shape, stream.get());
   if (shape.with_logits) {
     head_.choose_by(rows, shape.size);
   }
@@ -98,16 +100,17 @@ void DecodeSteps::renew_tables() {
   }
 }
 
-DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots,
+DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bool adapts,
                                          std::span<const RowChoice> rows, bool with_logits,
-                                         bool with_reads) const {
+                                         bool with_reads) {
   const bool restricted = any_restricted(rows);
   const int batch = static_cast<int>(slots.size());
-  const LinearPath& path = paths_.of(batch);
+  const LinearPath& path = paths_.of(batch, adapts);
   if (path.pads()) {
     // Such paths always leave logits.
     return {.size = path.padded(batch),
             .padded = true,
+            .adapts = adapts,
             .with_logits = true,
             .restricted = restricted,
             .with_reads = false,
@@ -118,6 +121,7 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots,
   const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
   return {.size = batch,
           .padded = false,
+          .adapts = false,
           .with_logits = with_logits || !rows.empty(),
           .restricted = restricted,
           .with_reads = with_reads,
@@ -151,6 +155,17 @@ void DecodeSteps::note_plan(const Shape& shape, std::span<const std::int32_t> sl
   }
 }
 
+// Rows that pad have none.
+void DecodeSteps::fill_adapters(std::span<const DeviceLora* const> adapters, const Shape& shape,
+                                cudaStream_t stream) {
+  if (shape.adapts) {
+    adapted_.reserve(size_of(1, most_), ops::cuda::kMostLowRank);  // graphs hold the addresses
+    std::vector<const DeviceLora*> rows(adapters.begin(), adapters.end());
+    rows.resize(size_of(1, shape.size));
+    adapted_.put(rows, stream);
+  }
+}
+
 void DecodeSteps::fill_inputs(std::span<const std::int32_t> slots,
                               std::span<const std::int32_t> tokens, int size) {
   std::fill_n(inputs_.data(), size, kNoSlot);
@@ -164,10 +179,11 @@ const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
   auto found = graphs_.find(shape);
   if (found == graphs_.end()) {
     // By the size alone: a pass of its own, which all ranks run or none.
-    if (shape.padded && warmed_.insert(shape.size).second) {
+    if (shape.padded && warmed_.emplace(shape.size, shape.adapts).second) {
       // Nothing but padding, once: linear layers try their algorithms, and libraries load their
       // kernels, which a capture may not do.
       fill_inputs({}, {}, shape.size);
+      fill_adapters({}, shape, stream.get());
       head_.choose_by({}, shape.size);
       put_step(shape, stream.get());
       stream.synchronize();
@@ -201,7 +217,8 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
               .half = model_.rotary_channels() / 2,
               .embedding = model_.weights().embedding.view(),
               .first_token = model_.own_tokens().begin,
-              .residual = shape.kernel ? kernel_->residual() : paths_.of(shape.size).residual()},
+              .residual = shape.kernel ? kernel_->residual()
+                                       : paths_.of(shape.size, shape.adapts).residual()},
              shape.size, stream);
   if (shape.planned) {
     attention_of(shape.padded).plan(slots_.data(), shape.size, stream, shape.with_reads);
@@ -244,7 +261,8 @@ void DecodeSteps::put_end(int size, cudaStream_t stream) {
 
 // Returns whether there are logits.
 bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
-  LinearPath& linear = paths_.of(shape.size);
+  LinearPath& linear = paths_.of(shape.size, shape.adapts);
+  linear.adapt(shape.adapts ? adapted_.from() : ops::cuda::LowRankRows{});
   linear.take_tokens(inputs_.data() + shape.size);
   kvcache::cuda::TokenAttention& attention = attention_of(shape.padded);
   // Appending asks for slots before its predecessor is complete: a kernel between that one and

@@ -8,10 +8,12 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/cuda/graph.h"
 #include "kvcache/cuda/token_attention.h"
+#include "model/cuda/device_lora.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/fast_paths.h"
 #include "model/cuda/layer_walk.h"
@@ -35,13 +37,17 @@ class DecodeSteps {
               kvcache::cuda::DeviceCache& cache, OutputHead& head, int most_padded);
 
   [[nodiscard]] int most_sequences() const { return most_; }
+  /// Whether sequences may have adapters: the paths that take them pad.
+  [[nodiscard]] bool takes_adapters() const { return padded_attention_.has_value(); }
 
   /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
-  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty. Quest:
+  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty;
+  /// `adapters` [batch] is empty where no sequence has one. Quest:
   /// visible[i] [1, layers * kv_heads], unless it is empty, receives how many entries were read.
   /// Waits for the results.
   void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-           std::span<const RowChoice> rows, ops::Matrix<float> logits, std::span<std::int32_t> next,
+           std::span<const DeviceLora* const> adapters, std::span<const RowChoice> rows,
+           ops::Matrix<float> logits, std::span<std::int32_t> next,
            std::span<const ops::Matrix<std::int32_t>> visible, const winnow::cuda::Stream& stream);
 
  private:
@@ -49,6 +55,7 @@ class DecodeSteps {
   struct Shape {
     int size;  // sequences, with those that pad
     bool padded;
+    bool adapts;
     bool with_logits;
     bool restricted;  // tokens are chosen behind it
     bool with_reads;
@@ -57,12 +64,14 @@ class DecodeSteps {
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
-  [[nodiscard]] Shape shape_of(std::span<const std::int32_t> slots, std::span<const RowChoice> rows,
-                               bool with_logits, bool with_reads) const;
+  [[nodiscard]] Shape shape_of(std::span<const std::int32_t> slots, bool adapts,
+                               std::span<const RowChoice> rows, bool with_logits, bool with_reads);
   [[nodiscard]] bool is_planned(std::span<const std::int32_t> slots) const;
   [[nodiscard]] std::int64_t lengths_of(std::span<const std::int32_t> slots) const;
   void note_plan(const Shape& shape, std::span<const std::int32_t> slots);
   void renew_tables();
+  void fill_adapters(std::span<const DeviceLora* const> adapters, const Shape& shape,
+                     cudaStream_t stream);
   void fill_inputs(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
                    int size);
   [[nodiscard]] const winnow::cuda::Graph& graph_of(const Shape& shape,
@@ -81,6 +90,7 @@ class DecodeSteps {
   OutputHead& head_;
   int most_;
   LinearPaths paths_;
+  AdaptedRows adapted_;
   std::unique_ptr<StepKernel> kernel_;  // where there is one
   // Steps without padding have a plan of their own: by it kernel_ is chosen.
   kvcache::cuda::TokenAttention attention_;
@@ -91,7 +101,7 @@ class DecodeSteps {
   int generation_ = -1;        // of the cache's tables that the graphs point to
   int ranks_generation_ = -1;  // of what ranks share
   std::map<Shape, winnow::cuda::Graph> graphs_;
-  std::set<int> warmed_;                        // padded sizes whose kernels have run
+  std::set<std::pair<int, bool>> warmed_;       // padded sizes and paths whose kernels have run
   std::map<int, winnow::cuda::Graph> choices_;  // of restricted steps, by size
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/cuda/routed_experts.h"
+#include "model/norms.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
 
@@ -177,6 +178,11 @@ int DeviceModel::qkv_width() const {
 int DeviceModel::mixer_width() const {
   const RecurrentSpec* mixer = spec().recurrent();
   return std::max(query_width(), mixer != nullptr ? mixer->heads.value_width() : 0);
+}
+
+void DeviceModel::final_norm(std::span<float> state) const {
+  const ops::Matrix<float> row{state.data(), 1, state.size()};
+  normalize(spec().final_norm, row, row, model_.weights().norm, model_.weights().norm_bias);
 }
 
 float DeviceModel::scale() const {

@@ -1,6 +1,8 @@
 // A model on a device: weights, and what its layers ask of the kernels.
 #pragma once
 
+#include <span>
+
 #include "kvcache/cuda/append/projection.h"
 #include "model/cuda/device_weights.h"
 #include "model/model.h"
@@ -100,6 +102,9 @@ class DeviceModel {
   [[nodiscard]] int mixer_width() const;
   /// Of attention scores.
   [[nodiscard]] float scale() const;
+
+  /// The final norm of a row of the residual stream [hidden], in place, on the host.
+  void final_norm(std::span<float> state) const;
 
  private:
   const Model& model_;

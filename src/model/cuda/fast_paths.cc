@@ -40,31 +40,26 @@ std::size_t first_that_takes(const DeviceModel& model, const LinearCall& call) {
   return static_cast<std::size_t>(found - kLinearPaths.begin());
 }
 
-LinearCall with_rows(LinearCall call, int rows) {
-  call.rows = rows;
-  return call;
-}
-
 }  // namespace
 
 LinearPaths::LinearPaths(const DeviceModel& model, const MatrixWeights& matrices,
                          const LinearCall& call)
-    : model_(model), call_(call), paths_(kLinearPaths.size()) {
+    : model_(model), matrices_(matrices), call_(call), paths_(kLinearPaths.size()) {
   constexpr int kAlike = 128;  // so many rows and more are all one path's
   for (int rows = 1; rows <= std::min(call.rows, kAlike); ++rows) {
-    const std::size_t place = place_of(rows);
-    if (!paths_[place]) {
-      paths_[place] = kLinearPaths[place].make(model, matrices, call);
-    }
+    (void)of(rows);
   }
 }
 
-std::size_t LinearPaths::place_of(int rows) const {
-  return first_that_takes(model_, with_rows(call_, rows));
-}
-
-LinearPath& LinearPaths::of(int rows) const {
-  return *paths_[place_of(rows)];
+LinearPath& LinearPaths::of(int rows, bool adapts) {
+  LinearCall call = call_;
+  call.rows = rows;
+  call.adapts = adapts;
+  const std::size_t place = first_that_takes(model_, call);
+  if (!paths_[place]) {
+    paths_[place] = kLinearPaths[place].make(model_, matrices_, call_);
+  }
+  return *paths_[place];
 }
 
 std::unique_ptr<StepKernel> make_step_kernel(const DeviceModel& model,

@@ -17,25 +17,25 @@ namespace winnow::model::cuda {
 struct LinearCall {
   bool is_step = false;  // a token of each of `rows` sequences; else tokens of prompts
   bool may_pad = false;  // rows may be added that belong to no sequence
+  bool adapts = false;   // some rows have adapters
   int rows = 0;
 };
 
-/// The linear paths of one model for one purpose, made beforehand: those that the table gives to
-/// any call of up to `most_rows` rows.
+/// The linear paths of one model for one purpose. Those that the table gives to calls of up to
+/// `call.rows` rows without adapters are made beforehand.
 class LinearPaths {
  public:
   /// Both must outlive this. `call`: all calls, with the most rows that they have.
   LinearPaths(const DeviceModel& model, const MatrixWeights& matrices, const LinearCall& call);
 
   /// The first path of the table that takes so many rows.
-  [[nodiscard]] LinearPath& of(int rows) const;
+  [[nodiscard]] LinearPath& of(int rows, bool adapts = false);
 
  private:
-  [[nodiscard]] std::size_t place_of(int rows) const;
-
   const DeviceModel& model_;
+  const MatrixWeights& matrices_;
   LinearCall call_;
-  std::vector<std::unique_ptr<LinearPath>> paths_;  // by place in the table; null: not needed
+  std::vector<std::unique_ptr<LinearPath>> paths_;  // by place in the table; null: not made
 };
 
 /// The first kernel of the table that takes whole steps of this model and cache, or null. All must

@@ -108,6 +108,7 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   const auto multiply = [&](auto* qkv) {
     linear_.multiply(qkv, normed_.data(), weight, padded(rows), model_.qkv_width(layer),
                      model_.hidden(), stream);
+    adapt_qkv(layer, qkv, rows, stream);
     norm_whole(layer, qkv, rows, stream);
   };
   if (to.rounded != nullptr) {
@@ -172,6 +173,7 @@ void LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
   bf16* product = spec.gated ? gate_up_.data() : activated_.data();  // without a gate: up alone
   linear_.multiply(product, normed_.data(), matrices_.all(w.gate_up.view(), stream), padded(rows),
                    w.gate_up.view().rows, model_.hidden(), stream);
+  adapt_gate_up(layer, product, rows, stream);
   if (spec.gated) {
     ops::cuda::activate_multiply({spec.activation, spec.clamp}, activated_.data(), gate_up_.data(),
                                  rows, spec.dense_width(), bias, stream);
@@ -203,6 +205,7 @@ void LargeBatchLayers::add_branch(int layer, Place place, const bf16* x,
   } else {
     multiply(out);
   }
+  adapt_branch(layer, place, out, x, view.cols, rows, stream);
   if (bias.size() > 0) {
     ops::cuda::add_bias(out, rows, view.rows, bias.data(), stream);
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "model/cuda/device_lora.h"
 #include "model/cuda/fast_paths.h"
 #include "model/cuda/routed_experts.h"
 #include "ops/cuda/linear/linear.h"
@@ -34,6 +35,7 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] bool rounds_qkv() const override { return true; }
   void reserve(int rows) override;
   void take_tokens(const std::int32_t* tokens) override { tokens_ = tokens; }
+  void adapt(const ops::cuda::LowRankRows& rows) override { adapted_ = rows; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
                                  cudaStream_t stream) override;
@@ -67,6 +69,15 @@ class LargeBatchLayers final : public LinearPath {
   /// Attention without the zeros behind narrow heads; in gate_up_ where there are any.
   const bf16* narrowed(int layer, const bf16* attended, int rows, cudaStream_t stream);
 
+  // large_batch_lora.cc: what adapters add to the products of a layer.
+  template <class Number>
+  void adapt_qkv(int layer, Number* qkv, int rows, cudaStream_t stream) const;
+  void adapt_gate_up(int layer, bf16* product, int rows, cudaStream_t stream) const;
+  using Place = parallel::cuda::DeviceRanks::Place;
+  void adapt_branch(int layer, Place place, float* out, const bf16* x, int inputs, int rows,
+                    cudaStream_t stream) const;
+  static ops::cuda::LowRankPart part(int layer, LoraPlace place, int column, int outputs);
+
   /// normed_ = what the layer's mixer or feed-forward takes of the residual stream.
   void take_mixer_input(int layer, int rows, cudaStream_t stream);
   void take_mlp_input(int layer, int rows, cudaStream_t stream);
@@ -76,7 +87,6 @@ class LargeBatchLayers final : public LinearPath {
             cudaStream_t stream);
   template <class Number>
   void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
-  using Place = parallel::cuda::DeviceRanks::Place;
   /// Where a part of the layer leaves what it gives: in the residual stream, to which it is added,
   /// in branch_, or where other ranks read it.
   [[nodiscard]] float* branch(int layer, Place place) const;
@@ -107,6 +117,7 @@ class LargeBatchLayers final : public LinearPath {
   const DeviceModel& model_;
   const MatrixWeights& matrices_;
   ops::cuda::Linear linear_;
+  ops::cuda::LowRankRows adapted_;
   winnow::cuda::DeviceBuffer<float> hidden_;        // [rows, hidden]
   winnow::cuda::DeviceBuffer<float> square_sums_;   // [rows] of the embeddings; not used
   winnow::cuda::DeviceBuffer<bf16> normed_;         // [rows, hidden]

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kvcache/cuda/append/step.h"
+#include "ops/cuda/linear/low_rank.h"
 #include "ops/cuda/linear/skinny_gemm.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 
@@ -52,6 +53,10 @@ class LinearPath {
   /// The tokens of the next pass over the layers, in memory that the device reads: paths take them
   /// that know embeddings for each layer.
   virtual void take_tokens(const std::int32_t* /*tokens*/) {}
+  /// The adapters of the rows from now on; of a path that takes calls with adapters.
+  virtual void adapt(const ops::cuda::LowRankRows& rows) {
+    require(rows.products == nullptr, "these linear layers take no adapters");
+  }
   /// Where the embedded tokens go.
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
   /// The layer's q, k and v without bias; the consumer adds it. What a recurrent mixer takes, and

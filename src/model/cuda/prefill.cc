@@ -75,7 +75,9 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const RowChoice
     count += chunk.tokens.size();
     longest = std::max(longest, size_of(chunk));
   }
-  LinearPath& linear = paths_.of(static_cast<int>(count));
+  const bool adapts = std::ranges::any_of(
+      chunks, [](const PromptChunk& chunk) { return chunk.adapter != nullptr; });
+  LinearPath& linear = paths_.of(static_cast<int>(count), adapts);
   reserve(linear, count, longest);
   const bool grows = count > most_tokens_ || longest > longest_chunk_;
   if (const auto* ranks = model_.ranks(); ranks != nullptr && grows) {
@@ -84,13 +86,51 @@ void Prefill::run(std::span<const PromptChunk> chunks, std::span<const RowChoice
     longest_chunk_ = std::max(longest_chunk_, longest);
   }
   const std::size_t wanted = upload(chunks, stream.get());
+  if (adapts) {
+    put_adapters(chunks, stream.get());
+  }
+  linear.adapt(adapts ? adapted_.from(0) : ops::cuda::LowRankRows{});
   const ops::cuda::SkinnyInput last =
-      run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), stream);
+      run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), adapts, stream);
   for (const PromptChunk& chunk : chunks) {
     kvcache::cuda::advance(cache_, chunk.slot, size_of(chunk), stream.get());
   }
   cache_.report_free_pages(stream.get());
+  read_states(linear.hidden(), chunks, stream.get());
   head_.read(last, wanted, rows, logits, tokens, stream);
+  for (const PromptChunk& chunk : chunks) {
+    if (!chunk.state.empty()) {
+      model_.final_norm(chunk.state);
+    }
+  }
+}
+
+void Prefill::put_adapters(std::span<const PromptChunk> chunks, cudaStream_t stream) {
+  std::vector<const DeviceLora*> all;
+  std::vector<const DeviceLora*> wanted;
+  int rank = 0;
+  for (const PromptChunk& chunk : chunks) {
+    all.insert(all.end(), chunk.tokens.size(), chunk.adapter);
+    wanted.insert(wanted.end(), chunk.logit_rows, chunk.adapter);
+    rank = std::max(rank, chunk.adapter != nullptr ? chunk.adapter->rank() : 0);
+  }
+  all.insert(all.end(), wanted.begin(), wanted.end());
+  adapted_.reserve(all.size(), rank);
+  adapted_.put(all, stream);
+}
+
+void Prefill::read_states(const float* hidden, std::span<const PromptChunk> chunks,
+                          cudaStream_t stream) const {
+  std::size_t rows = 0;
+  for (const PromptChunk& chunk : chunks) {
+    rows += chunk.logit_rows;
+    if (!chunk.state.empty()) {
+      winnow::cuda::check(
+          cudaMemcpyAsync(chunk.state.data(), hidden + (rows - 1) * chunk.state.size(),
+                          chunk.state.size_bytes(), cudaMemcpyDeviceToHost, stream),
+          "read a prompt's state");
+    }
+  }
 }
 
 // Returns how many rows' logits are wanted.
@@ -132,7 +172,7 @@ ops::cuda::RecurrentRows Prefill::recurrent_rows(std::span<const PromptChunk> ch
 
 // Returns what the head takes of the wanted rows.
 ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
-                                           int tokens, int wanted,
+                                           int tokens, int wanted, bool adapts,
                                            const winnow::cuda::Stream& stream) {
   source_bands_.forget();
   linear.take_tokens(tokens_.data());
@@ -155,6 +195,9 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
   }
   // The other rows are not needed after the last layer's cache has stored them.
   const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
+  if (adapts) {
+    linear.adapt(adapted_.from(static_cast<std::size_t>(tokens)));
+  }
   linear.finish_layer(model_.layers() - 1, attended, wanted, stream.get());
   return linear.finish(wanted, stream.get());
 }

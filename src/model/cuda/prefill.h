@@ -11,6 +11,7 @@
 #include "kvcache/cuda/append/append.h"
 #include "kvcache/cuda/quest/quest.h"
 #include "kvcache/cuda/score_eviction/score_eviction.h"
+#include "model/cuda/device_lora.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/fast_paths.h"
 #include "model/cuda/kept_bands.h"
@@ -28,6 +29,9 @@ struct PromptChunk {
   /// Optional [T, layers with entries * kv_heads]: receives how many entries each token's query
   /// saw.
   ops::Matrix<std::int32_t> visible;
+  /// Optional [hidden], with logits: receives the last token's state behind the final norm.
+  std::span<float> state = {};
+  const DeviceLora* adapter = nullptr;  // optional
 };
 
 class Prefill {
@@ -81,7 +85,13 @@ class Prefill {
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
   [[nodiscard]] ops::cuda::RecurrentRows recurrent_rows(std::span<const PromptChunk> chunks) const;
   ops::cuda::SkinnyInput run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
-                                    int tokens, int wanted, const winnow::cuda::Stream& stream);
+                                    int tokens, int wanted, bool adapts,
+                                    const winnow::cuda::Stream& stream);
+  /// Puts the adapters of all rows and, behind them, of the wanted ones where kernels read them.
+  void put_adapters(std::span<const PromptChunk> chunks, cudaStream_t stream);
+  /// Copies what the wanted rows of `hidden` hold of the chunks that ask for states.
+  void read_states(const float* hidden, std::span<const PromptChunk> chunks,
+                   cudaStream_t stream) const;
   [[nodiscard]] int window_of(int layer, int slot) const;
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
@@ -107,6 +117,7 @@ class Prefill {
   KeptBands source_bands_;
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
+  AdaptedRows adapted_;
   std::size_t most_tokens_ = 0;  // that ranks have made room for, and those of a chunk
   int longest_chunk_ = 0;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;     // [T]

@@ -20,7 +20,7 @@ class SkinnyLayers : public LinearPath {
   static int most() { return ops::cuda::most_skinny_rows(); }
   static constexpr bool kPads = false;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
-    return model.has_plain_layers() && call.rows <= most() &&
+    return model.has_plain_layers() && !call.adapts && call.rows <= most() &&
            (model.ranks() == nullptr || model.spec().experts() == nullptr);
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,

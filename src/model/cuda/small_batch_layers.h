@@ -17,7 +17,7 @@ class SmallBatchLayers final : public LinearPath {
  public:
   static constexpr bool kPads = true;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
-    return model.has_plain_layers() && call.is_step && call.may_pad &&
+    return model.has_plain_layers() && !call.adapts && call.is_step && call.may_pad &&
            call.rows <= ops::cuda::kMostSmallBatchRows && ops::cuda::has_small_batch_gemm() &&
            (model.spec().experts() == nullptr ||
             (call.rows > SkinnyLayers::most() && model.ranks() == nullptr));

@@ -34,19 +34,6 @@ struct Embeddings {
   std::vector<std::string> ignored;
 };
 
-void require_embedder(const Service& service) {
-  if (!service.task().embeds) {
-    throw ApiError(400,
-                   "this model was not made for embeddings: there is no modules.json beside it "
-                   "(--task embed)",
-                   "model", "unsupported_model");
-  }
-  if (service.runs_on_cuda()) {
-    throw ApiError(400, "embeddings are made on the CPU only (--device cpu)", "model",
-                   "unsupported_model");
-  }
-}
-
 std::vector<std::vector<std::int32_t>> read_inputs(const Service& service, const Fields& fields) {
   const PromptTokens& prompts = service.prompts();
   std::vector<std::vector<std::int32_t>> inputs;
@@ -132,7 +119,6 @@ void embed(Service& service, const HttpRequest& request, const std::shared_ptr<R
   service.note_ignored(request.id, made->ignored);
   std::vector<engine::Request> requests;
   auto inputs = read_inputs(service, fields);
-  require_embedder(service);
   made->states.resize(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     made->tokens += static_cast<int>(inputs[i].size());

@@ -12,8 +12,7 @@ namespace winnow::server {
 
 class Service;
 
-/// Answers with a vector for each text. Throws ApiError that names the field at fault, or that the
-/// model was not made for it.
+/// Answers with a vector for each text. Throws ApiError that names the field at fault.
 void embed(Service& service, const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
 /// The first `dimensions` of a state, with length 1 if `normalises`.

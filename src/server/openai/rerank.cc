@@ -70,12 +70,6 @@ struct Ranking {
 
 Verdict words_of(const Service& service) {
   const ModelTask& task = service.task();
-  if (!task.ranks) {
-    throw ApiError(400,
-                   "this model was not made to rank documents: its config.json has no "
-                   "classifier_from_token (--task rerank)",
-                   "model", "unsupported_model");
-  }
   const auto token = [&](const std::string& word) {
     const auto tokens =
         service.tokenizer().encode(word, {.add_special = false, .parse_special = false});

@@ -11,7 +11,7 @@ namespace winnow::server {
 class Service;
 
 /// Answers with a score of each document: how much likelier the model says yes than no. Throws
-/// ApiError that names the field at fault, or that the model was not made for it.
+/// ApiError that names the field at fault.
 void rerank(Service& service, const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
 }  // namespace winnow::server

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace winnow::server {
 namespace {
 
@@ -13,6 +15,10 @@ Json usage_of(const Json& usage) {
           {"output_tokens", usage.at("completion_tokens")},
           {"output_tokens_details", usage.at("completion_tokens_details")},
           {"total_tokens", usage.at("total_tokens")}};
+}
+
+void append(Json& array, const Json& more) {
+  array.insert(array.end(), more.begin(), more.end());
 }
 
 Json text_part(std::string_view kind, const std::string& text) {
@@ -170,6 +176,7 @@ void ResponsesReply::tell(const Json& chunk) {
   };
   for (const Json& choice : chunk.at("choices")) {
     const Json& delta = choice.at("delta");
+    take_logprobs(choice);
     if (delta.contains("reasoning_content")) {
       begin_item("reasoning", reasoning_item(item_id("rs")), "reasoning_text");
       tell_delta("response.reasoning_text.delta", delta["reasoning_content"].get<std::string>());
@@ -212,7 +219,14 @@ void ResponsesReply::begin_item(std::string_view kind, Json item, std::string_vi
   }
 }
 
-void ResponsesReply::end_item() {
+void ResponsesReply::take_logprobs(const Json& choice) {
+  const auto logprobs = choice.find("logprobs");
+  if (logprobs != choice.end() && logprobs->is_object()) {
+    append(fresh_logprobs_, logprobs->at("content"));
+  }
+}
+
+void ResponsesReply::end_item(std::string_view status) {
   if (open_.empty()) {
     return;
   }
@@ -226,18 +240,22 @@ void ResponsesReply::end_item() {
     tell_event("response.function_call_arguments.done", std::move(done));
   } else {
     item["content"].push_back(text_part(part_, text_));
+    if (part_ == "output_text") {
+      append(logprobs_, std::exchange(fresh_logprobs_, Json::array()));
+      item["content"][0]["logprobs"] = logprobs_;
+    }
     Json done = place;
     done["content_index"] = 0;
     Json part = done;
     done["text"] = text_;
     if (part_ == "output_text") {
-      done["logprobs"] = Json::array();
+      done["logprobs"] = std::exchange(logprobs_, Json::array());
     }
     tell_event(fmt::format("response.{}.done", part_), std::move(done));
     part["part"] = item["content"][0];
     tell_event("response.content_part.done", std::move(part));
   }
-  item["status"] = "completed";
+  item["status"] = status;
   tell_event("response.output_item.done", {{"output_index", index()}, {"item", item}});
   open_.clear();
   text_.clear();
@@ -250,7 +268,8 @@ void ResponsesReply::tell_delta(std::string_view type, const std::string& text) 
   }
   data["delta"] = text;
   if (part_ == "output_text") {
-    data["logprobs"] = Json::array();
+    append(logprobs_, fresh_logprobs_);
+    data["logprobs"] = std::exchange(fresh_logprobs_, Json::array());
   }
   text_ += text;
   tell_event(type, std::move(data));
@@ -273,7 +292,7 @@ void ResponsesReply::end_response() {
   if (output_.empty()) {  // an answer that says nothing is an empty message
     begin_item("message", message_item(fmt::format("msg_{}_0", id_)), "output_text");
   }
-  end_item();
+  end_item(finish_ == "length" ? "incomplete" : "completed");
   Json whole = response("completed", output_);
   finish(whole);
   tell_event(finish_ == "length" ? "response.incomplete" : "response.completed",

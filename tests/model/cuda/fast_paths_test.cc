@@ -46,11 +46,27 @@ TEST_F(CudaFastPaths, APaddedBatchStaysOnItsPath) {
   const Model host(config, random_weights(config, DType::bf16, 3));
   const DeviceModel model(host, ops::cuda::DeviceWeightFormat::bf16);
   const MatrixWeights matrices(model, false);
-  const LinearPaths paths(model, matrices, {.is_step = true, .may_pad = true, .rows = kMost});
+  LinearPaths paths(model, matrices, {.is_step = true, .may_pad = true, .rows = kMost});
   for (int rows = 1; rows <= kMost; ++rows) {
     const LinearPath& path = paths.of(rows);
     EXPECT_EQ(&path, &paths.of(path.padded(rows))) << rows;
     EXPECT_EQ(path.pads(), pads_steps(model, rows)) << rows;
+  }
+}
+
+// A step with adapters goes to the general path, which others of its size do not know.
+TEST_F(CudaFastPaths, LeaveAdaptersAlone) {
+  const ModelSpec config = spec_of(128);
+  const Model host(config, random_weights(config, DType::bf16, 3));
+  const DeviceModel model(host, ops::cuda::DeviceWeightFormat::bf16);
+  const MatrixWeights matrices(model, false);
+  LinearPaths paths(model, matrices, {.is_step = true, .may_pad = true, .rows = 64});
+  for (const int rows : {1, 17, 64}) {
+    LinearPath& plain = paths.of(rows);
+    LinearPath& adapting = paths.of(rows, /*adapts=*/true);
+    EXPECT_NE(&plain, &adapting) << rows;
+    EXPECT_EQ(&plain, &paths.of(rows)) << rows;
+    EXPECT_TRUE(adapting.pads());
   }
 }
 
@@ -73,12 +89,12 @@ TEST_F(CudaFastPaths, TakeWhatMayNotBePadded) {
   const DeviceModel model(host, ops::cuda::DeviceWeightFormat::bf16);
   const MatrixWeights matrices(model, false);
   const int room = most_step_sequences(0);
-  const LinearPaths steps(model, matrices, {.is_step = true, .rows = room});
+  LinearPaths steps(model, matrices, {.is_step = true, .rows = room});
   for (int rows = 1; rows <= room; ++rows) {
     EXPECT_FALSE(steps.of(rows).pads());
   }
   EXPECT_THROW(static_cast<void>(steps.of(room + 1)), Error);
-  const LinearPaths prompts(model, matrices, {.rows = 1 << 20});
+  LinearPaths prompts(model, matrices, {.rows = 1 << 20});
   EXPECT_FALSE(prompts.of(room).rounds_qkv());
   EXPECT_TRUE(prompts.of(room + 1).rounds_qkv());
   EXPECT_TRUE(prompts.of(1 << 20).rounds_qkv());
