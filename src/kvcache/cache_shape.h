@@ -42,6 +42,21 @@ struct CacheShape {
   [[nodiscard]] int group_of(int layer) const {
     return heads.empty() ? group : heads[static_cast<std::size_t>(layer)].group;
   }
+  /// Of the layer that has most.
+  [[nodiscard]] int most_kv_heads() const {
+    int most = kv_heads;
+    for (const LayerHeads& of_layer : heads) {
+      most = std::max(most, of_layer.kv_heads);
+    }
+    return most;
+  }
+  [[nodiscard]] int most_group() const {
+    int most = group;
+    for (const LayerHeads& of_layer : heads) {
+      most = std::max(most, of_layer.group);
+    }
+    return most;
+  }
   /// KV heads of the layers before `layer`; of all where that is `layers`.
   [[nodiscard]] int heads_before(int layer) const {
     int before = heads.empty() ? layer * kv_heads : 0;

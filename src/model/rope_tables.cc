@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace winnow::model {
 
 void grow_queries(const QueryGrowth& growth, std::span<const std::int32_t> positions,
@@ -30,14 +28,19 @@ RopeTables::RopeTables(const ModelSpec& spec) {
   }
 }
 
-std::vector<float> RopeTables::frequencies(const char* where) const {
-  std::vector<float> all;
+int RopeTables::channels() const {
+  int widest = 0;
   for (const RopeSpec& rope : known_) {
-    require(rope.channels() == channels(),
-            "{}: a model whose RoPE rotates {} channels in one layer and {} in another runs on the "
-            "CPU only",
-            where, channels(), rope.channels());
-    all.insert(all.end(), rope.frequencies.begin(), rope.frequencies.end());
+    widest = std::max(widest, rope.channels());
+  }
+  return widest;
+}
+
+std::vector<float> RopeTables::frequencies() const {
+  const auto planes = static_cast<std::size_t>(channels() / 2);
+  std::vector<float> all(known_.size() * planes, 0.0F);
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    std::ranges::copy(known_[i].frequencies, all.data() + i * planes);
   }
   return all;
 }

@@ -27,10 +27,10 @@ class RopeTables {
   /// What each table is of.
   [[nodiscard]] const std::vector<RopeSpec>& ropes() const { return known_; }
 
-  // For devices, where all tables are equally wide: frequencies [tables, channels() / 2] and
-  // attention factors [tables]. frequencies() throws Error where they are not, naming `where`.
-  [[nodiscard]] int channels() const { return known_.empty() ? 0 : known_.front().channels(); }
-  [[nodiscard]] std::vector<float> frequencies(const char* where) const;
+  // For devices, where all tables are as wide as the widest: frequencies [tables, channels() / 2],
+  // zeros behind a narrower table's own, and attention factors [tables].
+  [[nodiscard]] int channels() const;
+  [[nodiscard]] std::vector<float> frequencies() const;
   [[nodiscard]] std::vector<float> factors() const;
 
  private:

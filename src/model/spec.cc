@@ -70,33 +70,22 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
 }
 
 // What devices have no kernels for.
-const char* beyond_devices(const AttentionSpec& attention) {
-  if (attention.value_norm || attention.values_are_keys) {
-    return "normed values";
-  }
-  return attention.shares ? "layers that share entries" : nullptr;
-}
-
 const char* beyond_devices(const LayerSpec& layer) {
-  if (layer.output_scale) {
-    return "scaled layers";
-  }
-  if (layer.feed_forward.experts && layer.feed_forward.experts->beside) {
-    return "experts with norms of their own";
-  }
   const AttentionSpec* attention = layer.attention();
-  if (attention == nullptr) {
-    return nullptr;
-  }
-  if (attention->query_key_norm == AttentionSpec::QueryKeyNorm::whole &&
-      (attention->norms_after_rope || layer.norm.centers())) {
-    return "norms over all heads together that are behind RoPE or LayerNorm";
-  }
-  return beyond_devices(*attention);
+  return attention != nullptr && attention->query_key_norm == AttentionSpec::QueryKeyNorm::whole &&
+                 (attention->norms_after_rope || layer.norm.centers())
+             ? "norms over all heads together that are behind RoPE or LayerNorm"
+             : nullptr;
 }
 
 // What training on devices has no kernels for, and fast paths do not know.
 const char* beyond_device_training(const AttentionSpec& attention) {
+  if (attention.shares) {
+    return "layers that share entries";
+  }
+  if (attention.value_norm || attention.values_are_keys) {
+    return "normed values";
+  }
   if (attention.rope && attention.rope->interleaved) {
     return "interleaved RoPE";
   }
@@ -119,6 +108,12 @@ const char* beyond_device_training(const LayerSpec& layer) {
   if (const auto& experts = layer.feed_forward.experts;
       experts && (experts->choice_bias || experts->groups > 1 || experts->scale != 1.0F)) {
     return "experts chosen by more than their scores";
+  }
+  if (layer.feed_forward.experts && layer.feed_forward.experts->beside) {
+    return "experts with norms of their own";
+  }
+  if (layer.output_scale) {
+    return "scaled layers";
   }
   const AttentionSpec* attention = layer.attention();
   const char* what = attention != nullptr ? beyond_device_training(*attention) : nullptr;
@@ -173,6 +168,19 @@ const char* beyond_plain(const LayerSpec& layer) {
     return "feed-forward layers without a gate";
   }
   return beyond_plain(*layer.attention());
+}
+
+// Whether RoPE turns as many channels in all layers where it turns any.
+bool rotates_alike(const ModelSpec& spec) {
+  int channels = 0;
+  return std::ranges::all_of(spec.layers, [&](const LayerSpec& layer) {
+    const AttentionSpec* attention = layer.attention();
+    if (attention == nullptr || !attention->rope) {
+      return true;
+    }
+    channels = channels == 0 ? attention->rope->channels() : channels;
+    return attention->rope->channels() == channels;
+  });
 }
 
 }  // namespace
@@ -275,6 +283,9 @@ const char* beyond_plain(const ModelSpec& spec) {
 }
 
 const char* beyond_device_training(const ModelSpec& spec) {
+  if (!rotates_alike(spec)) {
+    return "RoPE of several widths";
+  }
   for (const LayerSpec& layer : spec.layers) {
     if (const char* what = beyond_device_training(layer)) {
       return what;
@@ -282,6 +293,12 @@ const char* beyond_device_training(const ModelSpec& spec) {
   }
   if (spec.final_norm.centers()) {
     return "LayerNorm";
+  }
+  if (!spec.has_equal_heads()) {
+    return "attention layers of different shapes";
+  }
+  if (spec.layer_embeddings) {
+    return "embeddings for each layer";
   }
   return spec.head_bias ? "biases of logits" : beyond_devices(spec);
 }
@@ -292,10 +309,9 @@ const char* beyond_devices(const ModelSpec& spec) {
       return what;
     }
   }
-  if (!spec.has_equal_heads()) {
-    return "attention layers of different shapes";
-  }
-  return spec.layer_embeddings ? "embeddings for each layer" : nullptr;
+  return spec.attention().output_gate && !spec.has_equal_heads()
+             ? "gated attention outputs beside heads of another width"
+             : nullptr;
 }
 
 void require_supported(const ModelSpec& spec, const std::string& where) {

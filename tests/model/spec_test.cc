@@ -53,16 +53,32 @@ TEST(Spec, FastPathsAndTrainingRefuseEachPropertyByName) {
     attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;
     attention.norms_after_rope = true;
   });
+  expect("normed values",
+         [](ModelSpec&, Layer&, Attention& attention) { attention.value_norm = true; });
+  expect("normed values",
+         [](ModelSpec&, Layer&, Attention& attention) { attention.values_are_keys = true; });
+  expect("scaled layers", [](ModelSpec&, Layer& layer, Attention&) { layer.output_scale = true; });
+  expect("embeddings for each layer",
+         [](ModelSpec& spec, Layer&, Attention&) { spec.layer_embeddings = {.width = 8}; });
   expect("biases of logits", [](ModelSpec& spec, Layer&, Attention&) { spec.head_bias = true; });
 }
 
-TEST(Spec, DevicesRefuseWhatTheyDoNotCompute) {
+TEST(Spec, DevicesRunGemma4ButDoNotTrainIt) {
   for (const auto& keys : winnow::testing::gemma4_keys()) {
     const ModelSpec spec = winnow::testing::spec_of(
         "gemma4_text", {.layers = static_cast<int>(keys.at("layer_types").size())}, keys);
-    EXPECT_NE(beyond_devices(spec), nullptr);
+    EXPECT_EQ(beyond_devices(spec), nullptr);
+    EXPECT_NE(beyond_plain(spec), nullptr);
     EXPECT_NE(beyond_device_training(spec), nullptr);
   }
+}
+
+TEST(Spec, DevicesRefuseWhatTheyDoNotCompute) {
+  ModelSpec spec = winnow::testing::spec_of("olmo2", {});
+  ASSERT_EQ(beyond_devices(spec), nullptr);
+  std::get<AttentionSpec>(spec.layers.back().mixer).norms_after_rope = true;
+  EXPECT_STREQ(beyond_devices(spec),
+               "norms over all heads together that are behind RoPE or LayerNorm");
 }
 
 }  // namespace

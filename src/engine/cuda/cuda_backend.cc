@@ -93,6 +93,13 @@ class CudaBackend : public Backend {
     require(sees_all || model_.is_plain(),
             "--cache {}: the model has {}, which it takes on the CPU only",
             kvcache::rule_name(config.cache.rule), model::beyond_plain(model_.spec()));
+    require(!config.cache.traits().merges || !model_.spec().shares_entries(),
+            "--cache {}: the model has layers that share entries, which it takes on the CPU only",
+            kvcache::rule_name(config.cache.rule));
+    const int group = model_.cache_shape().most_group();
+    require((sees_all && !config.cache.traits().merges) || group <= kvcache::cuda::kMostQueryWarps,
+            "--cache {}: {} query heads per KV head; on a device at most {} are supported",
+            kvcache::rule_name(config.cache.rule), group, kvcache::cuda::kMostQueryWarps);
     require(ranks_ == nullptr || !config.cache.traits().drops(),
             "--cache {} with --tensor-parallel: takes CPU ranks only",
             kvcache::rule_name(config.cache.rule));
@@ -130,8 +137,7 @@ class CudaBackend : public Backend {
                                        int sequences) const {
     const auto shape = model_.cache_shape();
     const int entries = tokens + std::min(tokens, cache.window) + 3 * ops::kPageEntries;
-    const std::size_t pages = static_cast<std::size_t>(shape.layers) *
-                              static_cast<std::size_t>(shape.kv_heads) *
+    const std::size_t pages = static_cast<std::size_t>(shape.all_heads()) *
                               static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
                               DeviceCache::page_cost(cache, shape);
     // Of which states take no more than half (DeviceCache).

@@ -96,7 +96,7 @@ class CudaSequence : public SequenceState {
     const kvcache::CacheShape& shape = cache.shape();
     std::size_t dense_pages = 0;
     for (std::size_t row = 0; row < usage.per_head.size(); ++row) {
-      const int layer = static_cast<int>(row) / shape.kv_heads;
+      const int layer = shape.layer_of(static_cast<int>(row));
       usage.per_head[row] += cache.window_count(layer, slot_);
       usage.live_entries += usage.per_head[row];
       dense_pages += ops::pages_for(shape.dense_entries(layer, length()));
@@ -217,9 +217,13 @@ class CudaRunner : public Runner {
 
   void check_tokens(std::span<const std::int32_t> tokens) const {
     const int vocab = device_.model.vocab();
+    const auto& embedded = device_.model.spec().layer_embeddings;
+    const int of_layers = embedded ? embedded->vocab : vocab;
     for (const std::int32_t token : tokens) {
       require(token >= 0 && token < vocab, "token {} is outside the vocabulary of {} tokens", token,
               vocab);
+      require(token < of_layers, "token {} has no embedding for layers: there are {}", token,
+              of_layers);
     }
   }
 

@@ -7,12 +7,15 @@
 namespace winnow::kvcache::cuda {
 
 /// Pointers to device memory. A row is one KV head of one layer of one sequence: row(layer, slot,
-/// head). Archive and window are lists of page numbers, page p lies at pool + p * page_bytes.
+/// head). Tables have rows for as many heads as the layer with most has; those that another layer
+/// lacks stay empty. Archive and window are lists of page numbers, page p lies at pool + p *
+/// page_bytes.
 struct CacheView {
   int layers = 0;
-  int slots = 0;  // sequences that there is room for
-  int kv_heads = 0;
+  int slots = 0;     // sequences that there is room for
+  int kv_heads = 0;  // of the layer that has most
   int head_dim = 0;
+  const std::int32_t* layer_heads = nullptr;  // [layers] KV heads; null: all have kv_heads
 
   // The rule (docs/architecture.md): the last `ring` entries are kept whatever they are; one that
   // leaves them is archived unless it was marked (DMS), or if it is one of the first `sinks`

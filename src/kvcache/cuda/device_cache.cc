@@ -20,7 +20,7 @@ std::size_t table_columns(int tokens) {
 CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   CacheView view;
   view.layers = shape.layers;
-  view.kv_heads = shape.kv_heads;
+  view.kv_heads = shape.most_kv_heads();
   view.head_dim = shape.head_dim;
   if (config.traits().marks) {
     view.ring = config.window + 1;
@@ -45,6 +45,25 @@ int states_for(const CacheConfig& config, const CacheShape& shape, int sequences
 
 bool runs_sliding_layers(const RuleTraits& rule) {
   return !rule.merges && !rule.drops() && !rule.selects;
+}
+
+// Rows of tables [layers, kv_heads] that are a head of their layer.
+std::vector<std::int32_t> places_of(const CacheShape& shape) {
+  std::vector<std::int32_t> places;
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (int head = 0; head < shape.kv_heads_of(layer); ++head) {
+      places.push_back(layer * shape.most_kv_heads() + head);
+    }
+  }
+  return places;
+}
+
+std::vector<std::int32_t> layer_heads(const CacheShape& shape) {
+  std::vector<std::int32_t> heads;
+  for (const LayerHeads& of_layer : shape.heads) {
+    heads.push_back(of_layer.kv_heads);
+  }
+  return heads;
 }
 
 // Moves a table of [layers, slots, heads, stride] into one with more slots or a longer stride.
@@ -74,6 +93,7 @@ winnow::cuda::DeviceBuffer<T> grown(const winnow::cuda::DeviceBuffer<T>& old, co
 DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape, int sequences)
     : config_(config),
       shape_(shape),
+      places_(places_of(shape)),
       layout_(config.format, shape.head_dim),
       states_(shape.states, states_for(config, shape, sequences)) {
   validate(config);
@@ -83,6 +103,11 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape, int
           "--device cpu runs them under every rule",
           config.traits().name, list_rules("and", runs_sliding_layers));
   view_ = rule_view(config, shape);
+  if (!shape.heads.empty()) {
+    layer_heads_ =
+        winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(layer_heads(shape)));
+    view_.layer_heads = layer_heads_.data();
+  }
   view_.page_bytes = layout_.page_bytes();
   const std::size_t state_bytes = states_.bytes();
   capacity_ =
@@ -293,12 +318,14 @@ int DeviceCache::most_ring() const {
 
 template <class F>
 std::size_t DeviceCache::over_rows(const F& pages) const {
-  const auto sliding = std::ranges::count_if(shape_.reach, [](int reach) { return reach > 0; });
-  std::size_t sum = static_cast<std::size_t>(shape_.layers - sliding) * pages(0);
-  for (const int reach : shape_.reach) {
-    sum += reach > 0 ? pages(reach) : 0;
+  const std::size_t of_full = pages(0);
+  std::size_t sum = 0;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    const int reach = shape_.reach_of(layer);
+    sum +=
+        static_cast<std::size_t>(shape_.kv_heads_of(layer)) * (reach > 0 ? pages(reach) : of_full);
   }
-  return static_cast<std::size_t>(shape_.kv_heads) * sum;
+  return sum;
 }
 
 std::size_t DeviceCache::page_need(int slot, int tokens) const {
@@ -371,22 +398,9 @@ std::size_t DeviceCache::used_page_bytes(cudaStream_t stream) {
   return (capacity_ - static_cast<std::size_t>(*reported_.data())) * page_cost(config_, shape_);
 }
 
-std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t stream) const {
-  std::vector<std::int32_t> counts(static_cast<std::size_t>(rows_per_sequence()));
-  const std::size_t width = static_cast<std::size_t>(shape_.kv_heads) * sizeof(std::int32_t);
-  winnow::cuda::check(
-      cudaMemcpy2DAsync(counts.data(), width, view_.archive_counts + view_.row(0, slot, 0),
-                        width * static_cast<std::size_t>(view_.slots), width,
-                        static_cast<std::size_t>(shape_.layers), cudaMemcpyDeviceToHost, stream),
-      "read the archives' lengths");
-  winnow::cuda::check(cudaStreamSynchronize(stream), "read the archives' lengths");
-  return counts;
-}
-
 std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
   if (counts_.empty()) {
-    counts_.resize(static_cast<std::size_t>(rows_per_sequence()) *
-                   static_cast<std::size_t>(view_.slots));
+    counts_.resize(view_.row(view_.layers, 0, 0));
     winnow::cuda::check(
         cudaMemcpyAsync(counts_.data(), view_.archive_counts, counts_.size() * sizeof(std::int32_t),
                         cudaMemcpyDeviceToHost, stream),
@@ -395,8 +409,8 @@ std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
   }
   std::int64_t entries = 0;
   for (int layer = 0; layer < shape_.layers; ++layer) {
-    entries += std::int64_t{shape_.kv_heads} * window_count(layer, slot);
-    for (int head = 0; head < shape_.kv_heads; ++head) {
+    entries += std::int64_t{shape_.kv_heads_of(layer)} * window_count(layer, slot);
+    for (int head = 0; head < shape_.kv_heads_of(layer); ++head) {
       entries += counts_[view_.row(layer, slot, head)];
     }
   }
@@ -433,8 +447,9 @@ std::size_t DeviceCache::table_bytes() const {
   const std::size_t open = merges() ? static_cast<std::size_t>(2 * shape_.head_dim + 1) : 0;
   const std::size_t per_row = view_.archive_stride + view_.window_stride + view_.mark_words + 1 +
                               2 * view_.entry_stride + open;
-  return static_cast<std::size_t>(rows_per_sequence()) * per_row * sizeof(std::uint32_t) +
-         sizeof(std::int32_t);
+  const auto rows =
+      static_cast<std::size_t>(view_.layers) * static_cast<std::size_t>(view_.kv_heads);
+  return rows * per_row * sizeof(std::uint32_t) + sizeof(std::int32_t);
 }
 
 std::size_t DeviceCache::bytes(std::size_t pages) const {

@@ -64,11 +64,12 @@ class DeviceCache {
   [[nodiscard]] const CacheShape& shape() const { return shape_; }
   /// Whether the kernels on tensor cores take attention of this shape; if not, the general ones do.
   [[nodiscard]] bool has_fast_attention() const {
-    return shape_.soft_cap == 0.0F && !shape_.sinks &&
+    return shape_.soft_cap == 0.0F && !shape_.sinks && shape_.heads.empty() &&
            ops::cuda::has_own_kernels(shape_.head_dim, shape_.group);
   }
   [[nodiscard]] const ops::cuda::DevicePageLayout& layout() const { return layout_; }
-  [[nodiscard]] int rows_per_sequence() const { return shape_.layers * shape_.kv_heads; }
+  /// KV heads of all layers.
+  [[nodiscard]] int rows_per_sequence() const { return shape_.all_heads(); }
 
   [[nodiscard]] int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
   /// Notes that a step which is in the stream appends `tokens` to a sequence, moves it on as
@@ -103,7 +104,7 @@ class DeviceCache {
   /// Where the report goes, in page-locked host memory: for a kernel that writes it itself.
   [[nodiscard]] std::int32_t* reported_free_pages() const { return reported_.data(); }
 
-  /// Entries in a sequence's archives, [layers, kv_heads]. Waits for `stream`.
+  /// Entries in a sequence's archives, by KV head of all layers. Waits for `stream`.
   [[nodiscard]] std::vector<std::int32_t> archive_counts(int slot, cudaStream_t stream) const;
   /// Entries of a sequence over layers and KV heads. Waits for `stream` and reads what all
   /// sequences hold when something has changed since the last time.
@@ -147,16 +148,26 @@ class DeviceCache {
 
   // device_cache_state.cc
   struct RowRange;
-  // Entries of a row's window in a SavedSequence, and its marks under DMS; rows [layers, kv_heads].
+  // Entries of a row's window in a SavedSequence, and its marks under DMS; rows are KV heads of all
+  // layers.
   [[nodiscard]] int saved_window(int slot, int row) const;
   [[nodiscard]] std::size_t marks_of(int slot, std::size_t row) const;
   [[nodiscard]] std::vector<RowRange> transfer_ranges(int slot,
                                                       std::span<const std::int32_t> archived) const;
+  // The part of a table [layers, slots, kv_heads, stride] that is a sequence's: of each of its rows
+  // the first `wanted` values, or what they become, and zeros behind them.
+  template <class T>
+  [[nodiscard]] std::vector<T> read_table(const T* table, int slot, std::size_t stride,
+                                          std::size_t wanted, cudaStream_t stream) const;
+  template <class T>
+  void write_table(T* table, int slot, std::size_t stride, std::span<const T> values,
+                   cudaStream_t stream) const;
   void save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const;
   void restore_tables(int slot, const SavedSequence& saved, cudaStream_t stream);
 
   CacheConfig config_;
   CacheShape shape_;
+  std::vector<std::int32_t> places_;  // of a sequence's rows in tables [layers, kv_heads]
   ops::cuda::DevicePageLayout layout_;
   std::size_t capacity_ = 0;
   bool stale_ = false;       // the last report is older than the last change
@@ -183,6 +194,7 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] as CacheView has them
   // [layers] reaches, then [slots] zeros, the sinks of sliding windows: none is kept.
   winnow::cuda::DeviceBuffer<std::int32_t> sliding_;
+  winnow::cuda::DeviceBuffer<std::int32_t> layer_heads_;  // [layers], or empty
   winnow::cuda::DeviceBuffer<float> bounds_;
   winnow::cuda::DeviceBuffer<std::int32_t> positions_;
   winnow::cuda::DeviceBuffer<float> received_;

@@ -26,48 +26,52 @@ struct TablePart {
   T* first;
   std::size_t width;  // bytes of a layer
   std::size_t pitch;  // bytes between layers
+  std::size_t count;  // of values
 
   TablePart(const CacheView& view, T* table, int slot, std::size_t stride)
       : first(table + view.row(0, slot, 0) * stride),
         width(size_of(view.kv_heads) * stride * sizeof(T)),
-        pitch(width * size_of(view.slots)) {}
+        pitch(width * size_of(view.slots)),
+        count(size_of(view.layers) * size_of(view.kv_heads) * stride) {}
 };
 
-// The first `wanted` of every row's `stride` values, rows [layers, kv_heads].
+}  // namespace
+
 template <class T>
-std::vector<T> read_table(const CacheView& view, T* table, int slot, std::size_t stride,
-                          std::size_t wanted, cudaStream_t stream) {
-  const TablePart<T> part(view, table, slot, stride);
-  const std::size_t rows = size_of(view.layers) * size_of(view.kv_heads);
-  std::vector<T> all(rows * stride);
+std::vector<T> DeviceCache::read_table(const T* table, int slot, std::size_t stride,
+                                       std::size_t wanted, cudaStream_t stream) const {
+  const TablePart<const T> part(view_, table, slot, stride);
+  std::vector<T> all(part.count);
   check(cudaMemcpy2DAsync(all.data(), part.width, part.first, part.pitch, part.width,
-                          size_of(view.layers), cudaMemcpyDeviceToHost, stream),
+                          size_of(view_.layers), cudaMemcpyDeviceToHost, stream),
         "read a sequence's tables");
   check(cudaStreamSynchronize(stream), "read a sequence's tables");
   std::vector<T> values;
-  for (std::size_t row = 0; row < rows; ++row) {
-    values.insert(values.end(), all.data() + row * stride, all.data() + row * stride + wanted);
+  for (const std::int32_t place : places_) {
+    const T* row = all.data() + size_of(place) * stride;
+    values.insert(values.end(), row, row + wanted);
   }
   return values;
 }
 
-// The inverse; the rest of each row becomes zero.
 template <class T>
-void write_table(const CacheView& view, T* table, int slot, std::size_t stride, std::size_t given,
-                 std::span<const T> values, cudaStream_t stream) {
-  const TablePart<T> part(view, table, slot, stride);
-  const std::size_t rows = size_of(view.layers) * size_of(view.kv_heads);
-  std::vector<T> all(rows * stride);
-  for (std::size_t row = 0; row < rows; ++row) {
-    std::copy_n(values.data() + row * given, given, all.data() + row * stride);
+void DeviceCache::write_table(T* table, int slot, std::size_t stride, std::span<const T> values,
+                              cudaStream_t stream) const {
+  const TablePart<T> part(view_, table, slot, stride);
+  const std::size_t given = values.size() / places_.size();
+  std::vector<T> all(part.count);
+  for (std::size_t row = 0; row < places_.size(); ++row) {
+    std::copy_n(values.data() + row * given, given, all.data() + size_of(places_[row]) * stride);
   }
   check(cudaMemcpy2DAsync(part.first, part.pitch, all.data(), part.width, part.width,
-                          size_of(view.layers), cudaMemcpyHostToDevice, stream),
+                          size_of(view_.layers), cudaMemcpyHostToDevice, stream),
         "write a sequence's tables");
   check(cudaStreamSynchronize(stream), "write a sequence's tables");
 }
 
-}  // namespace
+std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t stream) const {
+  return read_table(view_.archive_counts, slot, 1, 1, stream);
+}
 
 // Rows whose pages are moved at a time.
 struct DeviceCache::RowRange {
@@ -75,10 +79,12 @@ struct DeviceCache::RowRange {
   std::vector<std::int32_t> offsets;  // of pages, by row
   std::size_t pages = 0;
 
-  // Copies for kernels, in page-locked memory.
-  void stage(PinnedBuffer<std::int32_t>& target) const {
-    target = PinnedBuffer<std::int32_t>(offsets.size());
-    std::ranges::copy(offsets, target.data());
+  // For kernels, in page-locked memory: the places of the rows, then the offsets.
+  [[nodiscard]] PinnedBuffer<std::int32_t> staged(std::span<const std::int32_t> places) const {
+    PinnedBuffer<std::int32_t> copy(2 * offsets.size());
+    std::ranges::copy(places.subspan(size_of(first), offsets.size()), copy.data());
+    std::ranges::copy(offsets, copy.data() + offsets.size());
+    return copy;
   }
 };
 
@@ -87,7 +93,7 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
   std::vector<RowRange> ranges;
   for (int row = 0; row < rows_per_sequence(); ++row) {
     const std::size_t pages = archive_pages(slot, length(slot), archived[size_of(row)]) +
-                              window_pages(shape_.reach_of(row / shape_.kv_heads), slot);
+                              window_pages(shape_.reach_of(shape_.layer_of(row)), slot);
     if (ranges.empty() || (ranges.back().pages + pages) * layout_.page_bytes() > kStagingBytes) {
       ranges.push_back({row, {}, 0});
     }
@@ -98,7 +104,7 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
 }
 
 int DeviceCache::saved_window(int slot, int row) const {
-  const int reach = shape_.reach_of(row / shape_.kv_heads);
+  const int reach = shape_.reach_of(shape_.layer_of(row));
   return window_entries(rule(slot).of_layer(reach, shape_.chunked), length(slot));
 }
 
@@ -127,10 +133,9 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
   for (const RowRange& range : transfer_ranges(slot, saved.archived)) {
     const int rows = static_cast<int>(range.offsets.size());
     PinnedBuffer<std::byte> pages(range.pages * page_bytes);
-    PinnedBuffer<std::int32_t> offsets;
-    range.stage(offsets);
-    launch_read_pages(view_of(slot), {slot, range.first, rows, offsets.data(), pages.data()},
-                      stream);
+    const PinnedBuffer<std::int32_t> staged = range.staged(places_);
+    launch_read_pages(view_of(slot),
+                      {slot, rows, staged.data(), staged.data() + rows, pages.data()}, stream);
     check(cudaStreamSynchronize(stream), "read a sequence");
     for (int i = 0; i < rows; ++i) {
       const std::int32_t archived = saved.archived[size_of(range.first + i)];
@@ -144,14 +149,13 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
 }
 
 std::size_t DeviceCache::marks_of(int slot, std::size_t row) const {
-  const bool is_full = shape_.reach_of(static_cast<int>(row) / shape_.kv_heads) == 0;
+  const bool is_full = shape_.reach_of(shape_.layer_of(static_cast<int>(row))) == 0;
   return is_full ? size_of(window_entries(rule(slot), length(slot))) : 0;
 }
 
 void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
   if (config_.traits().marks) {
-    const auto words =
-        read_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words, stream);
+    const auto words = read_table(view_.marks, slot, view_.mark_words, view_.mark_words, stream);
     for (std::size_t row = 0; row < saved.archived.size(); ++row) {
       for (std::size_t i = 0; i < marks_of(slot, row); ++i) {
         const std::uint32_t word = words[row * view_.mark_words + i / 32];
@@ -161,9 +165,9 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
   }
   if (merges()) {
     const auto dim = size_of(shape_.head_dim);
-    const auto keys = read_table(view_, view_.open_keys, slot, dim, dim, stream);
-    const auto values = read_table(view_, view_.open_values, slot, dim, dim, stream);
-    const auto weights = read_table(view_, view_.open_weights, slot, 1, 1, stream);
+    const auto keys = read_table(view_.open_keys, slot, dim, dim, stream);
+    const auto values = read_table(view_.open_values, slot, dim, dim, stream);
+    const auto weights = read_table(view_.open_weights, slot, 1, 1, stream);
     for (std::size_t row = 0; row < saved.archived.size(); ++row) {
       const auto add = [&](const std::vector<float>& from) {
         saved.open.insert(saved.open.end(), from.data() + row * dim, from.data() + (row + 1) * dim);
@@ -175,8 +179,8 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
   }
   if (drops()) {  // all rows hold as many
     const auto count = size_of(saved.archived.front());
-    saved.positions = read_table(view_, view_.positions, slot, view_.entry_stride, count, stream);
-    saved.attention = read_table(view_, view_.received, slot, view_.entry_stride, count, stream);
+    saved.positions = read_table(view_.positions, slot, view_.entry_stride, count, stream);
+    saved.attention = read_table(view_.received, slot, view_.entry_stride, count, stream);
   }
 }
 
@@ -212,8 +216,7 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
   for (const RowRange& range : ranges) {
     const int rows = static_cast<int>(range.offsets.size());
     PinnedBuffer<std::byte> pages(range.pages * page_bytes);
-    PinnedBuffer<std::int32_t> offsets;
-    range.stage(offsets);
+    const PinnedBuffer<std::int32_t> staged = range.staged(places_);
     for (int i = 0; i < rows; ++i) {
       const std::int32_t archived = saved.archived[size_of(range.first + i)];
       std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
@@ -221,8 +224,8 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
       unpack(row + archive_pages(slot, saved.length, archived) * page_bytes,
              saved_window(slot, range.first + i));
     }
-    launch_write_pages(view_of(slot), {slot, range.first, rows, offsets.data(), pages.data()},
-                       stream);
+    launch_write_pages(view_of(slot),
+                       {slot, rows, staged.data(), staged.data() + rows, pages.data()}, stream);
     check(cudaStreamSynchronize(stream), "write a sequence");
   }
   for (int layer = 0; layer < shape_.layers && selects(); ++layer) {
@@ -242,8 +245,7 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
   check(cudaMemcpyAsync(view_.lengths + slot, &saved.length, sizeof(std::int32_t),
                         cudaMemcpyHostToDevice, stream),
         "write a sequence's length");
-  write_table(view_, view_.archive_counts, slot, 1, 1,
-              std::span<const std::int32_t>(saved.archived), stream);
+  write_table(view_.archive_counts, slot, 1, std::span<const std::int32_t>(saved.archived), stream);
   if (config_.traits().marks) {
     std::vector<std::uint32_t> words(saved.archived.size() * view_.mark_words);
     auto mark = saved.marks.begin();
@@ -252,8 +254,7 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
         words[row * view_.mark_words + place / 32] |= (*mark++ != 0 ? 1U : 0U) << (place % 32);
       }
     }
-    write_table(view_, view_.marks, slot, view_.mark_words, view_.mark_words,
-                std::span<const std::uint32_t>(words), stream);
+    write_table(view_.marks, slot, view_.mark_words, std::span<const std::uint32_t>(words), stream);
   }
   if (merges()) {
     const auto dim = size_of(shape_.head_dim);
@@ -266,16 +267,15 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
       values.insert(values.end(), open + dim, open + 2 * dim);
       weights.push_back(open[2 * dim]);
     }
-    write_table(view_, view_.open_keys, slot, dim, dim, std::span<const float>(keys), stream);
-    write_table(view_, view_.open_values, slot, dim, dim, std::span<const float>(values), stream);
-    write_table(view_, view_.open_weights, slot, 1, 1, std::span<const float>(weights), stream);
+    write_table(view_.open_keys, slot, dim, std::span<const float>(keys), stream);
+    write_table(view_.open_values, slot, dim, std::span<const float>(values), stream);
+    write_table(view_.open_weights, slot, 1, std::span<const float>(weights), stream);
   }
   if (drops()) {
-    const auto count = size_of(saved.archived.front());
-    write_table(view_, view_.positions, slot, view_.entry_stride, count,
+    write_table(view_.positions, slot, view_.entry_stride,
                 std::span<const std::int32_t>(saved.positions), stream);
-    write_table(view_, view_.received, slot, view_.entry_stride, count,
-                std::span<const float>(saved.attention), stream);
+    write_table(view_.received, slot, view_.entry_stride, std::span<const float>(saved.attention),
+                stream);
   }
 }
 

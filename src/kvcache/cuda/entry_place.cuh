@@ -27,6 +27,11 @@ inline __device__ bool slides(const CacheView& cache, int layer) {
   return cache.reaches != nullptr && cache.reaches[layer] > 0;
 }
 
+/// Whether a layer has this KV head.
+inline __device__ bool has_head(const CacheView& cache, int layer, int head) {
+  return cache.layer_heads == nullptr || head < cache.layer_heads[layer];
+}
+
 /// How many codes a key or a value has, a pair of 4-bit ones counted as one; and the most of a
 /// kernel that is built for D channels, or for any number (D = 0).
 template <class Code>

@@ -45,6 +45,9 @@ struct RowPages {
 // One block per row: layer blockIdx.y, head blockIdx.x. No other kernel knows of shared pages, and
 // no two rows of a sequence share one.
 __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int slot) {
+  if (!has_head(cache, blockIdx.y, blockIdx.x)) {
+    return;
+  }
   const std::size_t row = cache.row(blockIdx.y, slot, blockIdx.x);
   const RowPages pages(cache, blockIdx.y, row, slot, cache.archive_counts[row]);
   for (int i = threadIdx.x; i < pages.all; i += kThreads) {
@@ -97,6 +100,9 @@ __device__ std::byte* page_at(const CacheView& cache, std::uint32_t page) {
 
 __global__ void __launch_bounds__(kThreads)
     fork_kernel(CacheView cache, int head_dim, int from, int to) {
+  if (!has_head(cache, blockIdx.y, blockIdx.x)) {
+    return;
+  }
   const std::size_t source = cache.row(blockIdx.y, from, blockIdx.x);
   const std::size_t target = cache.row(blockIdx.y, to, blockIdx.x);
   const int entries = cache.archive_counts[source];
@@ -134,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kToHost>
 __global__ void __launch_bounds__(kThreads)
     transfer_kernel(CacheView cache, PageTransfer transfer) {
-  const int index = transfer.first + blockIdx.x;
+  const int index = transfer.places[blockIdx.x];
   const int layer = index / cache.kv_heads;
   const std::size_t row = cache.row(layer, transfer.slot, index % cache.kv_heads);
   const RowPages pages(cache, layer, row, transfer.slot, cache.archive_counts[row]);

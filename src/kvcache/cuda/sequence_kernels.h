@@ -26,14 +26,14 @@ void launch_release(const CacheView& cache, int slot, cudaStream_t stream);
 /// sequence's.
 void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStream_t stream);
 
-/// Pages of a sequence on their way to or from the host: those of rows [first, first + rows), a
-/// row's archive before its window, row after row.
+/// Pages of a sequence on their way to or from the host: a row's archive before its window, row
+/// after row. All pointers are to page-locked host memory.
 struct PageTransfer {
   int slot = 0;
-  int first = 0;  // row [layers, kv_heads]
   int rows = 0;
+  const std::int32_t* places = nullptr;   // [rows] of tables [layers, kv_heads]
   const std::int32_t* offsets = nullptr;  // [rows] pages before a row's
-  std::byte* pages = nullptr;             // all in page-locked host memory
+  std::byte* pages = nullptr;
 };
 void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream);
 /// Takes pages from the free list for them. Lengths and archive counts are there already.

@@ -11,7 +11,7 @@ TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
   } else if (!cache.has_fast_attention()) {
-    general_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch);
+    general_.emplace(cache.layout(), shape.most_group(), shape.most_kv_heads(), most_batch);
   } else {
     plan_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch, shape.layers);
   }
@@ -90,7 +90,9 @@ ops::cuda::DecodeEntries TokenAttention::entries(const CacheView& view, int laye
                                    .reaches = view.reaches,
                                    .chunked = view.chunked,
                                    .slots = slots_,
-                                   .kv_heads = view.kv_heads};
+                                   .kv_heads = cache_.shape().kv_heads_of(layer),
+                                   .table_heads = view.kv_heads,
+                                   .group = cache_.shape().group_of(layer)};
   if (cache_.merges()) {
     entries.open_values =
         view.open_values + row * static_cast<std::size_t>(cache_.layout().head_dim());

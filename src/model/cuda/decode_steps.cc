@@ -263,6 +263,7 @@ void DecodeSteps::put_end(int size, cudaStream_t stream) {
 bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   LinearPath& linear = paths_.of(shape.size, shape.adapts);
   linear.adapt(shape.adapts ? adapted_.from() : ops::cuda::LowRankRows{});
+  linear.take_tokens(inputs_.data() + shape.size);
   kvcache::cuda::TokenAttention& attention = attention_of(shape.padded);
   // Appending asks for slots before its predecessor is complete: a kernel between that one and
   // begin_step() must have waited for them.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "kvcache/cuda/append/append_kernels.h"
 #include "model/cuda/routed_experts.h"
 #include "model/norms.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
@@ -13,8 +12,6 @@
 
 namespace winnow::model::cuda {
 namespace {
-
-constexpr const char* kDevice = "--device cuda";
 
 const ModelSpec& checked(const ModelSpec& spec) {
   if (const RecurrentSpec* recurrent = spec.recurrent()) {
@@ -30,13 +27,15 @@ const ModelSpec& checked(const ModelSpec& spec) {
   if (const char* what = beyond_devices(spec)) {
     fail("--device cuda: the model has {}, which run on the CPU only", what);
   }
-  require(spec.attention().head_dim == spec.cached_head_dim(),
-          "--device cuda: heads of {} channels; a multiple of 8 is needed",
-          spec.attention().head_dim);
-  require(spec.attention().group() <= kvcache::cuda::kMostAppendGroup,
-          "--device cuda: {} query heads per KV head; at most {} are supported",
-          spec.attention().group(), kvcache::cuda::kMostAppendGroup);
-  for (const int width : {spec.hidden, spec.dense_width()}) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const AttentionSpec* attention = layer.attention()) {
+      require(attention->head_dim % 8 == 0,
+              "--device cuda: heads of {} channels; a multiple of 8 is needed",
+              attention->head_dim);
+    }
+  }
+  const int embedded = spec.layer_embeddings ? spec.layer_embeddings->width : 0;
+  for (const int width : {spec.hidden, spec.dense_width(), embedded}) {
     require(width % 8 == 0, "--device cuda: layers of {} channels; a multiple of 8 is needed",
             width);
   }
@@ -53,6 +52,13 @@ const ModelSpec& checked(const ModelSpec& spec) {
 parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
                                            parallel::cuda::DeviceRanks* ranks) {
   const bool is_whole = spec.attention().query_key_norm == AttentionSpec::QueryKeyNorm::whole;
+  const FeedForwardSpec* experts = spec.experts();
+  require(ranks == nullptr || !spec.layer_embeddings,
+          "--tensor-parallel with --device cuda: models with embeddings for each layer take CPU "
+          "ranks only");
+  require(ranks == nullptr || experts == nullptr || !experts->experts->beside,
+          "--tensor-parallel with --device cuda: experts with norms of their own take CPU ranks "
+          "only");
   require(ranks == nullptr || !is_whole,
           "--tensor-parallel with --device cuda: norms over all heads together are summed on CPU "
           "ranks only");
@@ -94,6 +100,9 @@ bool has_plain_layers(ModelSpec spec) {
     if (attention == nullptr || !part.experts) {
       return false;  // layers that differ
     }
+    if (part.experts->beside) {
+      return false;
+    }
     attention->sinks = false;
     if (part.dense_width() == 0) {
       part.activation = ops::Activation::silu;
@@ -107,10 +116,20 @@ bool has_plain_layers(ModelSpec spec) {
   return is_plain(std::move(spec));
 }
 
-// As Projection has it.
-int rotary_of(const AttentionSpec& attention) {
+// As Projection has it, of heads that have so many channels in the cache.
+int rotary_of(const AttentionSpec& attention, int cached_dim) {
   const int channels = attention.rope ? attention.rope->channels() : 0;
-  return channels == attention.head_dim ? -1 : channels;
+  return channels == cached_dim ? -1 : channels;
+}
+
+std::vector<bool> sources_of(const ModelSpec& spec) {
+  std::vector<bool> sources(spec.layers.size());
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.attention() != nullptr && layer.attention()->shares) {
+      sources[static_cast<std::size_t>(*layer.attention()->shares)] = true;
+    }
+  }
+  return sources;
 }
 
 // Before any of it is copied.
@@ -132,12 +151,29 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format,
                          parallel::cuda::DeviceRanks* ranks)
     : model_((checked(model.spec()), model)),
+      sources_(sources_of(model.spec())),
       ranks_(with_exchange(model.spec(), ranks)),
       weights_(model.spec(), with_room(model.weights(), format), format),
-      frequencies_(std::span<const float>(model.ropes().frequencies(kDevice))),
+      frequencies_(std::span<const float>(model.ropes().frequencies())),
       rope_factors_(std::span<const float>(model.ropes().factors())),
       plain_(cuda::is_plain(model.spec())),
       plain_layers_(cuda::has_plain_layers(model.spec())) {}
+
+int DeviceModel::query_width() const {
+  int widest = 0;
+  for (int layer = 0; layer < layers(); ++layer) {
+    widest = std::max(widest, attention(layer) != nullptr ? query_width(layer) : 0);
+  }
+  return widest;
+}
+
+int DeviceModel::qkv_width() const {
+  int widest = 0;
+  for (int layer = 0; layer < layers(); ++layer) {
+    widest = std::max(widest, attention(layer) != nullptr ? qkv_width(layer) : 0);
+  }
+  return widest;
+}
 
 int DeviceModel::mixer_width() const {
   const RecurrentSpec* mixer = spec().recurrent();
@@ -169,21 +205,27 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   const DeviceLayerWeights& w = this->layer(layer);
   const AttentionSpec& attention = *spec().layer(layer).attention();
   const bool is_whole = attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole;
+  const int cached_dim = spec().cached_head_dim();
   const auto table = static_cast<std::size_t>(std::max(model_.ropes().table_of(layer), 0));
   const QueryGrowth growth = attention.query_growth.value_or(QueryGrowth{});
   // A norm over all heads, and biases before it, are the linear path's affair.
   kvcache::cuda::Projection projection{
-      .kv_heads = spec().attention().kv_heads,
-      .group = spec().attention().group(),
+      .kv_heads = attention.kv_heads,
+      .group = attention.group(),
+      .head_dim = attention.head_dim == cached_dim ? 0 : attention.head_dim,
+      .queries_alone = attention.shares.has_value(),
+      .values_are_keys = attention.values_are_keys,
       .bias = is_whole ? nullptr : data_or_null(w.qkv_bias),
       .query_norm = is_whole ? nullptr : data_or_null(w.query_norm),
       .key_norm = is_whole ? nullptr : data_or_null(w.key_norm),
+      .value_norm = data_or_null(w.value_norm),
       .eps = spec().layer(layer).norm.eps,
       .own_norms = attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head,
       .norms_center = attention.query_key_norm != AttentionSpec::QueryKeyNorm::none &&
                       spec().layer(layer).norm.centers(),
       .norms_after_rope = attention.norms_after_rope,
-      .rotary = rotary_of(attention),
+      .rotary = rotary_of(attention, cached_dim),
+      .angle_planes = rotary_channels() / 2,
       .interleaved = attention.rope && attention.rope->interleaved,
       .angles = angles.tables + table * angles.stride,
       .query_growth = {growth.growth, growth.period, growth.first},
@@ -214,7 +256,7 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   decision.offset = dms.evict ? dms.offset : HUGE_VALF;
   if (dms.source == DmsConfig::Source::borrowed) {
     decision.kind = Kind::channel;
-    decision.channel = dms.channel < 0 ? spec().attention().head_dim + dms.channel : dms.channel;
+    decision.channel = dms.channel < 0 ? attention.head_dim + dms.channel : dms.channel;
     decision.clear_after_rope = dms.rezero_after_rope;
   } else {
     decision.kind = Kind::probe;

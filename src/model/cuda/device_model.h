@@ -59,6 +59,11 @@ class DeviceModel {
   /// Tokens of the whole model, and those whose embeddings and logits this part has.
   [[nodiscard]] int vocab() const { return model_.vocab(); }
   [[nodiscard]] Range own_tokens() const { return model_.own_tokens(); }
+  /// The layer's attention; null when its mixer is recurrent.
+  [[nodiscard]] const AttentionSpec* attention(int layer) const {
+    return spec().layer(layer).attention();
+  }
+  // Heads where all layers have the same (ModelSpec::has_equal_heads).
   [[nodiscard]] int head_dim() const { return spec().attention().head_dim; }
   [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }
   [[nodiscard]] int group() const { return spec().attention().group(); }
@@ -66,23 +71,33 @@ class DeviceModel {
   [[nodiscard]] const RecurrentSpec* recurrent(int layer) const {
     return spec().layer(layer).recurrent();
   }
-  /// Where an attention layer's entries lie in the cache: recurrent layers have no place there.
-  [[nodiscard]] int cache_layer(int layer) const { return spec().attention_before(layer); }
+  /// Where the entries that an attention layer attends to lie in the cache.
+  [[nodiscard]] int cache_layer(int layer) const { return spec().cache_place(layer); }
+  /// Whether other layers attend to this one's entries, too.
+  [[nodiscard]] bool is_source(int layer) const {
+    return sources_[static_cast<std::size_t>(layer)];
+  }
   [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
-  /// Channels of a head that RoPE rotates, in the layers that it rotates.
+  /// Channels of a head that RoPE rotates, in the layer where it rotates most.
   [[nodiscard]] int rotary_channels() const { return model_.ropes().channels(); }
   /// The norm of what a layer leaves: the next layer's first one, or the model's last one.
   [[nodiscard]] const FloatBuffer& norm_behind(int layer) const {
     return layer + 1 == layers() ? weights_.norm : this->layer(layer + 1).attention_norm;
   }
 
-  /// Widths of rows.
-  [[nodiscard]] int query_width() const { return spec().attention().query_width(); }
-  [[nodiscard]] int qkv_width() const { return query_width() + 2 * spec().attention().key_width(); }
-  /// Of what a layer's mixer gives, before its output projection; and of the widest of them.
+  /// Widths of rows, of a layer and of the widest. What attention takes and gives has heads as wide
+  /// as the cache's.
+  [[nodiscard]] int query_width(int layer) const {
+    return attention(layer)->heads * spec().cached_head_dim();
+  }
+  [[nodiscard]] int query_width() const;
+  /// What the layer's product gives of queries, keys and values.
+  [[nodiscard]] int qkv_width(int layer) const { return this->layer(layer).qkv.view().rows; }
+  [[nodiscard]] int qkv_width() const;
+  /// What its mixer gives, before the output projection.
   [[nodiscard]] int mixer_width(int layer) const {
     const RecurrentSpec* mixer = recurrent(layer);
-    return mixer != nullptr ? mixer->heads.value_width() : query_width();
+    return mixer != nullptr ? mixer->heads.value_width() : query_width(layer);
   }
   [[nodiscard]] int mixer_width() const;
   /// Of attention scores.
@@ -93,6 +108,7 @@ class DeviceModel {
 
  private:
   const Model& model_;
+  std::vector<bool> sources_;  // by layer
   parallel::cuda::DeviceRanks* ranks_;
   DeviceWeights weights_;
   FloatBuffer frequencies_;

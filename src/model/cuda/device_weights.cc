@@ -96,6 +96,40 @@ void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
   if (layer.shared_gate.data != nullptr) {
     result.shared_gate = upload_matrix(layer.shared_gate);
   }
+  result.shared_post_norm = upload(layer.shared_post_norm);
+  result.experts_norm = upload(layer.experts_norm);
+  result.experts_post_norm = upload(layer.experts_post_norm);
+  result.router_norm = upload(layer.router_norm);
+  result.expert_scale = upload(layer.expert_scale);
+}
+
+// Norms of a layer's stream, and of its queries, keys and values.
+void upload_norms(const LayerSpec& spec, const LayerWeights& layer, DeviceLayerWeights& result) {
+  result.attention_norm = upload(layer.attention_norm);
+  result.mlp_norm = upload(layer.mlp_norm);
+  result.attention_norm_bias = upload(layer.attention_norm_bias);
+  result.mlp_norm_bias = upload(layer.mlp_norm_bias);
+  result.attention_post_norm = upload(layer.attention_post_norm);
+  result.mlp_post_norm = upload(layer.mlp_post_norm);
+  result.query_norm = upload(layer.query_norm);
+  result.key_norm = upload(layer.key_norm);
+  if (const AttentionSpec* attention = spec.attention();
+      attention != nullptr && attention->value_norm) {
+    result.value_norm =
+        upload(std::vector<float>(static_cast<std::size_t>(attention->head_dim), 1.0F));
+  }
+}
+
+// What follows the layer's parts.
+void upload_end(const LayerWeights& layer, DeviceWeightFormat format, DeviceLayerWeights& result) {
+  if (!layer.output_scale.empty()) {
+    result.output_scale = layer.output_scale.front();
+  }
+  if (layer.embedding_gate.data != nullptr) {
+    result.embedding_gate = DeviceWeight(layer.embedding_gate, format);
+    result.embedding_output = DeviceWeight(layer.embedding_output, format);
+    result.embedding_norm = upload(layer.embedding_norm);
+  }
 }
 
 DeviceLayerWeights upload_layer(const ModelSpec& spec, int index, const LayerWeights& layer,
@@ -121,14 +155,8 @@ DeviceLayerWeights upload_layer(const ModelSpec& spec, int index, const LayerWei
   if (!layer.experts.empty()) {
     upload_experts(layer, format, result);
   }
-  result.attention_norm = upload(layer.attention_norm);
-  result.mlp_norm = upload(layer.mlp_norm);
-  result.attention_norm_bias = upload(layer.attention_norm_bias);
-  result.mlp_norm_bias = upload(layer.mlp_norm_bias);
-  result.attention_post_norm = upload(layer.attention_post_norm);
-  result.mlp_post_norm = upload(layer.mlp_post_norm);
-  result.query_norm = upload(layer.query_norm);
-  result.key_norm = upload(layer.key_norm);
+  upload_norms(spec.layer(index), layer, result);
+  upload_end(layer, format, result);
   result.qkv_bias = upload_joined(rows.qkv_bias);
   result.output_gate_bias = upload_joined(rows.output_gate_bias);
   result.output_bias = upload(layer.output_bias);
@@ -155,6 +183,11 @@ DeviceWeights::DeviceWeights(const ModelSpec& spec, const Weights& weights,
   if (!tied) {
     own_head = DeviceWeight(weights.head, format);
   }
+  if (spec.layer_embeddings) {
+    layer_embedding = DeviceWeight(weights.layer_embedding, format);
+    layer_projection = DeviceWeight(weights.layer_projection, format);
+    layer_projection_norm = upload(weights.layer_projection_norm);
+  }
   for (const LayerWeights& layer : weights.layers) {
     layers.push_back(upload_layer(spec, static_cast<int>(layers.size()), layer, format));
   }
@@ -167,6 +200,7 @@ std::size_t DeviceWeights::bytes_of(const Weights& weights, DeviceWeightFormat f
         .bytes();
   };
   std::size_t total = bytes(weights.embedding);
+  total += weights.layer_embedding.data != nullptr ? bytes(weights.layer_embedding) : 0;
   total += weights.head.data == weights.embedding.data ? 0 : bytes(weights.head);
   for (const ops::Weight& weight : weights.matrices()) {
     total += weight.data == weights.head.data ? 0 : bytes(weight);
@@ -180,11 +214,11 @@ std::size_t DeviceWeights::bytes_of(const Weights& weights, DeviceWeightFormat f
 }
 
 std::size_t DeviceWeights::bytes_per_step(const ModelSpec& spec, int sequences) const {
-  std::size_t total = tied ? embedding.bytes() : own_head.bytes();
+  std::size_t total = (tied ? embedding.bytes() : own_head.bytes()) + layer_projection.bytes();
   std::size_t experts = 0;
   for (const DeviceLayerWeights& layer : layers) {
-    for (const auto* weight :
-         {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up, &layer.down}) {
+    for (const auto* weight : {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up,
+                               &layer.down, &layer.embedding_gate, &layer.embedding_output}) {
       total += weight->bytes();
     }
     total += (layer.router.size() + layer.recurrent.gates.size()) * sizeof(bf16);

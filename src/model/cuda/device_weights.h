@@ -37,7 +37,8 @@ struct DeviceRecurrentWeights {
 };
 
 struct DeviceLayerWeights {
-  /// [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v; of a recurrent mixer its channels.
+  /// [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v, or those that the layer projects; of a
+  /// recurrent mixer its channels.
   ops::cuda::DeviceWeight qkv;
   ops::cuda::DeviceWeight output_gate;  // [as many as `output` has columns, hidden], or empty
   ops::cuda::DeviceWeight output;       // [hidden, heads * head_dim], or of a recurrent mixer
@@ -52,6 +53,7 @@ struct DeviceLayerWeights {
   FloatBuffer mlp_post_norm;        // [hidden]
   FloatBuffer query_norm;           // [head_dim], or [heads * head_dim]; key_norm alike
   FloatBuffer key_norm;
+  FloatBuffer value_norm;  // [head_dim] of 1
   FloatBuffer qkv_bias;
   FloatBuffer output_gate_bias;
   FloatBuffer output_bias;
@@ -67,10 +69,21 @@ struct DeviceLayerWeights {
   ops::cuda::DeviceWeight experts_down;     // [experts * hidden, intermediate]
   FloatBuffer experts_gate_up_bias;         // [experts * 2 * intermediate]
   FloatBuffer experts_down_bias;            // [experts * hidden]
+  // Of experts beside (ExpertsSpec):
+  FloatBuffer shared_post_norm;  // [hidden], as the next
+  FloatBuffer experts_norm;
+  FloatBuffer experts_post_norm;
+  FloatBuffer router_norm;
+  FloatBuffer expert_scale;  // [experts]
   DeviceRecurrentWeights recurrent;
   FloatBuffer adapter_norm;        // [hidden]
   FloatBuffer adapter_projection;  // [outputs, hidden]
   FloatBuffer adapter_bias;        // [outputs]
+  float output_scale = 1.0F;
+  // Of a model with embeddings for each layer (LayerEmbeddings), or empty:
+  ops::cuda::DeviceWeight embedding_gate;    // [width, hidden]
+  ops::cuda::DeviceWeight embedding_output;  // [hidden, width]
+  FloatBuffer embedding_norm;                // [hidden]
 };
 
 struct DeviceWeights {
@@ -83,6 +96,10 @@ struct DeviceWeights {
   FloatBuffer norm;                   // [hidden]
   FloatBuffer norm_bias;              // [hidden] or empty
   FloatBuffer head_bias;              // [vocab] or empty
+  // Of a model with embeddings for each layer, whose parts lie side by side, or empty:
+  ops::cuda::DeviceWeight layer_embedding;   // [vocab, layers * width]
+  ops::cuda::DeviceWeight layer_projection;  // [layers * width, hidden]
+  FloatBuffer layer_projection_norm;         // [width]
   std::vector<DeviceLayerWeights> layers;
   bool tied = false;
 

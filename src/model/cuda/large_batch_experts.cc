@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/cuda/large_batch_layers.h"
+#include "ops/cuda/general/norm.h"
 #include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {
@@ -18,6 +19,9 @@ void LargeBatchLayers::reserve_experts(int rows) {
 }
 
 void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
+  if (model_.spec().layer(layer).feed_forward.experts->beside) {
+    return add_experts_beside(layer, rows, stream);
+  }
   const bool direct = adds_as_it_is(layer);
   float* sum = branch(layer, Place::feed_forward);
   if (!direct) {
@@ -32,6 +36,39 @@ void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
   take_branch(layer, Place::feed_forward, /*in_16_bits=*/false, rows, stream);
 }
 
+// As add_experts_beside() of model/feed_forward.h. The router and the experts take norms of the
+// stream of their own, one after the other in normed_.
+void LargeBatchLayers::add_experts_beside(int layer, int rows, cudaStream_t stream) {
+  const DeviceLayerWeights& w = model_.layer(layer);
+  const float eps = model_.spec().layer(layer).norm.eps;
+  const auto clear = [&](float* sums) {
+    winnow::cuda::check(cudaMemsetAsync(sums, 0, size_of(rows) * sizeof(float), stream), "fill");
+  };
+  const auto add_normed = [&](const FloatBuffer& norm) {
+    ops::cuda::add_rms_norm(branch_.data(), shared_.data(), rows, model_.hidden(),
+                            {.weight = norm.data()}, eps, 1.0F, stream);
+  };
+  clear(branch_.data());
+  multiply_shared(layer, rows, stream);
+  add_normed(w.shared_post_norm);
+  clear(shared_.data());
+  for (int first = 0; first < rows; first += kExpertRows) {
+    const int count = std::min(kExpertRows, rows - first);
+    bf16* x = normed_.data() + size_of(first);
+    const auto norm_stream = [&](const FloatBuffer& weight) {
+      ops::cuda::rms_norm(x, hidden_.data() + size_of(first), count, model_.hidden(), weight.data(),
+                          eps, stream);
+    };
+    norm_stream(w.router_norm);
+    experts_.route(layer, products_.linear(), x, count, padded(count), stream);
+    norm_stream(w.experts_norm);
+    experts_.multiply(layer, x, count, stream);
+    experts_.add(layer, shared_.data() + size_of(first), count, stream);
+  }
+  add_normed(w.experts_post_norm);
+  take_branch(layer, Place::feed_forward, /*in_16_bits=*/false, rows, stream);
+}
+
 void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream) {
   const bf16* x = normed_.data() + size_of(first);
   experts_.route(layer, products_.linear(), x, rows, padded(rows), stream);
@@ -39,7 +76,7 @@ void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cu
   experts_.add(layer, sum + size_of(first), rows, stream);
 }
 
-void LargeBatchLayers::add_shared(int layer, float* sum, int rows, cudaStream_t stream) {
+void LargeBatchLayers::multiply_shared(int layer, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const auto down = w.down.view();
   activate(layer, rows, stream);
@@ -47,8 +84,13 @@ void LargeBatchLayers::add_shared(int layer, float* sum, int rows, cudaStream_t 
   if (w.down_bias.size() > 0) {
     ops::cuda::add_bias(shared_.data(), rows, down.rows, w.down_bias.data(), stream);
   }
-  ops::cuda::add_gated(sum, shared_.data(), normed_.data(), data_or_null(w.shared_gate), rows,
-                       model_.hidden(), stream);
+}
+
+void LargeBatchLayers::add_shared(int layer, float* sum, int rows, cudaStream_t stream) {
+  multiply_shared(layer, rows, stream);
+  ops::cuda::add_gated(sum, shared_.data(), normed_.data(),
+                       data_or_null(model_.layer(layer).shared_gate), rows, model_.hidden(),
+                       stream);
 }
 
 }  // namespace winnow::model::cuda

@@ -27,13 +27,15 @@ void LargeBatchLayers::reserve(int rows) {
   hidden_.ensure(width(model_.hidden()));
   square_sums_.ensure(width(1));
   normed_.ensure(width(model_.hidden()));
-  gate_up_.ensure(
-      width(std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.mixer_width()})));
+  const auto& embedded = model_.spec().layer_embeddings;
+  gate_up_.ensure(width(std::max({2 * model_.intermediate(), 2 * model_.hidden(),
+                                  model_.mixer_width(), embedded ? embedded->width : 0})));
   activated_.ensure(width(model_.intermediate()));
   products_.reserve(padded(rows), std::max({model_.hidden(), model_.intermediate(),
                                             model_.mixer_width(), model_.query_width()}));
   reserve_mixers(padded(rows));
   reserve_experts(padded(rows));
+  reserve_embeddings(padded(rows));
   if (!model_.is_plain()) {
     branch_.ensure(width(model_.hidden()));
   }
@@ -93,6 +95,9 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   if (const float multiplier = model_.spec().embedding_multiplier; layer == 0 && multiplier != 1) {
     ops::cuda::scale(hidden_.data(), size_of(rows), multiplier, stream);
   }
+  if (layer == 0 && model_.spec().layer_embeddings) {
+    embed_for_layers(rows, stream);
+  }
   take_mixer_input(layer, rows, stream);
   if (w.output_gate.bytes() > 0) {
     project_output_gates(layer, rows, stream);
@@ -138,11 +143,18 @@ void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   if (parallel) {  // attention does not change it yet
     take_mlp_input(layer, rows, stream);
   }
-  add_branch(layer, Place::attention, attended, w.output, w.output_bias, rows, stream);
+  add_branch(layer, Place::attention, narrowed(layer, attended, rows, stream), w.output,
+             w.output_bias, rows, stream);
   if (!parallel) {
     take_mlp_input(layer, rows, stream);
   }
   add_feed_forward(layer, rows, stream);
+  if (model_.spec().layer_embeddings) {
+    add_layer_embedding(layer, rows, stream);
+  }
+  if (w.output_scale != 1.0F) {
+    ops::cuda::scale(hidden_.data(), size_of(rows), w.output_scale, stream);
+  }
 }
 
 void LargeBatchLayers::add_feed_forward(int layer, int rows, cudaStream_t stream) {
@@ -248,6 +260,7 @@ const bf16* LargeBatchLayers::keep_rows(const std::int32_t* indices, int rows, b
   const int width = model_.mixer_width(model_.layers() - 1);
   keep(attended, static_cast<std::size_t>(width) * sizeof(bf16));
   keep(hidden_.data(), static_cast<std::size_t>(model_.hidden()) * sizeof(float));
+  kept_rows_ = indices;
   return attended;
 }
 

@@ -32,6 +32,7 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] bool pads() const override { return kPads; }
   [[nodiscard]] bool rounds_qkv() const override { return true; }
   void reserve(int rows) override;
+  void take_tokens(const std::int32_t* tokens) override { tokens_ = tokens; }
   void adapt(const ops::cuda::LowRankRows& rows) override { adapted_ = rows; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
@@ -48,12 +49,23 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
  private:
+  // large_batch_embeddings.cc
+  void reserve_embeddings(int rows);
+  /// layer_inputs_ of the embedded tokens.
+  void embed_for_layers(int rows, cudaStream_t stream);
+  void embed_rows_for_layers(int first, int rows, cudaStream_t stream);
+  /// The residual stream += what the layer makes of its own embedding.
+  void add_layer_embedding(int layer, int rows, cudaStream_t stream);
+
   // large_batch_mixers.cc
   void reserve_mixers(int rows);
   /// What a recurrent mixer takes of normed_.
   void project_recurrent(int layer, int rows, cudaStream_t stream);
   /// output_gates_ of normed_.
   void project_output_gates(int layer, int rows, cudaStream_t stream);
+
+  /// Attention without the zeros behind narrow heads; in gate_up_ where there are any.
+  const bf16* narrowed(int layer, const bf16* attended, int rows, cudaStream_t stream);
 
   // large_batch_lora.cc: what adapters add to the products of a layer.
   template <class Number>
@@ -85,9 +97,12 @@ class LargeBatchLayers final : public LinearPath {
   void add_feed_forward(int layer, int rows, cudaStream_t stream);
   /// The same of a layer with experts.
   void add_experts(int layer, int rows, cudaStream_t stream);
+  void add_experts_beside(int layer, int rows, cudaStream_t stream);
   /// sum [rows, hidden] += what the experts of up to kExpertRows rows give, from row `first` on.
   void add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream);
   void reserve_experts(int rows);
+  /// shared_ = what the expert that every token takes makes of normed_.
+  void multiply_shared(int layer, int rows, cudaStream_t stream);
   void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
   /// activated_ = act(gate) * up of normed_, or act(up).
   void activate(int layer, int rows, cudaStream_t stream);
@@ -112,6 +127,13 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<float> recurrent_input_;  // [rows, channels], then what it recalls
   winnow::cuda::DeviceBuffer<float> recurrent_mixed_;  // [rows, channels]
   winnow::cuda::DeviceBuffer<float> recurrent_gates_;  // [rows, padded_gates()]
+  // Of a model with embeddings for each layer; the floats for up to kEmbeddedRows rows at a time:
+  static constexpr int kEmbeddedRows = 512;
+  const std::int32_t* tokens_ = nullptr;           // [rows] of this pass
+  const std::int32_t* kept_rows_ = nullptr;        // keep_rows()
+  winnow::cuda::DeviceBuffer<bf16> layer_inputs_;  // [rows, layers * width]
+  winnow::cuda::DeviceBuffer<float> projected_;    // [rows, layers * width]
+  winnow::cuda::DeviceBuffer<float> embedded_;     // [rows, layers * width]
   // Of experts, for up to kExpertRows rows at a time:
   static constexpr int kExpertRows = 4096;
   RoutedExperts experts_;

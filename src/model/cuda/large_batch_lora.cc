@@ -5,13 +5,15 @@ namespace winnow::model::cuda {
 
 template <class Number>
 void LargeBatchLayers::adapt_qkv(int layer, Number* qkv, int rows, cudaStream_t stream) const {
-  const int queries = model_.query_width();
-  const int keys = model_.spec().attention().key_width();
-  ops::cuda::add_low_rank(qkv, normed_.data(), {rows, model_.hidden(), model_.qkv_width()},
-                          std::array{part(layer, LoraPlace::query, 0, queries),
-                                     part(layer, LoraPlace::key, queries, keys),
-                                     part(layer, LoraPlace::value, queries + keys, keys)},
-                          adapted_, stream);
+  const AttentionSpec& attention = *model_.attention(layer);
+  const int queries = attention.query_width();
+  const int keys = attention.key_width();
+  const std::array parts{part(layer, LoraPlace::query, 0, queries),
+                         part(layer, LoraPlace::key, queries, keys),
+                         part(layer, LoraPlace::value, queries + keys, keys)};
+  const std::size_t count = attention.projects_values() ? 3 : attention.projects_keys() ? 2 : 1;
+  ops::cuda::add_low_rank(qkv, normed_.data(), {rows, model_.hidden(), model_.qkv_width(layer)},
+                          std::span(parts).first(count), adapted_, stream);
 }
 template void LargeBatchLayers::adapt_qkv(int, bf16*, int, cudaStream_t) const;
 template void LargeBatchLayers::adapt_qkv(int, float*, int, cudaStream_t) const;

@@ -1,5 +1,6 @@
-// The general path's recurrent mixers and output gates.
+// The general path's recurrent mixers, output gates and heads of several widths.
 #include "model/cuda/large_batch_layers.h"
+#include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/recurrent/delta_inputs.h"
 #include "ops/cuda/recurrent/delta_rule.h"
 #include "ops/cuda/recurrent/output_gates.h"
@@ -65,6 +66,19 @@ void LargeBatchLayers::recall(int layer, const ops::cuda::RecurrentRows& sequenc
                              .dim = heads.value_dim,
                              .gates = output_gates_.data()},
                             w.norm.data(), model_.spec().layer(layer).norm.eps, stream);
+}
+
+const bf16* LargeBatchLayers::narrowed(int layer, const bf16* attended, int rows,
+                                       cudaStream_t stream) {
+  const AttentionSpec* attention = model_.attention(layer);
+  const int cached_dim = model_.spec().cached_head_dim();
+  if (attention == nullptr || attention->head_dim == cached_dim) {
+    return attended;
+  }
+  const auto heads = static_cast<std::size_t>(rows) * static_cast<std::size_t>(attention->heads);
+  ops::cuda::narrow_heads(gate_up_.data(), attention->head_dim, attended, cached_dim, heads,
+                          stream);
+  return gate_up_.data();
 }
 
 void LargeBatchLayers::gate(int layer, bf16* attended, int rows, cudaStream_t stream) {

@@ -50,11 +50,13 @@ class LinearPath {
   /// Makes room for so many rows; what was stored may be lost.
   virtual void reserve(int /*rows*/) {}
 
+  /// The tokens of the next pass over the layers, in memory that the device reads: paths take them
+  /// that know embeddings for each layer.
+  virtual void take_tokens(const std::int32_t* /*tokens*/) {}
   /// The adapters of the rows from now on; of a path that takes calls with adapters.
   virtual void adapt(const ops::cuda::LowRankRows& rows) {
     require(rows.products == nullptr, "these linear layers take no adapters");
   }
-
   /// Where the embedded tokens go.
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
   /// The layer's q, k and v without bias; the consumer adds it. What a recurrent mixer takes, and

@@ -12,9 +12,12 @@ using ops::cuda::DeviceWeightView;
 
 std::vector<DeviceWeightView> layer_matrices(const DeviceModel& model) {
   std::vector<DeviceWeightView> result;
+  if (model.weights().layer_projection.bytes() > 0) {
+    result.push_back(model.weights().layer_projection.view());
+  }
   for (const DeviceLayerWeights& layer : model.weights().layers) {
-    for (const auto* weight :
-         {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up, &layer.down}) {
+    for (const auto* weight : {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up,
+                               &layer.down, &layer.embedding_gate, &layer.embedding_output}) {
       if (weight->bytes() > 0) {
         result.push_back(weight->view());
       }

@@ -42,7 +42,12 @@ MixerRows attention_rows(const AttentionSpec& attention, const LayerWeights& w) 
     rows.qkv.push_back(w.query);
     rows.qkv_bias.emplace_back(w.query_bias);
   }
-  rows.qkv.insert(rows.qkv.end(), {w.key, w.value});
+  if (attention.projects_keys()) {
+    rows.qkv.push_back(w.key);
+  }
+  if (attention.projects_values()) {
+    rows.qkv.push_back(w.value);
+  }
   rows.qkv_bias.insert(rows.qkv_bias.end(), {w.key_bias, w.value_bias});
   return rows;
 }

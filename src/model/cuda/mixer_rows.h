@@ -12,7 +12,7 @@ namespace winnow::model::cuda {
 
 /// Views of rows, which lie one below another.
 struct MixerRows {
-  std::vector<ops::Weight> qkv;          // queries, keys, values
+  std::vector<ops::Weight> qkv;          // queries, and what there is of keys and values
   std::vector<ops::Weight> output_gate;  // or none
   std::vector<ops::Weight> gates;        // of a recurrent mixer: rates, decays
   // Of attention, where it has biases:

@@ -61,8 +61,9 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
                       : exact_qkv_.ensure(width(model_.qkv_width()));
   queries_.ensure(width(model_.query_width()));
   attended_.ensure(width(model_.mixer_width()));
-  attention_scratch_.ensure(ops::cuda::prefill_scratch_bytes(
-      cache_.layout(), model_.kv_heads(), band_->stride, cache_.view().archive_stride));
+  attention_scratch_.ensure(
+      ops::cuda::prefill_scratch_bytes(cache_.layout(), cache_.shape().most_kv_heads(),
+                                       band_->stride, cache_.view().archive_stride));
 }
 
 void Prefill::run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
@@ -173,6 +174,8 @@ ops::cuda::RecurrentRows Prefill::recurrent_rows(std::span<const PromptChunk> ch
 ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                            int tokens, int wanted, bool adapts,
                                            const winnow::cuda::Stream& stream) {
+  source_bands_.forget();
+  linear.take_tokens(tokens_.data());
   model_.compute_angles(angles_.data(), angle_stride_, positions_.data(), tokens, stream.get());
   ops::cuda::embed_rows(model_.weights().embedding.view(), tokens_.data(), tokens,
                         linear.residual(), {stream.get()}, model_.own_tokens().begin);
@@ -231,7 +234,7 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
     choose_and_attend(others, at_once, chunk.visible, stream);
   }
   for (int t = 0; chunk.visible.data != nullptr && score_eviction_ && t < all.tokens; ++t) {
-    for (int head = 0; head < model_.kv_heads(); ++head) {
+    for (int head = 0; head < model_.attention(layer)->kv_heads; ++head) {
       note_visible(chunk.visible, all.in_cache, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
@@ -249,7 +252,7 @@ int Prefill::rows_within_reach(const Rows& all, int first, int end) const {
 // Tokens that choose what they read, after the `first` ones of their chunk.
 void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
                                 const winnow::cuda::Stream& stream) {
-  const int heads = model_.kv_heads();
+  const int heads = model_.attention(rows.layer)->kv_heads;
   const auto chunk = append_of(rows);
   kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
   quest_->renew_bounds(chunk, stream.get());
@@ -272,34 +275,42 @@ kvcache::cuda::PrefillAppend Prefill::append_of(const Rows& rows) const {
           rows.slot,
           rows.length,
           rows.tokens,
-          {rows.of(rows.input.qkv.rounded, model_.qkv_width()),
-           rows.of(rows.input.qkv.exact, model_.qkv_width())},
-          rows.of(queries_.data(), model_.query_width())};
+          {rows.of(rows.input.qkv.rounded, model_.qkv_width(rows.layer)),
+           rows.of(rows.input.qkv.exact, model_.qkv_width(rows.layer))},
+          rows.of(queries_.data(), model_.query_width(rows.layer))};
 }
 
 bf16* Prefill::out_of(const Rows& rows) const {
-  return rows.of(attended_.data(), model_.query_width());
+  return rows.of(attended_.data(), model_.query_width(rows.layer));
 }
 
 // Tokens of which it is known beforehand what they see.
 void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                              const winnow::cuda::Stream& stream) {
+  if (model_.attention(rows.layer)->shares) {
+    return attend_to_source(rows, stream);
+  }
   const auto chunk = append_of(rows);
-  kvcache::cuda::append(cache_, projection_of(rows), chunk, *band_, stream.get());
+  const kvcache::cuda::Band& band =
+      model_.is_source(rows.layer)
+          ? source_bands_.make(cache_, rows.tokens, rows.in_cache, rows.first)
+          : *band_;
+  kvcache::cuda::append(cache_, projection_of(rows), chunk, band, stream.get());
   if (quest_) {
     quest_->renew_bounds(chunk, stream.get());
   }
   if (rows.first_out < rows.tokens) {
-    attend_to_all(rows, chunk.queries, stream);
+    attend_to_all(rows, chunk.queries, band, stream);
   }
   if (visible.data != nullptr) {
     const int lead = kvcache::cuda::lead_of(cache_, rows.in_cache, rows.slot, rows.length);
     const int window = window_of(rows.in_cache, rows.slot);
-    std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * model_.kv_heads()));
+    const int heads = model_.attention(rows.layer)->kv_heads;
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(rows.tokens * heads));
     stream.synchronize();
-    band_->seen.read(seen);
+    band.seen.read(seen);
     for (int t = 0; t < rows.tokens; ++t) {
-      for (int head = 0; head < model_.kv_heads(); ++head) {
+      for (int head = 0; head < heads; ++head) {
         note_visible(visible, rows.in_cache, t, head,
                      seen[static_cast<std::size_t>(head * rows.tokens + t)] +
                          std::min(lead + t, window) + 1);
@@ -308,8 +319,18 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
   }
 }
 
+// Of a layer that shares the entries of an earlier one: what the tokens saw there.
+void Prefill::attend_to_source(const Rows& rows, const winnow::cuda::Stream& stream) {
+  if (rows.first_out < rows.tokens) {
+    const auto chunk = append_of(rows);
+    const kvcache::cuda::Band& band = source_bands_.of(rows.in_cache, rows.first);
+    kvcache::cuda::append(cache_, projection_of(rows), chunk, band, stream.get());
+    attend_to_all(rows, chunk.queries, band, stream);
+  }
+}
+
 // Of the archive what each token sees, and of the band, in which they are already.
-void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
+void Prefill::attend_to_all(const Rows& rows, const bf16* queries, const kvcache::cuda::Band& band,
                             const winnow::cuda::Stream& stream) {
   const auto& view = cache_.view();
   const std::size_t row = view.row(rows.in_cache, rows.slot, 0);
@@ -320,25 +341,26 @@ void Prefill::attend_to_all(const Rows& rows, const bf16* queries,
       .first_out = rows.first_out,
       .lead = kvcache::cuda::lead_of(cache_, rows.in_cache, rows.slot, rows.length),
       .window = window_of(rows.in_cache, rows.slot),
-      .band_keys = band_->keys.data(),
-      .band_values = band_->values.data(),
-      .band_scales = band_->scales.data(),
-      .band_stride = band_->stride,
-      .band_in_16_bits = band_->in_16_bits,
+      .band_keys = band.keys.data(),
+      .band_values = band.values.data(),
+      .band_scales = band.scales.data(),
+      .band_stride = band.stride,
+      .band_in_16_bits = band.in_16_bits,
       .pool = view.pool,
       .archive_pages = view.archive_pages + row * view.archive_stride,
       .archive_stride = view.archive_stride,
-      .archive_counts = band_->seen.data(),
+      .archive_counts = band.seen.data(),
       .scratch = attention_scratch_.data()};
   const ops::cuda::AttentionLogits logits{.scale = model_.scale(),
                                           .soft_cap = model_.spec().attention().soft_cap,
                                           .sinks = data_or_null(model_.layer(rows.layer).sinks)};
+  const AttentionSpec& attention = *model_.attention(rows.layer);
   if (cache_.has_fast_attention()) {
-    ops::cuda::prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), logits.scale,
-                                 chunk, stream.get());
+    ops::cuda::prefill_attention(cache_.layout(), attention.kv_heads, attention.group(),
+                                 logits.scale, chunk, stream.get());
   } else {
-    ops::cuda::general_prefill_attention(cache_.layout(), model_.kv_heads(), model_.group(), logits,
-                                         chunk, stream.get());
+    ops::cuda::general_prefill_attention(cache_.layout(), attention.kv_heads, attention.group(),
+                                         logits, chunk, stream.get());
   }
 }
 
@@ -351,8 +373,8 @@ int Prefill::window_of(int layer, int slot) const {
 
 void Prefill::note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
                            int entries) const {
-  visible.row(static_cast<std::size_t>(
-      token))[static_cast<std::size_t>(layer * model_.kv_heads() + head)] = entries;
+  const int column = cache_.shape().heads_before(layer) + head;
+  visible.row(static_cast<std::size_t>(token))[static_cast<std::size_t>(column)] = entries;
 }
 
 }  // namespace winnow::model::cuda

@@ -14,6 +14,7 @@
 #include "model/cuda/device_lora.h"
 #include "model/cuda/device_model.h"
 #include "model/cuda/fast_paths.h"
+#include "model/cuda/kept_bands.h"
 #include "model/cuda/layer_walk.h"
 #include "model/cuda/output_head.h"
 #include "ops/matrix.h"
@@ -97,7 +98,9 @@ class Prefill {
   [[nodiscard]] int rows_within_reach(const Rows& all, int first, int end) const;
   void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                       const winnow::cuda::Stream& stream);
-  void attend_to_all(const Rows& rows, const bf16* queries, const winnow::cuda::Stream& stream);
+  void attend_to_all(const Rows& rows, const bf16* queries, const kvcache::cuda::Band& band,
+                     const winnow::cuda::Stream& stream);
+  void attend_to_source(const Rows& rows, const winnow::cuda::Stream& stream);
   void choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
                          const winnow::cuda::Stream& stream);
   [[nodiscard]] kvcache::cuda::Projection projection_of(const Rows& rows) const;
@@ -110,7 +113,8 @@ class Prefill {
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   LinearPaths paths_;
-  std::unique_ptr<kvcache::cuda::Band> band_;
+  std::unique_ptr<kvcache::cuda::Band> band_;  // of the layer at hand
+  KeptBands source_bands_;
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
   AdaptedRows adapted_;

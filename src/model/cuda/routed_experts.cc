@@ -32,7 +32,8 @@ void RoutedExperts::reserve(int rows) {
 void RoutedExperts::route(int layer, ops::cuda::Linear& linear, const bf16* normed, int rows,
                           int padded, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
-  const ops::Router router = spec(layer).experts->router(data_or_null(w.choice_bias));
+  ops::Router router = spec(layer).experts->router(data_or_null(w.choice_bias));
+  router.expert_scale = data_or_null(w.expert_scale);
   const int stride = padded_experts(router.count);
   linear.multiply(logits_.data(), normed, w.router.data(), padded, stride, model_.hidden(), stream);
   ops::cuda::route(router, routes_.view(), logits_.data(), stride, data_or_null(w.router_bias),

@@ -184,7 +184,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       decoder_(spec_, tokens_, keep_),
       head_(spec_, tokens_, options.retrofit.has_value()),
       ropes_(spec_),
-      frequencies_(std::span<const float>(ropes_.frequencies("training on a CUDA device"))),
+      frequencies_(std::span<const float>(ropes_.frequencies())),
       angles_(tokens_ * frequencies_.size()),
       inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(spec_))),
       gradient_(tokens_ * static_cast<std::size_t>(spec_.hidden)),

@@ -129,6 +129,20 @@ inline constexpr Case kCases[] = {
     // Experts change for rounding: bf16 on the CPU alone moves these logits by up to 0.24.
     Case{"granitemoe_bf16", "granitemoe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    // The same: a single token by up to 0.51.
+    Case{"granitemoeshared", "granitemoeshared", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 6e-1},
+    Case{"flex_olmo", "flex_olmo", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1},
+    // Layers that slide, all of them or beside full ones.
+    Case{"mistral", "mistral", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"mistral_sliding", "mistral", 64, 4, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"ministral", "ministral", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"cwm", "cwm", 64, 4, false, kvcache::RuleKind::streaming, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
     Case{"llama_half_rotated", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -232,6 +246,11 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 1e-2},
     Case{"falcon", "falcon", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1e-2},
+    // Falcon 7B's group, which takes several blocks; what a group is of one more than one block.
+    Case{"falcon_7b_group", "falcon", 64, 71, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1e-2},
+    Case{"qwen3_group_31_fp8", "qwen3", 64, 31, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
     Case{"falcon_grouped", "falcon", 64, 4, false, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1e-2},
     Case{"stablelm", "stablelm", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -254,6 +273,25 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
     Case{"hunyuan_moe", "hunyuan_v1_moe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    Case{"gemma4", "gemma4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"gemma4_fp8", "gemma4_text", 64, 4, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
+    Case{"gemma4_q4", "gemma4_text", 32, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::q4,
+         WeightStorage::as_stored, 2e-1, 1, true},
+    Case{"gemma4_streaming_int8", "gemma4_text", 64, 3, false, kvcache::RuleKind::streaming,
+         ops::EntryFormat::i8, WeightStorage::int4, 4e-2},
+    Case{"gemma4_equal_heads", "gemma4_text", 64, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"gemma4_dmc", "gemma4_text", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    // The widths of real ones.
+    Case{"gemma4_wide", "gemma4_text", 256, 4, false, kvcache::RuleKind::dms,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"gemma4_moe", "gemma4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1.5e-1},
+    Case{"gemma4_moe_int8_weights", "gemma4_text", 64, 4, false, kvcache::RuleKind::dense,
+         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
     Case{"llama4", "llama4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-1},
     Case{"llama4_dense", "llama4_text", 128, 2, true, kvcache::RuleKind::dense,
@@ -324,16 +362,19 @@ inline nlohmann::json more_of(const Case& c) {
 }
 
 inline model::ModelSpec config_of(const Case& c, int kv_heads = 2) {
+  const nlohmann::json more = more_of(c);
+  const int layers =
+      more.contains("layer_types") ? static_cast<int>(more["layer_types"].size()) : 3;
   model::ModelSpec config = winnow::testing::spec_of(c.family,
                                                      {.hidden = 256,
-                                                      .layers = 3,
+                                                      .layers = layers,
                                                       .heads = kv_heads * c.group,
                                                       .kv_heads = kv_heads,
                                                       .head_dim = c.head_dim,
                                                       .intermediate = 416,
                                                       .vocab = 1003,
                                                       .max_positions = 4096},
-                                                     more_of(c));
+                                                     more);
   if (std::string_view(c.name) == "llama_half_rotated") {
     config = winnow::testing::half_rotated(config);
   }

@@ -1,8 +1,10 @@
 // Families that only the general path takes: keys of config.json and weights of their cases.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +25,30 @@ inline nlohmann::json general_keys(std::string_view name) {
                        {"num_local_experts", 6},      {"num_experts_per_tok", 2},
                        {"intermediate_size_mlp", 224}};
   const json sliding = {{"sliding_window", 48}, {"sliding_window_pattern", 2}};
+  const json beside_full = {
+      {"layer_types", {"sliding_attention", "sliding_attention", "full_attention"}},
+      {"sliding_window", 48}};
+  const json gemma4 = {
+      {"layer_types",
+       {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+      {"sliding_window", 48},
+      {"global_head_dim", 128},
+      {"num_kv_shared_layers", 2},
+      {"use_double_wide_mlp", true},
+      {"hidden_size_per_layer_input", 32},
+      {"vocab_size_per_layer_input", 1003},
+      {"final_logit_softcapping", 4.0}};
+  const json gemma4_moe = {
+      {"layer_types", {"sliding_attention", "full_attention", "full_attention"}},
+      {"sliding_window", 48},
+      {"global_head_dim", 128},
+      {"hidden_size_per_layer_input", 0},
+      {"attention_k_eq_v", true},
+      {"num_global_key_value_heads", 1},
+      {"enable_moe_block", true},
+      {"num_experts", 6},
+      {"top_k_experts", 2},
+      {"moe_intermediate_size", 96}};
   const auto with = [](json keys, const json& more) {
     keys.update(more);
     return keys;
@@ -39,6 +65,22 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"ernie4_5", {{"use_bias", true}}},
       {"ernie4_5_moe", {{"moe_num_shared_experts", 1}}},
       {"gpt_neox_serial", {{"use_parallel_residual", false}}},
+      {"gemma4", gemma4},
+      {"gemma4_fp8", gemma4},
+      {"gemma4_q4", with(gemma4, {{"global_head_dim", 72}})},
+      {"gemma4_streaming_int8", gemma4},
+      {"gemma4_equal_heads", with(gemma4, {{"global_head_dim", 64}})},
+      {"gemma4_dmc", with(gemma4, {{"layer_types", std::vector<std::string>(3, "full_attention")},
+                                   {"num_kv_shared_layers", 0}})},
+      {"gemma4_wide", with(gemma4, {{"global_head_dim", 512}})},
+      {"gemma4_moe", gemma4_moe},
+      {"gemma4_moe_int8_weights", gemma4_moe},
+      {"mistral_sliding", {{"sliding_window", 48}}},
+      {"ministral", beside_full},
+      {"cwm", beside_full},
+      {"flex_olmo", {{"num_experts", 6}, {"num_experts_per_tok", 2}}},
+      {"granitemoeshared",
+       {{"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"shared_intermediate_size", 96}}},
       {"llama4", llama4},
       {"llama4_dense", llama4},
       {"falcon_grouped", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
@@ -60,16 +102,30 @@ inline model::Weights weights_of(const model::ModelSpec& config,
                                  std::optional<ops::WeightFormat> format = {}) {
   model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
   vary(weights.norm_bias, 0.0F, 0.2F);
+  vary(weights.layer_projection_norm, 1.0F, 0.5F);
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
     model::LayerWeights& layer = weights.layers[i];
     vary(layer.attention_norm_bias, 0.0F, 0.2F);
     vary(layer.mlp_norm_bias, 0.1F, 0.2F);
     const model::AttentionSpec* attention = config.layers[i].attention();
+    vary(layer.output_scale, 0.8F, 0.0F);
+    vary(layer.router_norm, 1.0F, 0.5F);
+    vary(layer.expert_scale, 1.0F, 0.5F);
+    vary(layer.experts_norm, 1.0F, 0.5F);
+    vary(layer.experts_post_norm, 0.7F, 0.3F);
+    vary(layer.shared_post_norm, 0.7F, 0.3F);
+    vary(layer.embedding_norm, 0.7F, 0.3F);
     if (attention != nullptr && attention->norm_weights &&
         (attention->norms_after_rope ||
          attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::own_per_head)) {
       vary(layer.query_norm, 1.0F, 0.8F);
       vary(layer.key_norm, 1.0F, 0.8F);
+    }
+    if (attention != nullptr &&
+        attention->value_norm) {  // scores are of their products as they are
+      const float size = 1.0F / std::sqrt(static_cast<float>(attention->head_dim));
+      vary(layer.query_norm, size, 0.5F * size);
+      vary(layer.key_norm, 1.0F, 0.5F);
     }
   }
   return weights;

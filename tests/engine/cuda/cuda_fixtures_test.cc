@@ -1,4 +1,4 @@
-// Families that only the general path takes, against logits that transformers computed.
+// Families, most of which only the general path takes, against logits that transformers computed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +21,9 @@ namespace {
 // Of tiny models, in bf16. Where an expert changes for rounding, a token of 80 has other logits: on
 // the CPU alone that costs up to 0.075.
 double tolerance_of(const model::ModelSpec& spec) {
+  if (spec.layer_embeddings) {  // Gemma 4's scores are large: bf16 costs the CPU 0.02, an H100 0.04
+    return 8e-2;
+  }
   return spec.experts() != nullptr ? 1e-1 : 2e-2;
 }
 
@@ -65,11 +68,12 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
 
 // Those whose experts have a multiple of 8 channels.
 INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
-                         ::testing::Values("cohere", "cohere2", "ernie4-5", "falcon",
-                                           "falcon-grouped", "glm", "glm4", "gpt-neox",
-                                           "gpt-neox-serial", "helium", "hunyuan", "hunyuan-moe",
-                                           "jais2", "llama4", "minimax-m2", "nemotron", "phi",
-                                           "stablelm", "stablelm-parallel", "starcoder2"),
+                         ::testing::Values("cohere", "cohere2", "cwm", "ernie4-5", "falcon",
+                                           "falcon-grouped", "flex-olmo", "gemma4", "glm", "glm4",
+                                           "gpt-neox", "gpt-neox-serial", "helium", "hunyuan",
+                                           "hunyuan-moe", "jais2", "llama4", "minimax-m2",
+                                           "ministral", "mistral", "mistral-sliding", "nemotron",
+                                           "phi", "stablelm", "stablelm-parallel", "starcoder2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cuda/device.h"
@@ -22,7 +23,18 @@ using testing::relative_error;
 constexpr kvcache::SequenceLimits kLimits{200, 400};
 constexpr int kPrompt = 150;
 
-model::ModelSpec model_config(RuleKind rule) {
+// A model (a case of cuda_backend_testing.h, or "llama") under a rule.
+struct Cached {
+  const char* model;
+  RuleKind rule;
+};
+
+model::ModelSpec model_config(const Cached& what) {
+  const RuleKind rule = what.rule;
+  if (what.model != std::string_view("llama")) {
+    return testing::config_of({what.model, "gemma4_text", 64, 4, false, rule,
+                               ops::EntryFormat::bf16, WeightStorage::as_stored, 0.0});
+  }
   model::ModelSpec config = winnow::testing::spec_of("llama", {.hidden = 256,
                                                                .layers = 2,
                                                                .heads = 4,
@@ -49,7 +61,7 @@ EngineConfig engine_config(RuleKind rule) {
   return config;
 }
 
-class CudaSavedState : public ::testing::TestWithParam<RuleKind> {
+class CudaSavedState : public ::testing::TestWithParam<Cached> {
  protected:
   void SetUp() override {
     if (winnow::cuda::device_count() == 0) {
@@ -86,30 +98,37 @@ class CudaSavedState : public ::testing::TestWithParam<RuleKind> {
     return all;
   }
 
-  static void expect_same(const kvcache::SavedSequence& a, const kvcache::SavedSequence& b) {
+  static void expect_same(const kvcache::SavedSequence& a, const kvcache::SavedSequence& b,
+                          bool to_the_bit = true) {
     EXPECT_EQ(a.archived, b.archived);
-    EXPECT_EQ(a.entries, b.entries);
+    EXPECT_EQ(a.entries.size(), b.entries.size());
+    EXPECT_TRUE(!to_the_bit || a.entries == b.entries);
     EXPECT_EQ(a.marks, b.marks);
     EXPECT_EQ(a.open, b.open);
     EXPECT_EQ(a.positions, b.positions);
     EXPECT_EQ(a.attention, b.attention);
   }
 
-  EngineConfig config_ = engine_config(GetParam());
-  model::Model model_{model_config(GetParam()),
-                      model::random_weights(model_config(GetParam()), DType::bf16, 3)};
+  EngineConfig config_ = engine_config(GetParam().rule);
+  model::Model model_{model_config(GetParam()), testing::weights_of(model_config(GetParam()))};
   CpuBackend cpu_{model_};
   std::unique_ptr<Backend> cuda_;
   std::vector<std::int32_t> tokens_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Rules, CudaSavedState,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                           RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Rules, CudaSavedState,
+    ::testing::Values(Cached{"llama", RuleKind::dense}, Cached{"llama", RuleKind::dms},
+                      Cached{"llama", RuleKind::dmc}, Cached{"llama", RuleKind::streaming},
+                      Cached{"llama", RuleKind::tova}, Cached{"llama", RuleKind::h2o},
+                      Cached{"llama", RuleKind::quest},
+                      // Layers that share entries, heads of two widths; of two numbers.
+                      Cached{"gemma4", RuleKind::dense}, Cached{"gemma4", RuleKind::dms},
+                      Cached{"gemma4", RuleKind::streaming}, Cached{"gemma4_moe", RuleKind::dms},
+                      Cached{"gemma4_moe", RuleKind::streaming}),
+    [](const auto& info) {
+      return std::string(info.param.model) + "_" + std::string(kvcache::rule_name(info.param.rule));
+    });
 
 TEST_P(CudaSavedState, GoesOnWithTheSameLogits) {
   const auto runner = cuda_->make_runner(config_);
@@ -121,8 +140,11 @@ TEST_P(CudaSavedState, GoesOnWithTheSameLogits) {
   ASSERT_NE(restored, nullptr);
   expect_same(restored->save(), saved);
   EXPECT_EQ(restored->usage().per_head, whole->usage().per_head);
-  EXPECT_EQ(feed_rest(*other, *restored), feed_rest(*runner, *whole));
-  expect_same(restored->save(), whole->save());
+  // Each runner of the general path tries algorithms for its products: sums have another order.
+  const bool to_the_bit = GetParam().model == std::string_view("llama");
+  EXPECT_LE(relative_error(feed_rest(*other, *restored), feed_rest(*runner, *whole)),
+            to_the_bit ? 0.0 : 1e-4);
+  expect_same(restored->save(), whole->save(), to_the_bit);
 }
 
 TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
@@ -138,7 +160,9 @@ TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
     ASSERT_NE(moved, nullptr);
     expect_same(moved->save(), saved);
     // One token: later ones may see other entries, where rounding decides what leaves.
-    EXPECT_LE(relative_error(feed(second, *moved, 1), feed(first, *whole, 1)), 3e-2);
+    // Experts change for rounding.
+    const double tolerance = model_.spec().experts() != nullptr ? 1.5e-1 : 3e-2;
+    EXPECT_LE(relative_error(feed(second, *moved, 1), feed(first, *whole, 1)), tolerance);
   }
 }
 

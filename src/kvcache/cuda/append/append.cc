@@ -10,9 +10,11 @@ namespace winnow::kvcache::cuda {
 namespace {
 
 void check_group(const Projection& projection) {
-  require(projection.group >= 1 && projection.group <= kMostAppendGroup,
-          "{} query heads per KV head are not supported on the device, expected 1 to {}",
-          projection.group, kMostAppendGroup);
+  require(projection.group >= 1, "{} query heads per KV head", projection.group);
+}
+
+bool has_queries_apart(const Projection& projection) {
+  return projection.queries_alone || projection.group > projection.query_warps();
 }
 
 }  // namespace
@@ -23,6 +25,12 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
   if (step.batch > 0) {
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
+    if (has_queries_apart(projection)) {
+      launch_queries(format, cache.view(), projection, step, stream);
+    }
+    if (projection.queries_alone) {
+      return;
+    }
     if (cache.merges()) {
       launch_dmc_append(format, head_dim, cache.view(), projection, step, stream);
     } else {
@@ -38,7 +46,7 @@ void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
 
 Band::Band(const DeviceCache& cache, int most_tokens)
     : stride(cache.most_ring() + most_tokens), in_16_bits(cache.merges()) {
-  const auto heads = static_cast<std::size_t>(cache.shape().kv_heads);
+  const auto heads = static_cast<std::size_t>(cache.shape().most_kv_heads());
   const auto dim = static_cast<std::size_t>(cache.layout().head_dim());
   const std::size_t tokens = heads * static_cast<std::size_t>(most_tokens);
   const std::size_t entries = heads * static_cast<std::size_t>(stride);
@@ -89,6 +97,12 @@ void append(const DeviceCache& cache, const Projection& projection, const Prefil
     view.ring = cache.ring(chunk.layer, chunk.slot);
     const ops::EntryFormat format = cache.layout().format();
     const int head_dim = cache.layout().head_dim();
+    if (has_queries_apart(projection)) {
+      launch_queries(format, head_dim, projection, chunk, stream);
+    }
+    if (projection.queries_alone) {
+      return;
+    }
     if (cache.merges()) {
       launch_dmc_append(format, head_dim, view, projection, chunk, band.view(), stream);
     } else {

@@ -1,5 +1,5 @@
-// One token per sequence. A block takes a sequence and a KV head: group + 2 warps, one for each
-// query head, one for the key, one for the value.
+// One token per sequence. A block takes a sequence and a KV head: query_warps() + 2 warps, one for
+// each query head, one for the key, one for the value.
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/append_row.cuh"
@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   const int token = blockIdx.y;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
+  const int queries = projection.query_warps();
   const int slot = step.slots[token];
   if (slot < 0) {  // the row pads the batch
     winnow::cuda::wait_for_predecessor();
@@ -39,13 +40,13 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
 
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  ops::cuda::HeadVector<D> vector(dim);
-  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * dim;
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const float* qkv = step.qkv + row_of(projection, token, dim);
   const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
   if constexpr (Format::kRotated) {
     vector.rotate();
   }
-  if (warp < group) {
+  if (warp < queries) {
     vector.store(step.queries + (token * heads + head * group + warp) * dim);
   }
   __shared__ Places places;
@@ -57,13 +58,13 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
     leaving.store(Place(cache, archive, places.archived), kScaled);
   }
   const Place newest(cache, state.ring > 0 ? window : archive, places.newest);
-  if (warp == group) {
+  if (warp == queries) {
     const float scale =
         vector.template encode<Format>([&](int d, Code code) { newest.key(d) = code; });
     if (kScaled && threadIdx.x % 32 == 0) {
       newest.key_scale() = __float2bfloat16_rn(scale);
     }
-  } else if (warp == group + 1) {
+  } else if (warp == queries + 1) {
     const float scale =
         vector.template encode<Format>([&](int d, Code code) { newest.value(d) = code; });
     if (kScaled && threadIdx.x % 32 == 0) {
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
 void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                    const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
-  const int threads = (projection.group + 2) * 32;
+  const int threads = (projection.query_warps() + 2) * 32;
   ops::cuda::with_any_shape(
       format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
         winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,

@@ -12,7 +12,8 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Appends a token of each sequence and leaves its queries.
+/// Appends a token of each sequence and leaves its queries. Of a layer that stores no entries, the
+/// queries alone, here and below.
 void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
             cudaStream_t stream);
 

@@ -10,13 +10,10 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Query heads per KV head, each of which is a warp of a block beside those of key and value.
-inline constexpr int kMostAppendGroup = 30;
-
-/// Threads that a block of group + 2 warps may have: more if the shape is a run-time argument (D =
-/// 0).
+/// Threads that a block of query_warps() + 2 warps may have: more if the shape is a run-time
+/// argument (D = 0).
 template <int D>
-inline constexpr int kMostAppendThreads = D > 0 ? 10 * 32 : (kMostAppendGroup + 2) * 32;
+inline constexpr int kMostAppendThreads = D > 0 ? 10 * 32 : (kMostQueryWarps + 2) * 32;
 
 /// Whether the kernels that are built for a head dimension take a layer.
 constexpr bool has_own_append(int head_dim, const Projection& projection) {
@@ -32,7 +29,14 @@ void launch_project(ops::EntryFormat format, int head_dim, const CacheView& cach
                     const Projection& projection, const PrefillAppend& chunk, const BandView& band,
                     cudaStream_t stream);
 
-/// The same for DMC.
+/// Queries alone: all of them where the layer stores no entries, else those that launch_append()
+/// has no warps for.
+void launch_queries(ops::EntryFormat format, const CacheView& cache, const Projection& projection,
+                    const DecodeAppend& step, cudaStream_t stream);
+void launch_queries(ops::EntryFormat format, int head_dim, const Projection& projection,
+                    const PrefillAppend& chunk, cudaStream_t stream);
+
+/// launch_append() for DMC.
 void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                        const Projection& projection, const DecodeAppend& step, cudaStream_t stream);
 void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& cache,

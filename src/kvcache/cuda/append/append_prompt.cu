@@ -53,7 +53,7 @@ __device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, co
   }
 }
 
-// By a block of group + 2 warps.
+// By a block of query_warps() + 2 warps.
 template <class Format, int D>
 __device__ void project_token(const Projection& projection, const PrefillAppend& chunk,
                               const BandView& band, int lead, int head, int token,
@@ -61,11 +61,11 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
   using Code = typename Format::Code;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
+  const int queries = projection.query_warps();
   const std::size_t heads = projection.kv_heads * group;
-  ops::cuda::HeadVector<D> vector(dim);
-  const bool decision =
-      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * dim),
-                 token, chunk.length + token, chunk.layer, head, vector);
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const bool decision = project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)),
+                                   token, chunk.length + token, chunk.layer, head, vector);
   if (threadIdx.x == 0) {
     band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
   }
@@ -80,9 +80,9 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
       scales[lead + token] = __float2bfloat16_rn(scale);
     }
   };
-  if (warp < group) {
+  if (warp < queries) {
     vector.store(chunk.queries + (token * heads + head * group + warp) * dim);
-  } else if (warp == group) {
+  } else if (warp == queries) {
     store(to.keys, to.key_scales);
   } else {
     store(to.values, to.value_scales);
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(kScanThreads)
 template <class Format, int D>
 void launch_band(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
                  const BandView& band, int lead, cudaStream_t stream) {
-  const int warps = projection.group + 2;
+  const int warps = projection.query_warps() + 2;
   const dim3 blocks(static_cast<unsigned>(chunk.tokens + (lead + warps - 1) / warps),
                     static_cast<unsigned>(projection.kv_heads));
   winnow::cuda::launch(band_kernel<Format, D>, blocks, warps * 32, 0, stream, true, cache,

@@ -1,4 +1,4 @@
-// DMC, one token per sequence. A block takes a sequence and a KV head: group + 2 warps, as in
+// DMC, one token per sequence. A block takes a sequence and a KV head, its warps as in
 // append.cu. The open entry is merged into, or archived and begun anew.
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   const int token = blockIdx.y;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
+  const int queries = projection.query_warps();
   const int slot = step.slots[token];
   if (slot < 0) {  // the row pads the batch
     winnow::cuda::wait_for_predecessor();
@@ -28,9 +29,9 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   const std::size_t heads = projection.kv_heads * group;
   const int count = cache.archive_counts[row];
   const float weight = cache.open_weights[row];
-  float* open = (warp == group ? cache.open_keys : cache.open_values) + row * dim;
+  float* open = (warp == queries ? cache.open_keys : cache.open_values) + row * dim;
   ops::cuda::HeadVector<D> before(dim);
-  if (warp >= group && length > 0) {
+  if (warp >= queries && length > 0) {
     before.load(open, nullptr);
   }
 
@@ -39,8 +40,8 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   __shared__ float omega;
   __shared__ float open_key[D > 0 ? D : ops::cuda::kMostHeadDim];
   __shared__ int archived;  // slot that the entry which closes goes to, or -1
-  ops::cuda::HeadVector<D> vector(dim);
-  const float* qkv = step.qkv + token * (heads + 2 * projection.kv_heads) * dim;
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const float* qkv = step.qkv + row_of(projection, token, dim);
   const bool decision =
       project<D>(projection, qkv, token, length, step.layer, head, vector, &omega);
   if constexpr (Format::kRotated) {
@@ -52,24 +53,24 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
     cache.open_weights[row] = merges ? __fadd_rn(weight, omega) : omega;
   }
   __syncthreads();
-  if (warp < group) {
+  if (warp < queries) {
     vector.store(step.queries + (token * heads + head * group + warp) * dim);
   } else {
     if (archived >= 0) {
       const EntryPlace<typename Format::Code, D> place(
           cache, cache.archive_pages + row * cache.archive_stride, archived);
-      store_half<Format>(before, place, warp == group);
+      store_half<Format>(before, place, warp == queries);
     }
     if (merges) {
       vector.mix(before, share_of(weight, omega));
     }
     vector.store(open);
-    if (warp == group) {
+    if (warp == queries) {
       vector.store(open_key);
     }
   }
   __syncthreads();
-  if (warp < group) {
+  if (warp < queries) {
     const float score = vector.dot(open_key);
     if (threadIdx.x % 32 == 0) {
       step.open_scores[token * heads + head * group + warp] = score;
@@ -83,7 +84,7 @@ void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& c
                        const Projection& projection, const DecodeAppend& step,
                        cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
-  const int threads = (projection.group + 2) * 32;
+  const int threads = (projection.query_warps() + 2) * 32;
   ops::cuda::with_any_shape(
       format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
         winnow::cuda::launch(dmc_append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0,

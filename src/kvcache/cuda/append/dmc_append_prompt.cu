@@ -44,15 +44,15 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   const int head = blockIdx.y;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
+  const int queries = projection.query_warps();
   const std::size_t heads = projection.kv_heads * group;
   const int position = chunk.length + token;
   const ops::cuda::HeadDim<D> dim(head_dim);
   const HeadMerges<D> to(band, chunk, head, head_dim);
   __shared__ float omega;
-  ops::cuda::HeadVector<D> vector(dim);
-  const bool decision =
-      project<D>(projection, QkvRow(chunk.qkv, token * (heads + 2 * projection.kv_heads) * dim),
-                 token, position, chunk.layer, head, vector, &omega);
+  ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
+  const bool decision = project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)),
+                                   token, position, chunk.layer, head, vector, &omega);
   if (threadIdx.x == 0) {
     to.decisions[token] = decision && position > 0 ? 1 : 0;
     to.omegas[token] = omega;
@@ -60,10 +60,10 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   if constexpr (Format::kRotated) {
     vector.rotate();
   }
-  if (warp < group) {
+  if (warp < queries) {
     vector.store(chunk.queries + (token * heads + head * group + warp) * dim);
   } else {
-    vector.store((warp == group ? to.keys : to.values) + static_cast<std::size_t>(token) * dim);
+    vector.store((warp == queries ? to.keys : to.values) + static_cast<std::size_t>(token) * dim);
   }
 }
 
@@ -184,8 +184,9 @@ void launch(const CacheView& cache, const Projection& projection, const PrefillA
             const BandView& band, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(projection.kv_heads);
   const auto blocks = static_cast<unsigned>((chunk.tokens + kWarpsPerBlock - 1) / kWarpsPerBlock);
-  project_kernel<Format, D><<<dim3(chunk.tokens, heads), (projection.group + 2) * 32, 0, stream>>>(
-      projection, chunk, band, cache.head_dim);
+  project_kernel<Format, D>
+      <<<dim3(chunk.tokens, heads), (projection.query_warps() + 2) * 32, 0, stream>>>(
+          projection, chunk, band, cache.head_dim);
   winnow::cuda::check_launch("project a chunk");
   segments_kernel<D><<<heads, kScanThreads, 0, stream>>>(cache, chunk, band);
   winnow::cuda::check_launch("find segments");

@@ -25,9 +25,11 @@ inline __device__ void move_on(const CacheView& cache, int slot, int length) {
   int pages = 0;
   for (int first = 0; first < rows && cache.next_pages != nullptr; first += blockDim.x) {
     const int i = first + static_cast<int>(threadIdx.x);
-    pages += __syncthreads_count(
-        i < rows && !slides(cache, i / cache.kv_heads) &&
-        may_take_page(cache, cache.row(i / cache.kv_heads, slot, i % cache.kv_heads), length));
+    const int layer = i / cache.kv_heads;
+    const int head = i % cache.kv_heads;
+    pages +=
+        __syncthreads_count(i < rows && has_head(cache, layer, head) && !slides(cache, layer) &&
+                            may_take_page(cache, cache.row(layer, slot, head), length));
   }
   if (threadIdx.x == 0) {
     cache.lengths[slot] = length;

@@ -1,5 +1,5 @@
-// One token and one KV head of a Projection, taken by a block of group + 2 warps: the query heads,
-// the key, the value.
+// One token and one KV head of a Projection, taken by a block of query_warps() + 2 warps: the query
+// heads, the key, the value.
 #pragma once
 
 #include "kvcache/cuda/append/projection.h"
@@ -58,11 +58,24 @@ class QkvRow {
   std::size_t first_;
 };
 
+/// Channels of a head as the product gives it.
+template <int D>
+__device__ ops::cuda::HeadDim<D> width_of(const Projection& projection, ops::cuda::HeadDim<D> dim) {
+  return D > 0 || projection.head_dim == 0 ? dim : ops::cuda::HeadDim<D>(projection.head_dim);
+}
+
+/// Where a token's row begins in the layer's product.
+template <int D>
+__device__ std::size_t row_of(const Projection& projection, int token, ops::cuda::HeadDim<D> dim) {
+  return static_cast<std::size_t>(token) * projection.columns() * width_of(projection, dim);
+}
+
 /// RoPE. Kernels that are built for a head dimension take plain projections alone.
 template <int D>
 __device__ void rotate(const Projection& projection, int token, ops::cuda::HeadVector<D>& vector) {
   const int rotary = D > 0 || projection.rotary < 0 ? int{vector.dim()} : projection.rotary;
-  const float2* angles = projection.angles + static_cast<std::size_t>(token) * (rotary / 2);
+  const int planes = D > 0 || projection.angle_planes == 0 ? rotary / 2 : projection.angle_planes;
+  const float2* angles = projection.angles + static_cast<std::size_t>(token) * planes;
   if (D > 0 || (projection.rotary < 0 && !projection.interleaved)) {
     vector.apply_rope(angles);
   } else if (projection.interleaved) {
@@ -72,8 +85,18 @@ __device__ void rotate(const Projection& projection, int token, ops::cuda::HeadV
   }
 }
 
-/// Takes KV head `head` of token `token`, whose products are `qkv`, by index. The warps of the
-/// group end with their query in `vector`, the last two with key and value. Returns the decision to
+/// Of a query.
+template <int D>
+__device__ void grow(const QueryGrowth& q, int position, ops::cuda::HeadVector<D>& vector) {
+  if (q.growth != 0.0F) {
+    vector.scale(1.0F +
+                 q.growth * logf(1.0F + static_cast<float>((position + q.first) / q.period)));
+  }
+}
+
+/// Takes KV head `head` of token `token`, whose products are `qkv`, by index. The query
+/// warps end with their query in `vector`, the last two, if there are any, with key and value;
+/// `vector` is of the projection's width. Returns the decision to
 /// all threads; `omega`, if given, is set to DMC's weight of the token (in shared memory, for all
 /// of them).
 template <int D, class Row>
@@ -81,21 +104,22 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
                         int layer, int head, ops::cuda::HeadVector<D>& vector,
                         float* omega = nullptr) {
   using Kind = DecisionSource::Kind;
-  const ops::cuda::HeadDim<D> dim = vector.dim();
+  const ops::cuda::HeadDim<D> width = width_of(projection, vector.dim());
   const DecisionSource& source = projection.decision;
   const int warp = threadIdx.x / 32;
   const int group = projection.group;
+  const int queries = projection.query_warps();
   const int heads = projection.kv_heads * group;
   const auto load = [&](ops::cuda::HeadVector<D>& into, int column) {
-    into.load(qkv + column * dim,
-              projection.bias != nullptr ? projection.bias + column * dim : nullptr);
+    into.load(qkv + column * width,
+              projection.bias != nullptr ? projection.bias + column * width : nullptr);
   };
   // Of a head of queries (before `heads`), or of keys behind them.
   const auto norm_of = [&](int column) {
     const bool query = column < heads;
     const float* weight = query ? projection.query_norm : projection.key_norm;
     const int own = D == 0 && projection.own_norms ? (query ? column : column - heads) : 0;
-    return ops::cuda::HeadNorm{weight != nullptr, weight + own * dim, projection.eps,
+    return ops::cuda::HeadNorm{weight != nullptr, weight + own * width, projection.eps,
                                D == 0 && projection.norms_center};
   };
   const bool norms_late = D == 0 && projection.norms_after_rope;
@@ -125,22 +149,28 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     load(vector, deciding * group);
     decide(ops::cuda::decision_channel(vector, first_norm_of(deciding * group), source.channel));
   }
-  const int column =
-      warp < group ? head * group + warp : heads + (warp - group) * projection.kv_heads + head;
+  const bool takes_key = D == 0 && projection.values_are_keys;
+  const int column = warp < queries                 ? head * group + warp
+                     : warp == queries || takes_key ? heads + head
+                                                    : heads + projection.kv_heads + head;
   load(vector, column);
-  if (warp <= group) {  // a query or the key
+  if (D == 0 && warp > queries) {
+    ops::cuda::apply_norm(vector, ops::cuda::HeadNorm{projection.value_norm != nullptr,
+                                                      projection.value_norm, projection.eps});
+  }
+  if (warp <= queries) {  // a query or the key
     const bool borrowed =
-        (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == group));
+        (source.kind == Kind::channel && warp == 0) || (merges && (warp == 0 || warp == queries));
     const auto merge_decision = [&](const ops::cuda::HeadVector<D>& normed) {
       if (merges && borrowed && !source.is_drawn) {
         ops::cuda::HeadVector<D> read = normed;
         if (deciding != head) {
-          const int other = warp < group ? deciding * group : heads + deciding;
+          const int other = warp < queries ? deciding * group : heads + deciding;
           load(read, other);
           ops::cuda::apply_norm(read, first_norm_of(other));
         }
         const float x = read.channel(source.channel);
-        if (threadIdx.x % 32 == 0 && warp == group) {
+        if (threadIdx.x % 32 == 0 && warp == queries) {
           decision = source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
         } else if (threadIdx.x == 0 && omega != nullptr) {
           *omega = 1.0F / (1.0F + expf(-x));
@@ -155,9 +185,8 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     };
     ops::cuda::transform_head(vector, first_norm_of(column), turn,
                               ops::cuda::ClearedChannel{borrowed, source, merge_decision});
-    if (const QueryGrowth& q = projection.query_growth; q.growth != 0.0F && warp < group) {
-      vector.scale(1.0F +
-                   q.growth * logf(1.0F + static_cast<float>((position + q.first) / q.period)));
+    if (warp < queries) {
+      grow(projection.query_growth, position, vector);
     }
   }
   __syncthreads();

@@ -43,27 +43,46 @@ struct QueryGrowth {
   int first = 0;
 };
 
-/// What is done to a token's q, k and v [(heads + 2 kv_heads) * head_dim], q first.
+/// Query heads of a KV head that a block takes, a warp each, beside key and value. Further ones are
+/// taken by blocks of their own.
+inline constexpr int kMostQueryWarps = 30;
+
+/// What is done to a token's q, k and v [columns() * head_dim], q first.
 struct Projection {
   int kv_heads = 0;
   int group = 0;
-  const float* bias = nullptr;        // [(heads + 2 kv_heads) * head_dim] or null
+  int head_dim = 0;                   // 0: the cache's; else up to that, filled up with zeros
+  bool queries_alone = false;         // the layer attends to entries that another one has stored
+  bool values_are_keys = false;       // what the product gives for keys, too
+  const float* bias = nullptr;        // [columns() * head_dim] or null
   const float* query_norm = nullptr;  // [head_dim] or null
   const float* key_norm = nullptr;
+  const float* value_norm = nullptr;
   float eps = 0.0F;
   bool own_norms = false;         // each head has a part of query_norm, key_norm of its own
   bool norms_center = false;      // LayerNorm; else RMSNorm
   bool norms_after_rope = false;  // else before it
   /// Channels of a head that RoPE turns, the first ones; 0: none; negative: all.
   int rotary = -1;
+  int angle_planes = 0;            // of a token in `angles`; 0: half of the channels that turn
   bool interleaved = false;        // channels 2i and 2i + 1 turn together; else i and i + half
-  const float2* angles = nullptr;  // [tokens, channels that turn / 2] cosine and sine
+  const float2* angles = nullptr;  // [tokens, angle_planes] cosine and sine
   QueryGrowth query_growth;
   DecisionSource decision;
 
-  /// Whether norms and RoPE are those of Llama and Qwen: per head, and of whole heads in halves.
+  /// Warps of a block that take a query head.
+  [[nodiscard]] constexpr int query_warps() const {
+    return group < kMostQueryWarps ? group : kMostQueryWarps;
+  }
+  /// Heads that the product gives.
+  [[nodiscard]] constexpr int columns() const {
+    return kv_heads * (group + (queries_alone ? 0 : values_are_keys ? 1 : 2));
+  }
+  /// Whether heads, norms and RoPE are those of Llama and Qwen: as the cache has them, per head,
+  /// and of whole heads in halves.
   [[nodiscard]] constexpr bool is_plain() const {
-    return rotary < 0 && !interleaved && !own_norms && !norms_center && !norms_after_rope;
+    return rotary < 0 && !interleaved && !own_norms && !norms_center && !norms_after_rope &&
+           head_dim == 0 && !queries_alone && !values_are_keys && value_norm == nullptr;
   }
 };
 

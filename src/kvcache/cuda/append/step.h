@@ -16,13 +16,13 @@ struct DecodeAppend {
   int layer = 0;
   int batch = 0;
   const std::int32_t* slots = nullptr;  // [batch]
-  const float* qkv = nullptr;           // [batch, (heads + 2 kv_heads) * head_dim]
+  const float* qkv = nullptr;           // [batch, columns * head_dim] of the projection
   float* queries = nullptr;             // [batch, heads * head_dim]
   float* open_scores = nullptr;         // [batch, heads] DMC: query . open key
 };
 
-/// What the layer's product leaves, [tokens, (heads + 2 kv_heads) * head_dim]: that of many rows in
-/// 16 bits, that of few in float. The other one is null.
+/// What the layer's product leaves, [tokens, columns * head_dim] of the projection: that of many
+/// rows in 16 bits, that of few in float. The other one is null.
 struct QkvRows {
   const bf16* rounded = nullptr;
   const float* exact = nullptr;

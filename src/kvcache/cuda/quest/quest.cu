@@ -19,11 +19,12 @@ constexpr int kDigits = 256;
 constexpr int kBoundLanes = 8;  // that work on a page's bound
 constexpr int kBoundThreads = 256;
 
-// Query heads of a group, and channels of each, that a block has in shared memory.
+// Query heads of a group, and channels of each, that a block has in shared memory: no more channels
+// than DecodePlan takes.
 template <int D>
 constexpr int kMostGroup = D > 0 ? 8 : 32;
 template <int D>
-constexpr int kMostDim = D > 0 ? D : ops::cuda::kMostHeadDim;
+constexpr int kMostDim = D > 0 ? D : 128;
 
 __device__ float4 least_of(float4 a, float4 b) {
   return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};

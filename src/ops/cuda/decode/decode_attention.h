@@ -12,7 +12,7 @@
 namespace winnow::ops::cuda {
 
 /// The entries of one layer, in device memory. Batch row b is sequence slot slots[b]; row
-/// r = b * kv_heads + h reads row slots[b] * kv_heads + h of the tables below ("state row"). The
+/// r = b * kv_heads + h reads row slots[b] * table_heads + h of the tables below ("state row"). The
 /// entry of token t lies in slot t % (window + 1) of its window's pages; archived entries fill the
 /// slots of the archive's pages in order. Slots that hold no entry may hold anything.
 struct DecodeEntries {
@@ -32,6 +32,10 @@ struct DecodeEntries {
   bool chunked = false;
   const std::int32_t* slots = nullptr;  // [batch]; a negative one has no entries
   int kv_heads = 0;
+  /// Where layers have heads of their own (general attention alone): KV heads that tables have rows
+  /// for, and query heads of each KV head. 0: kv_heads, and as the attention was made for.
+  int table_heads = 0;
+  int group = 0;
   /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
   /// it begins when they are complete.
   bool settled = true;

@@ -42,13 +42,14 @@ inline __device__ void take_best(float* values, int count, float& best, int& ind
   __syncwarp();
 }
 
-/// What becomes of the scores of the active ones, given their sum and that of all.
+/// What becomes of the scores of the active `experts`, given their sum and that of all.
 inline __device__ void finish_weights(const Router& router, float of_chosen, float of_all,
-                                      float* weights) {
+                                      const std::int32_t* experts, float* weights) {
   const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
   const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
   for (int k = static_cast<int>(threadIdx.x) % 32; k < router.active; k += 32) {
-    weights[k] = weights[k] / by * router.scale;
+    const float own = router.expert_scale != nullptr ? router.expert_scale[experts[k]] : 1.0F;
+    weights[k] = weights[k] / by * router.scale * own;
   }
 }
 
@@ -79,7 +80,7 @@ inline __device__ void route_token(const Router& router, float* logits, std::int
     }
   }
   __syncwarp();
-  finish_weights(router, of_chosen, of_all, weights);
+  finish_weights(router, of_chosen, of_all, experts, weights);
 }
 
 /// Takes the experts of all but the best groups out of the choice. `sums` [groups] is scratch, in
@@ -153,7 +154,7 @@ inline __device__ void route_token_by_choice(const Router& router, const float* 
     }
   }
   __syncwarp();
-  finish_weights(router, of_chosen, of_all, weights);
+  finish_weights(router, of_chosen, of_all, experts, weights);
 }
 
 }  // namespace winnow::ops::cuda

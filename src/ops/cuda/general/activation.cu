@@ -118,6 +118,24 @@ __global__ void __launch_bounds__(kThreads)
   store_eight(result + at, results);
 }
 
+template <Activation kKind>
+__global__ void __launch_bounds__(kThreads) rows_kernel(bf16* x, FactorRows factors, int cols) {
+  winnow::cuda::wait_for_predecessor();
+  const int column = own_column(cols);
+  if (column < 0) {
+    return;
+  }
+  const std::size_t row = factors.indices != nullptr ? factors.indices[blockIdx.x] : blockIdx.x;
+  bf16* own = x + std::size_t{blockIdx.x} * cols + column;
+  const Eight factor = load_eight(factors.first + row * factors.stride + column);
+  Eight result = load_eight(own);
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) {
+    result.values[i] = activation_at<kKind>(result.values[i]).value * factor.values[i];
+  }
+  store_eight(own, result);
+}
+
 /// f.operator()<kKind>() for an activation.
 template <class F>
 void with_activation(Activation activation, const F& f) {
@@ -215,6 +233,16 @@ void activate_multiply_backward(const GatedActivation& activation, bf16* gate_up
 void activate_multiply_backward(const GatedActivation& activation, float* gate_up, float* product,
                                 int rows, int cols, const float* bias, cudaStream_t stream) {
   run_gated_backward(activation, gate_up, product, rows, cols, bias, stream);
+}
+
+void activate_multiply_rows(Activation activation, bf16* x, const FactorRows& factors, int rows,
+                            int cols, cudaStream_t stream) {
+  if (rows > 0) {
+    with_activation(activation, [&]<Activation kKind>() {
+      winnow::cuda::launch(rows_kernel<kKind>, blocks_of(rows, cols), kThreads, 0, stream, true, x,
+                           factors, cols);
+    });
+  }
 }
 
 void activate(Activation activation, bf16* x, int rows, int cols, const float* bias,

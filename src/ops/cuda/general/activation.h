@@ -3,6 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "base/dtype.h"
 #include "ops/activation.h"
 
@@ -29,6 +32,18 @@ void activate(Activation activation, bf16* x, int rows, int cols, const float* b
               cudaStream_t stream);
 void activate(Activation activation, float* x, int rows, int cols, const float* bias,
               cudaStream_t stream);
+
+/// Rows of numbers, `stride` apart: row i is row indices[i] of them, or without indices (null) row
+/// i.
+struct FactorRows {
+  const bf16* first = nullptr;
+  std::size_t stride = 0;
+  const std::int32_t* indices = nullptr;
+};
+
+/// x [rows, cols] = act(x) * factors, in place; cols and stride are multiples of 8.
+void activate_multiply_rows(Activation activation, bf16* x, const FactorRows& factors, int rows,
+                            int cols, cudaStream_t stream);
 
 /// Backward of activate, in place: x, what was activated, becomes its gradient and `result`, which
 /// holds that of the result, the result itself.

@@ -15,8 +15,17 @@ namespace winnow::ops::cuda {
 inline constexpr int kEntryTile = kPageEntries;
 static_assert(kEntryTile == 16);
 
-/// Lane l holds channels l, l + 32 ... of a row's output.
-inline constexpr int kChannelSteps = kMostHeadDim / 32;
+/// Lane l holds channels l, l + 32 ... of a row's output, as many as the kernel has steps for:
+/// those of wide heads take registers, and with them time, of all that a kernel is built for.
+inline constexpr int kChannelSteps = 8;
+inline constexpr int kWideSteps = kMostHeadDim / 32;
+
+/// f.operator()<kSteps>() for the head dimension.
+template <class F>
+auto with_channel_steps(int head_dim, const F& f) {
+  return head_dim <= 32 * kChannelSteps ? f.template operator()<kChannelSteps>()
+                                        : f.template operator()<kWideSteps>();
+}
 
 /// Floats from one row of shared memory to the next: a multiple of 32 and two more, so that 16 rows
 /// lie in different banks.
@@ -97,9 +106,9 @@ __device__ void multiply_entries(const float* rows, const float* entries, int he
 }
 
 /// sums[r] += the entries' rows, each times the weight of row r that lane e has for entry e.
-template <int kRows>
+template <int kRows, int kSteps>
 __device__ void add_weighted(const float (&weights)[kRows], const float* entries, int head_dim,
-                             float (&sums)[kRows][kChannelSteps]) {
+                             float (&sums)[kRows][kSteps]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int e = 0; e < kEntryTile; ++e) {
     const float* entry = entries + e * tile_stride(head_dim) + lane;
@@ -109,7 +118,7 @@ __device__ void add_weighted(const float (&weights)[kRows], const float* entries
       weight[r] = __shfl_sync(0xFFFFFFFFU, weights[r], e);
     }
 #pragma unroll
-    for (int i = 0; i < kChannelSteps; ++i) {
+    for (int i = 0; i < kSteps; ++i) {
       if (32 * i < head_dim) {  // what lies behind the last channel is added up and never read
         const float x = entry[32 * i];
 #pragma unroll
@@ -122,11 +131,11 @@ __device__ void add_weighted(const float (&weights)[kRows], const float* entries
 }
 
 /// kRows query rows of a warp with the running softmax of what they have seen.
-template <int kRows>
+template <int kRows, int kSteps = kChannelSteps>
 struct SoftmaxOutputs {
   float largest[kRows];  // logit, in powers of two; -infinity: nothing yet
   float sum[kRows] = {};
-  float out[kRows][kChannelSteps] = {};
+  float out[kRows][kSteps] = {};
 
   __device__ SoftmaxOutputs() {
 #pragma unroll

@@ -28,8 +28,8 @@ GeneralDecodeAttention::GeneralDecodeAttention(const DevicePageLayout& layout, i
   partial_sums_ = winnow::cuda::DeviceBuffer<float2>(most_splits());
 }
 
-int GeneralDecodeAttention::splits_of(int batch) const {
-  return std::clamp(blocks_ / (batch * kv_heads_ * head_blocks(group_)), 1, kMostSplits);
+int GeneralDecodeAttention::splits_of(int batch, int kv_heads, int group) const {
+  return std::clamp(blocks_ / (batch * kv_heads * head_blocks(group)), 1, kMostSplits);
 }
 
 // Of all rows of any batch: either a row has one split, or all rows' splits keep the device busy.
@@ -42,8 +42,10 @@ void GeneralDecodeAttention::attend_to(const DecodeEntries& entries, int batch,
                                        bool bf16_out, cudaStream_t stream) const {
   require(batch >= 0 && batch <= most_batch_, "decode attention: {} sequences, room for {}", batch,
           most_batch_);
-  require(entries.kv_heads == kv_heads_, "decode attention: {} KV heads, made for {}",
-          entries.kv_heads, kv_heads_);
+  const int group = entries.group > 0 ? entries.group : group_;
+  require(entries.kv_heads <= kv_heads_ && group <= group_,
+          "decode attention: {} KV heads of {} query heads each, made for {} of {}",
+          entries.kv_heads, group, kv_heads_, group_);
   if (batch == 0) {
     return;
   }
@@ -53,10 +55,10 @@ void GeneralDecodeAttention::attend_to(const DecodeEntries& entries, int batch,
                                          out,
                                          bf16_out,
                                          batch,
-                                         group_,
+                                         group,
                                          layout_.head_dim(),
                                          layout_.page_bytes(),
-                                         splits_of(batch),
+                                         splits_of(batch, entries.kv_heads, group),
                                          partial_out_.data(),
                                          partial_sums_.data()};
   launch_general_decode(layout_.format(), arguments, stream);

@@ -3,6 +3,7 @@
 // block has brought into shared memory as floats.
 #include <algorithm>
 
+#include "base/cuda/device.h"
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/general/decode_attention_kernels.h"
 #include "ops/cuda/general/entry_rows.cuh"
@@ -24,7 +25,8 @@ struct RowPages {
   int archive_entries = 0;
 
   __device__ RowPages(const DecodeEntries& entries, int slot, int head) {
-    const std::size_t row = static_cast<std::size_t>(slot) * entries.kv_heads + head;
+    const int heads = entries.table_heads > 0 ? entries.table_heads : entries.kv_heads;
+    const std::size_t row = static_cast<std::size_t>(slot) * heads + head;
     const int ring = entries.rings != nullptr ? entries.rings[slot] : entries.window + 1;
     window = entries.window_pages + row * entries.window_stride;
     archive = entries.archive_pages + row * entries.archive_stride;
@@ -54,7 +56,7 @@ int shared_bytes(int head_dim, int warps) {
 }
 
 // Block (row, head block, split).
-template <class Format>
+template <class Format, int kSteps>
 __global__ void __launch_bounds__(kMostHeadsOfBlock* kWarpSize)
     split_kernel(const __grid_constant__ GeneralDecodeArguments arguments) {
   extern __shared__ __align__(16) float memory[];
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kMostHeadsOfBlock* kWarpSize)
     queries[warp * tile_stride(dim) + d] = arguments.query[query_row * dim + d];
   }
   const LogitRule logit(arguments.logits);
-  SoftmaxOutputs<1> outputs;
+  SoftmaxOutputs<1, kSteps> outputs;
   if (const int slot = entries.slots[row / entries.kv_heads]; slot >= 0) {
     const RowPages pages(entries, slot, row % entries.kv_heads);
     const long long count = pages.count();
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kMostHeadsOfBlock* kWarpSize)
       arguments.partial_sums[split] = {outputs.largest[0], outputs.sum[0]};
     }
 #pragma unroll
-    for (int i = 0; i < kChannelSteps; ++i) {
+    for (int i = 0; i < kSteps; ++i) {
       if (const int d = lane + 32 * i; d < dim) {
         arguments.partial_out[split * dim + d] = outputs.out[0][i];
       }
@@ -114,9 +116,15 @@ void launch_general_decode(EntryFormat format, const GeneralDecodeArguments& arg
   const int warps = std::min(arguments.group, kMostHeadsOfBlock);
   const dim3 grid(arguments.batch * arguments.entries.kv_heads, head_blocks(arguments.group),
                   arguments.splits);
-  with_format(format, [&]<EntryFormat kType>() {
-    winnow::cuda::launch(split_kernel<FormatOf<kType>>, grid, warps * kWarpSize,
-                         shared_bytes(arguments.head_dim, warps), stream, true, arguments);
+  const int bytes = shared_bytes(arguments.head_dim, warps);
+  with_channel_steps(arguments.head_dim, [&]<int kSteps>() {
+    with_format(format, [&]<EntryFormat kType>() {
+      const auto kernel = split_kernel<FormatOf<kType>, kSteps>;
+      winnow::cuda::check(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "shared memory of decode attention");
+      winnow::cuda::launch(kernel, grid, warps * kWarpSize, bytes, stream, true, arguments);
+    });
   });
 }
 

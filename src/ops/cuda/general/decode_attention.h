@@ -17,7 +17,7 @@ namespace winnow::ops::cuda {
 /// token has been taken and its layer's counts have advanced.
 class GeneralDecodeAttention {
  public:
-  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each.
+  /// For up to `most_batch` sequences of up to kv_heads heads with up to `group` query heads each.
   GeneralDecodeAttention(const DevicePageLayout& layout, int group, int kv_heads, int most_batch);
 
   /// out = softmax(logits) values of `batch` sequences, query and out [batch, kv_heads * group *
@@ -32,7 +32,7 @@ class GeneralDecodeAttention {
  private:
   void attend_to(const DecodeEntries& entries, int batch, const AttentionLogits& logits,
                  const float* query, void* out, bool bf16_out, cudaStream_t stream) const;
-  [[nodiscard]] int splits_of(int batch) const;
+  [[nodiscard]] int splits_of(int batch, int kv_heads, int group) const;
   [[nodiscard]] std::size_t most_splits() const;
 
   DevicePageLayout layout_;

@@ -109,6 +109,16 @@ struct Rope {
   }
 };
 
+struct NarrowHeads {
+  bf16* out;
+  std::size_t head_dim;
+  const bf16* x;
+  std::size_t wide_dim;
+  __device__ void operator()(std::size_t i) const {
+    out[i] = x[i / head_dim * wide_dim + i % head_dim];
+  }
+};
+
 struct GrowRows {
   bf16* x;
   int cols;
@@ -169,6 +179,13 @@ void rope(float* x, const HeadRows& shape, const float2* angles, int rotary, cud
 void grow_rows(bf16* x, int rows, int cols, const RowGrowth& growth, const std::int32_t* positions,
                cudaStream_t stream) {
   for_each(static_cast<std::size_t>(rows) * cols, stream, GrowRows{x, cols, growth, positions});
+}
+
+void narrow_heads(bf16* out, int head_dim, const bf16* x, int wide_dim, std::size_t heads,
+                  cudaStream_t stream) {
+  const auto channels = static_cast<std::size_t>(head_dim);
+  for_each(heads * channels, stream,
+           NarrowHeads{out, channels, x, static_cast<std::size_t>(wide_dim)});
 }
 
 void rope_backward(bf16* dx, const HeadRows& shape, const float2* angles, int rotary,

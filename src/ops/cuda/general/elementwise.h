@@ -53,6 +53,11 @@ struct HeadRows {
 void rope(bf16* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream);
 void rope(float* x, const HeadRows& shape, const float2* angles, int rotary, cudaStream_t stream);
 
+/// Drops the channels behind the first `head_dim` of each head: out [heads, head_dim] of x [heads,
+/// wide_dim].
+void narrow_heads(bf16* out, int head_dim, const bf16* x, int wide_dim, std::size_t heads,
+                  cudaStream_t stream);
+
 /// How a token's queries grow with its position: times 1 + growth * log(1 + floor((position +
 /// first) / period)).
 struct RowGrowth {

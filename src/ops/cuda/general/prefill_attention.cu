@@ -85,9 +85,9 @@ __device__ void load_band(const EntryTile& tile, const PrefillChunk& chunk, int 
 }
 
 // What a warp's rows see; kRowsPerWarp of the block's rows from `first_row` on.
-template <class Format>
+template <class Format, int kSteps>
 __device__ void attend(const BlockRows& rows, int first_row, const float* queries,
-                       const EntryTile& tile, SoftmaxOutputs<kRowsPerWarp>& outputs) {
+                       const EntryTile& tile, SoftmaxOutputs<kRowsPerWarp, kSteps>& outputs) {
   const PrefillChunk& chunk = rows.arguments.chunk;
   const LogitRule logit(rows.arguments.logits);
   int archived[kRowsPerWarp];
@@ -122,7 +122,7 @@ __device__ void attend(const BlockRows& rows, int first_row, const float* querie
   }
 }
 
-template <class Format>
+template <class Format, int kSteps>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GeneralPrefillArguments arguments) {
   extern __shared__ __align__(16) float memory[];
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncwarp();
-  SoftmaxOutputs<kRowsPerWarp> outputs;
+  SoftmaxOutputs<kRowsPerWarp, kSteps> outputs;
   attend<Format>(rows, first_row, queries, tile, outputs);
 #pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
     bf16* out = arguments.chunk.out + rows.offset(index);
     if constexpr (Format::kRotated) {
 #pragma unroll
-      for (int i = 0; i < kChannelSteps; ++i) {
+      for (int i = 0; i < kSteps; ++i) {
         if (const int d = lane + 32 * i; d < dim) {
           queries[r * stride + d] = outputs.out[r][i] * inverse;
         }
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
       vector.store(out);
     } else {
 #pragma unroll
-      for (int i = 0; i < kChannelSteps; ++i) {
+      for (int i = 0; i < kSteps; ++i) {
         if (const int d = lane + 32 * i; d < dim) {
           out[d] = to_bf16(outputs.out[r][i] * inverse);
         }
@@ -184,12 +184,14 @@ void launch_general_prefill(EntryFormat format, const GeneralPrefillArguments& a
   const int rows = (arguments.chunk.tokens - arguments.chunk.first_out) * arguments.group;
   const dim3 grid(row_blocks(rows), arguments.kv_heads);
   const int bytes = shared_bytes(arguments.head_dim);
-  with_format(format, [&]<EntryFormat kType>() {
-    winnow::cuda::check(cudaFuncSetAttribute(prefill_kernel<FormatOf<kType>>,
-                                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                        "shared memory of prefill attention");
-    winnow::cuda::launch(prefill_kernel<FormatOf<kType>>, grid, kThreads, bytes, stream, true,
-                         arguments);
+  with_channel_steps(arguments.head_dim, [&]<int kSteps>() {
+    with_format(format, [&]<EntryFormat kType>() {
+      const auto kernel = prefill_kernel<FormatOf<kType>, kSteps>;
+      winnow::cuda::check(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "shared memory of prefill attention");
+      winnow::cuda::launch(kernel, grid, kThreads, bytes, stream, true, arguments);
+    });
   });
 }
 

@@ -35,8 +35,9 @@ __device__ float share_of(float logit, float largest) {
 
 // Lane l holds channels l, l + 32 ... of the sum of all splits; returns what it is to be divided
 // by.
+template <int kSteps>
 __device__ float reduce_splits(const GeneralDecodeArguments& arguments, int query_row,
-                               float (&out)[kChannelSteps]) {
+                               float (&out)[kSteps]) {
   const DecodeEntries& entries = arguments.entries;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int dim = arguments.head_dim;
@@ -71,7 +72,7 @@ __device__ float reduce_splits(const GeneralDecodeArguments& arguments, int quer
         continue;
       }
 #pragma unroll
-      for (int i = 0; i < kChannelSteps; ++i) {
+      for (int i = 0; i < kSteps; ++i) {
         if (const int d = lane + 32 * i; d < dim) {
           out[i] += weight * outs[static_cast<std::size_t>(first + p) * dim + d];
         }
@@ -84,7 +85,7 @@ __device__ float reduce_splits(const GeneralDecodeArguments& arguments, int quer
         static_cast<std::size_t>(slot) * entries.kv_heads + row % entries.kv_heads;
     sum += weight;
 #pragma unroll
-    for (int i = 0; i < kChannelSteps; ++i) {
+    for (int i = 0; i < kSteps; ++i) {
       if (const int d = lane + 32 * i; d < dim) {
         out[i] += weight * entries.open_values[state_row * dim + d];
       }
@@ -101,10 +102,10 @@ __device__ void store(const GeneralDecodeArguments& arguments, std::size_t at, f
   }
 }
 
-template <bool kRotated>
+template <bool kRotated, int kSteps>
 __global__ void __launch_bounds__(kWarps * 32)
     reduce_kernel(const __grid_constant__ GeneralDecodeArguments arguments) {
-  __shared__ float rows[kWarps][kMostHeadDim];
+  __shared__ float rows[kWarps][kSteps * 32];
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -114,12 +115,12 @@ __global__ void __launch_bounds__(kWarps * 32)
     return;
   }
   const int dim = arguments.head_dim;
-  float out[kChannelSteps] = {};
+  float out[kSteps] = {};
   const float sum = reduce_splits(arguments, query_row, out);
   const float inverse = sum == 0.0F ? 0.0F : 1.0F / sum;
   const std::size_t first = static_cast<std::size_t>(query_row) * dim;
 #pragma unroll
-  for (int i = 0; i < kChannelSteps; ++i) {
+  for (int i = 0; i < kSteps; ++i) {
     if (const int d = lane + 32 * i; d < dim) {
       if constexpr (kRotated) {
         rows[warp][d] = out[i] * inverse;
@@ -146,8 +147,12 @@ __global__ void __launch_bounds__(kWarps * 32)
 void launch_general_decode_reduce(EntryFormat format, const GeneralDecodeArguments& arguments,
                                   cudaStream_t stream) {
   const int rows = arguments.batch * arguments.entries.kv_heads * arguments.group;
-  winnow::cuda::launch(format == EntryFormat::q4 ? reduce_kernel<true> : reduce_kernel<false>,
-                       (rows + kWarps - 1) / kWarps, kWarps * 32, 0, stream, true, arguments);
+  with_channel_steps(arguments.head_dim, [&]<int kSteps>() {
+    const auto kernel =
+        format == EntryFormat::q4 ? reduce_kernel<true, kSteps> : reduce_kernel<false, kSteps>;
+    winnow::cuda::launch(kernel, (rows + kWarps - 1) / kWarps, kWarps * 32, 0, stream, true,
+                         arguments);
+  });
 }
 
 }  // namespace winnow::ops::cuda

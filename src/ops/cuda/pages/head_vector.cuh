@@ -23,15 +23,20 @@ class HeadVector {
  public:
   static constexpr int kPlanes = ((D > 0 ? D : kMostHeadDim) / 2 + 31) / 32;
 
-  __device__ explicit HeadVector(HeadDim<D> dim = {}) : dim_(dim) {}
+  __device__ explicit HeadVector(HeadDim<D> dim = {}) : dim_(dim), width_(dim) {}
+  /// Of a head with `width` channels, behind which there are zeros.
+  __device__ HeadVector(HeadDim<D> dim, HeadDim<D> width) : dim_(dim), width_(width) {}
   [[nodiscard]] __device__ HeadDim<D> dim() const { return dim_; }
 
-  /// `from`: D values, by index.
+  /// `from`: the head's channels, by index.
   template <class From>
   __device__ void load(const From& from, const float* bias) {
+    const auto channel = [&](int c) {
+      return has(c) ? to_float(from[c]) + (bias != nullptr ? bias[c] : 0.0F) : 0.0F;
+    };
     each([&](int i, int plane) {
-      low_[i] = to_float(from[plane]) + (bias != nullptr ? bias[plane] : 0.0F);
-      high_[i] = to_float(from[plane + half()]) + (bias != nullptr ? bias[plane + half()] : 0.0F);
+      low_[i] = channel(plane);
+      high_[i] = channel(plane + half());
     });
   }
 
@@ -39,10 +44,10 @@ class HeadVector {
   __device__ void center() {
     float own = 0.0F;
     each([&](int i, int) { own += low_[i] + high_[i]; });
-    const float mean = sum(own) / static_cast<float>(dim_);
-    each([&](int i, int) {
-      low_[i] -= mean;
-      high_[i] -= mean;
+    const float mean = sum(own) / static_cast<float>(width_);
+    each([&](int i, int plane) {
+      low_[i] -= has(plane) ? mean : 0.0F;
+      high_[i] -= has(plane + half()) ? mean : 0.0F;
     });
   }
 
@@ -50,10 +55,10 @@ class HeadVector {
   __device__ void norm(const float* weight, float eps) {
     float squares = 0.0F;
     each([&](int i, int) { squares += low_[i] * low_[i] + high_[i] * high_[i]; });
-    const float factor = inverse_rms(sum(squares), dim_, eps);
+    const float factor = inverse_rms(sum(squares), width_, eps);
     each([&](int i, int plane) {
-      low_[i] *= factor * weight[plane];
-      high_[i] *= factor * weight[plane + half()];
+      low_[i] *= has(plane) ? factor * weight[plane] : 0.0F;
+      high_[i] *= has(plane + half()) ? factor * weight[plane + half()] : 0.0F;
     });
   }
 
@@ -210,7 +215,11 @@ class HeadVector {
   [[nodiscard]] __device__ constexpr int half() const {
     return dim_ / 2;
   }
-  // The largest power of two in it.
+  // Whether it is one of the head's channels.
+  [[nodiscard]] __device__ constexpr bool has(int channel) const {
+    return D > 0 || channel < width_;
+  }
+  // The largest power of two in half().
   [[nodiscard]] __device__ constexpr int block() const {
     return half() & -half();
   }
@@ -370,6 +379,7 @@ class HeadVector {
   }
 
   [[no_unique_address]] HeadDim<D> dim_;
+  [[no_unique_address]] HeadDim<D> width_;  // the channels behind it are zeros
   float low_[kPlanes];
   float high_[kPlanes];
 };

@@ -8,7 +8,7 @@
 namespace winnow::ops::cuda {
 
 /// The largest head dimension of entries on the device.
-inline constexpr int kMostHeadDim = 256;
+inline constexpr int kMostHeadDim = 512;
 
 /// Whether this head dimension and group size have specialised kernels (kernel_shape.cuh). General
 /// kernels take all others.

@@ -67,17 +67,18 @@ class CudaGeneralPrefillAttention
                                 2.0F);
   }
 };
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, CudaGeneralPrefillAttention,
-    ::testing::Combine(::testing::Values(EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8,
-                                         EntryFormat::q4),
-                       ::testing::Values(8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 192, 248, 256),
-                       ::testing::Values(1, 3, 8, 16)),
-    [](const auto& info) {
-      return std::string(format_name(std::get<0>(info.param))) + "_D" +
-             std::to_string(std::get<1>(info.param)) + "_G" +
-             std::to_string(std::get<2>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaGeneralPrefillAttention,
+                         ::testing::Combine(::testing::Values(EntryFormat::bf16,
+                                                              EntryFormat::f8e4m3, EntryFormat::i8,
+                                                              EntryFormat::q4),
+                                            ::testing::Values(8, 16, 24, 32, 48, 64, 80, 96, 112,
+                                                              128, 192, 248, 256, 264, 512),
+                                            ::testing::Values(1, 3, 8, 16)),
+                         [](const auto& info) {
+                           return std::string(format_name(std::get<0>(info.param))) + "_D" +
+                                  std::to_string(std::get<1>(info.param)) + "_G" +
+                                  std::to_string(std::get<2>(info.param));
+                         });
 
 TEST_P(CudaGeneralPrefillAttention, UnevenHeads) {
   expect_exact({59, 31, 30, {{0, 0.0}, {37, 0.4}, {130, 0.05}}});
