@@ -17,6 +17,9 @@ std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& loa
     options.model = reference;
     options.weights = "auto";
     options.kv_dtype.clear();
+    if (options.dtype == "fp8") {  // which only fp8 weights take
+      options.dtype = "bf16";
+    }
   }
   return engine::load_model(options);
 }

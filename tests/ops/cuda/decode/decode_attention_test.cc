@@ -264,7 +264,7 @@ TEST(CudaDecodePlan, TellsThePagesOfRows) {
 TEST(CudaPageLayout, RefusesWhatTheKernelsCannotRead) {
   EXPECT_THROW(DevicePageLayout(EntryFormat::f32, 64), Error);
   EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, 76), Error);
-  EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, 264), Error);
+  EXPECT_THROW(DevicePageLayout(EntryFormat::bf16, kMostHeadDim + 8), Error);
 }
 
 }  // namespace
