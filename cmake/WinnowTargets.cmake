@@ -79,7 +79,7 @@ function(winnow_add_room name)
 endfunction()
 
 # winnow_choose_instruction_sets(TARGET): Highway compiles kernels for AVX2, which winnow asks of every CPU,
-# and AVX-512. Files that choose instructions themselves are compiled one by one.
+# and AVX-512. Files that choose instructions themselves, and those for devices, are compiled one by one.
 function(winnow_choose_instruction_sets target)
   target_compile_definitions(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
@@ -87,7 +87,7 @@ function(winnow_choose_instruction_sets target)
   list(FILTER sources INCLUDE REGEX "\\.cc$")
   foreach(source ${sources})
     file(STRINGS ${source} chooses REGEX "foreach_target|HWY_PUSH_ATTRIBUTES|#pragma GCC" LIMIT_COUNT 1)
-    if(chooses)
+    if(chooses OR source MATCHES "/cuda/")
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
