@@ -12,21 +12,36 @@ target_compile_options(winnow_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
-# The command line, the server, the evaluation and the tests have no hot loops but many templates:
-# there a short compilation is worth more than fast code. (At -O1 g++ takes an empty std::optional's value for a variable that may
-# be used.)
+# The command line, the server, the evaluation, the tests and what reads files have no hot loops but many
+# templates: there a short compilation is worth more than fast code. (At -O1 g++ takes an empty
+# std::optional's value for a variable that may be used.)
 add_library(winnow_cold INTERFACE)
 target_compile_options(winnow_cold INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1;-Wno-maybe-uninitialized>")
 
-# winnow_add_room(NAME): one folder of src/ as an object library winnow_NAME. What lies in a cuda/
+# winnow_add_objects(NAME SOURCES LIBRARY...): an object library whose objects go into the library winnow.
+function(winnow_add_objects name sources)
+  add_library(${name} OBJECT ${sources})
+  target_link_libraries(${name} PUBLIC fmt::fmt PRIVATE winnow_options ${ARGN})
+  target_include_directories(${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+           $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  if(winnow_cuda_found)
+    target_link_libraries(${name} PRIVATE CUDA::cudart_static)
+  endif()
+  target_sources(winnow PRIVATE $<TARGET_OBJECTS:${name}>)
+endfunction()
+
+# winnow_add_room(NAME LIBRARY... [COLD REGEX...]): one folder of src/ as an object library winnow_NAME;
+# the files of it that match a regex, which have no hot loops, as winnow_NAME_cold. What lies in a cuda/
 # folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere;
 # the same of mpi/ and without_mpi/.
 # *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
 # just that one.
 function(winnow_add_room name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc
-       ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "COLD")
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu)
   if(winnow_cuda_found)
     list(FILTER sources EXCLUDE REGEX "/without_cuda/")
   else()
@@ -53,15 +68,29 @@ function(winnow_add_room name)
     set_target_properties(winnow_${name}_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
     target_sources(winnow PRIVATE $<TARGET_OBJECTS:winnow_${name}_sm90>)
   endif()
-  add_library(winnow_${name} OBJECT ${sources})
-  target_link_libraries(winnow_${name} PUBLIC fmt::fmt PRIVATE winnow_options ${ARGN})
-  target_include_directories(winnow_${name}
-    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-           $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-  if(winnow_cuda_found)
-    target_link_libraries(winnow_${name} PRIVATE CUDA::cudart_static)
+  if(arg_COLD)
+    list(JOIN arg_COLD "|" cold)
+    set(cold_sources ${sources})
+    list(FILTER cold_sources INCLUDE REGEX "^${folder}/(${cold})[^/]*\\.cc$")
+    list(REMOVE_ITEM sources ${cold_sources})
+    winnow_add_objects(winnow_${name}_cold "${cold_sources}" ${arg_UNPARSED_ARGUMENTS} winnow_cold)
   endif()
-  target_sources(winnow PRIVATE $<TARGET_OBJECTS:winnow_${name}>)
+  winnow_add_objects(winnow_${name} "${sources}" ${arg_UNPARSED_ARGUMENTS})
+endfunction()
+
+# winnow_choose_instruction_sets(TARGET): Highway compiles kernels for AVX2, which winnow asks of every CPU,
+# and AVX-512. Files that choose instructions themselves, and those for devices, are compiled one by one.
+function(winnow_choose_instruction_sets target)
+  target_compile_definitions(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  foreach(source ${sources})
+    file(STRINGS ${source} chooses REGEX "foreach_target|HWY_PUSH_ATTRIBUTES|#pragma GCC" LIMIT_COUNT 1)
+    if(chooses OR source MATCHES "/cuda/")
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
 endfunction()
 
 # winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in; the

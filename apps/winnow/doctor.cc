@@ -139,7 +139,7 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
   std::string text = fmt::format(
       "\nSequences of {} tokens that fit beside the weights, all in bf16: dense, and with DMS at a "
       "measured\nratio of {:g}, but never fewer entries than a window of {}. With fp8 entries "
-      "(--kv-dtype of serve)\ntwice as many fit.\n\n  {:<9}{:<15}{:>10}{:>18}{:>18}\n",
+      "(--kv-dtype of serve)\ntwice as many fit.\n\n  {:<9}{:<20}{:>10}{:>13}{:>13}\n",
       grouped(options.context), options.cr, kWindow, "device", "shape", "weights", "dense",
       "compressed");
   for (const Place& place : places) {
@@ -150,11 +150,12 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
         return memory > need.weights ? grouped(sequences(memory, need, each))
                                      : std::string("too large");
       };
-      text += fmt::format("  {:<9}{:<15}{:>10}{:>18}{:>18}\n", place.name, shape,
+      text += fmt::format("  {:<9}{:<20}{:>10}{:>13}{:>13}\n", place.name, shape,
                           readable_bytes(need.weights), cell(need.dense), cell(need.compressed));
     }
   }
-  return text + "\nTry it: winnow demo, winnow bench --shape smollm2-135m\n";
+  return text +
+         "\nNext: winnow chat --model NAME (Qwen/Qwen3-0.6B), winnow bench --shape smollm2-135m\n";
 }
 
 int run_doctor(const DoctorOptions& options) {

@@ -330,7 +330,7 @@ TEST(Doctor, TellsMachineAndWhatFits) {
 TEST(Winnow, WithoutACommandShowsTheGuide) {
   const CommandResult result = run_winnow({});
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("generate"), HasSubstr("doctor")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("generate"), HasSubstr("First steps:\n  winnow doctor")));
   const CommandResult eval = run_winnow({"eval"});
   EXPECT_EQ(eval.code, 0);
   EXPECT_THAT(eval.out, AllOf(HasSubstr("perplexity"), Not(HasSubstr("doctor"))));

@@ -126,9 +126,7 @@ void Chat::help(const std::string& /*argument*/) {
                       command.help));
   }
   print_now(
-      "A line that ends in \\ goes on in the next one; so does one after Alt-Enter. Ctrl-C stops "
-      "an "
-      "answer.\n");
+      "Alt-Enter, or \\ at the end of a line, starts another line. Ctrl-C stops an answer.\n");
 }
 
 void Chat::clear(const std::string& /*argument*/) {

@@ -9,7 +9,7 @@
 namespace winnow::ops {
 namespace {
 
-constexpr std::size_t kBlock = 64;  // channels of a piece of work
+constexpr std::size_t kChannelBlock = 64;  // channels of a piece of work
 
 // Row t of the text that continues after the tail, from channel `first` on; t may be negative.
 const float* row_at(Matrix<const float> x, std::span<const float> tail, std::ptrdiff_t t,
@@ -24,10 +24,10 @@ const float* row_at(Matrix<const float> x, std::span<const float> tail, std::ptr
 void convolve(Matrix<float> out, Matrix<const float> x, std::span<const float> taps,
               std::span<const float> tail, std::size_t first, std::size_t last) {
   const std::size_t count = taps.size() / x.cols;
-  std::vector<float> by_tap(count * kBlock);  // as rows of x lie
+  std::vector<float> by_tap(count * kChannelBlock);  // as rows of x lie
   for (std::size_t c = first; c < last; ++c) {
     for (std::size_t k = 0; k < count; ++k) {
-      by_tap[k * kBlock + c - first] = taps[c * count + k];
+      by_tap[k * kChannelBlock + c - first] = taps[c * count + k];
     }
   }
   for (std::size_t t = 0; t < x.rows; ++t) {
@@ -37,7 +37,7 @@ void convolve(Matrix<float> out, Matrix<const float> x, std::span<const float> t
       const auto at = static_cast<std::ptrdiff_t>(t + k) - static_cast<std::ptrdiff_t>(count - 1);
       const float* source = row_at(x, tail, at, first);
       for (std::size_t c = 0; c < last - first; ++c) {
-        sums[c] += by_tap[k * kBlock + c] * source[c];
+        sums[c] += by_tap[k * kChannelBlock + c] * source[c];
       }
     }
   }
@@ -49,9 +49,9 @@ void causal_conv(Matrix<float> out, Matrix<const float> x, std::span<const float
                  std::span<float> tail) {
   assert(out.rows == x.rows && out.cols == x.cols && taps.size() % x.cols == 0);
   assert(tail.size() == taps.size() - x.cols);
-  parallel_each((x.cols + kBlock - 1) / kBlock, [&](std::size_t block, int) {
-    const std::size_t first = block * kBlock;
-    convolve(out, x, taps, tail, first, std::min(first + kBlock, x.cols));
+  parallel_each((x.cols + kChannelBlock - 1) / kChannelBlock, [&](std::size_t block, int) {
+    const std::size_t first = block * kChannelBlock;
+    convolve(out, x, taps, tail, first, std::min(first + kChannelBlock, x.cols));
   });
   const std::size_t kept = tail.size() / x.cols;
   const std::size_t from_tail = kept > x.rows ? kept - x.rows : 0;

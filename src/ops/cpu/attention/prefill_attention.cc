@@ -16,7 +16,7 @@ constexpr std::size_t kBlockEntries = kBlockPages * kPageEntries;
 constexpr std::size_t kTileRows = 96;  // query rows (tokens x group) per tile, about
 
 // Query tokens [first, last) of one head.
-struct Tile {
+struct QueryTile {
   const PrefillHead* head;
   std::size_t first;
   std::size_t last;
@@ -56,7 +56,7 @@ class TileRunner {
     return (size + 15) / 16 * 16;
   }
 
-  void run(const Tile& tile) {
+  void run(const QueryTile& tile) {
     start(tile);
     attend_archive(tile);
     if (tile.head->window >= 0) {
@@ -67,11 +67,11 @@ class TileRunner {
 
  private:
   static std::size_t page_floats(std::size_t dim) { return 2 * kPageEntries * dim; }
-  [[nodiscard]] std::size_t rows(const Tile& tile) const {
+  [[nodiscard]] std::size_t rows(const QueryTile& tile) const {
     return (tile.last - tile.first) * group_;
   }
 
-  void start(const Tile& tile) {
+  void start(const QueryTile& tile) {
     for (std::size_t t = tile.first; t < tile.last; ++t) {
       const auto source = tile.head->query.row(t);
       float* target = &query_[(t - tile.first) * group_ * dim_];
@@ -83,7 +83,7 @@ class TileRunner {
     }
   }
 
-  void attend_archive(const Tile& tile) {
+  void attend_archive(const QueryTile& tile) {
     const PrefillHead& head = *tile.head;
     const std::int64_t end = head.archive_counts[tile.last - 1];
     const auto page_bytes = shape_.archive.page_bytes();
@@ -101,7 +101,7 @@ class TileRunner {
     }
   }
 
-  void attend_band(const Tile& tile) {
+  void attend_band(const QueryTile& tile) {
     const PrefillHead& head = *tile.head;
     const auto last_of = [&head](std::size_t t) {
       return static_cast<std::int64_t>(head.lead) + static_cast<std::int64_t>(t);
@@ -136,7 +136,7 @@ class TileRunner {
   // Entries [first, first + count) of a source lie in block_ as floats; visible(t) says which of
   // the source's entries token t sees.
   template <class VisibleOf>
-  void attend_block(const Tile& tile, std::int64_t first, std::int64_t count,
+  void attend_block(const QueryTile& tile, std::int64_t first, std::int64_t count,
                     const VisibleOf& visible) {
     const auto entries = static_cast<std::size_t>(count);
     for (std::size_t p = 0; p * kPageEntries < entries; ++p) {
@@ -177,7 +177,7 @@ class TileRunner {
     softmax_[row].take(seen, out_.subspan(row * dim_, dim_));
   }
 
-  void finish(const Tile& tile) {
+  void finish(const QueryTile& tile) {
     for (std::size_t row = 0; row < rows(tile); ++row) {
       const float sum = softmax_[row].sum;
       const float inverse = sum > 0.0F ? 1.0F / sum : 0.0F;
@@ -204,7 +204,7 @@ void prefill_attention(Context& context, const AttentionShape& shape,
                        std::span<const PrefillHead> heads) {
   const auto group = static_cast<std::size_t>(shape.group);
   const std::size_t tile_tokens = std::max<std::size_t>(1, kTileRows / group);
-  std::vector<Tile> tiles;
+  std::vector<QueryTile> tiles;
   for (const PrefillHead& head : heads) {
     for (std::size_t t = 0; t < head.query.rows; t += tile_tokens) {
       tiles.push_back({&head, t, std::min(t + tile_tokens, head.query.rows)});

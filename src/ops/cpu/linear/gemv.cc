@@ -5,10 +5,6 @@
 #include <cstdint>
 #include <limits>
 
-// One x86 target per vector width is enough for this file, and vectors of unknown size cannot be
-// kept in arrays.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/linear/gemv.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep

@@ -12,6 +12,10 @@ namespace winnow::ops::cpu {
 /// x as T: itself, or rounded in the workspace.
 template <class T>
 Matrix<const T> as_operand(Workspace& workspace, Matrix<const float> x);
+template <>
+Matrix<const float> as_operand(Workspace& workspace, Matrix<const float> x);
+template <>
+Matrix<const bf16> as_operand(Workspace& workspace, Matrix<const float> x);
 
 /// Rows [begin, end) of a weight as T: where they are stored, or dequantised into `memory`, which
 /// has room for them.
