@@ -18,6 +18,7 @@
 #include "server/openai/embeddings.h"
 #include "server/openai/field_table.h"
 #include "server/openai/rerank.h"
+#include "server/openai/template_variables.h"
 #include "server/openai/tokenize.h"
 #include "server/openai/tools/tool_prompt.h"
 #include "server/openapi.h"
@@ -125,6 +126,10 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     reply->send(preflight(request));
     return;
   }
+  if (request.method == "OPTIONS" && request.path == "*") {
+    reply->send({.status = 204, .headers = {{"Allow", "GET, HEAD, POST, DELETE, OPTIONS"}}});
+    return;
+  }
   if (entry.route == Route::unknown) {
     const std::string_view instead = door_instead(request.path);
     throw ApiError(
@@ -136,16 +141,8 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     throw ApiError(404, fmt::format("no such path for this model: {}; {}", request.path, why), {},
                    "unknown_url");
   }
-  const bool get = request.method == "GET" || request.method == "HEAD" ||
-                   (entry.erases && request.method == "DELETE");
-  if (entry.post ? request.method != "POST" : !get) {
-    HttpResponse response = to_response(
-        ApiError(405, fmt::format("{} does not answer {}", request.path, request.method), {},
-                 "method_not_allowed"));
-    response.headers.emplace_back("Allow", entry.post     ? "POST"
-                                           : entry.erases ? "GET, HEAD, DELETE"
-                                                          : "GET, HEAD");
-    reply->send(std::move(response));
+  if (std::optional<HttpResponse> refusal = refusal_of_method(entry, request)) {
+    reply->send(std::move(*refusal));
     return;
   }
   if (entry.endpoint != 0) {
@@ -343,6 +340,9 @@ bool Service::is_served(std::string_view name) const {
 void Service::check_template_fields(CompletionRequest& request) const {
   const ThoughtRequest& thoughts = request.thoughts;
   check_effort(request);
+  if (chat_template_ && !request.prompt.chat_template) {
+    check_variables(*chat_template_, request);
+  }
   if (!chat_template_ || thoughts.for_template.empty() || request.prompt.chat_template) {
     return;
   }
