@@ -1,8 +1,11 @@
 #include "server/routes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "server/http/api_error.h"
 #include "server/openai/field_table.h"
 #include "server/page.h"
 
@@ -134,6 +137,24 @@ RouteEntry find_route(std::string_view path) {
 std::string_view door_instead(std::string_view path) {
   const auto* const found = std::ranges::find(kOtherDoors, path, &OtherDoor::path);
   return found == kOtherDoors.end() ? std::string_view() : found->instead;
+}
+
+std::optional<HttpResponse> refusal_of_method(const RouteEntry& entry, const HttpRequest& request) {
+  constexpr std::array kMethods{"GET",    "HEAD",    "POST",    "PUT",  "PATCH",
+                                "DELETE", "OPTIONS", "CONNECT", "TRACE"};
+  const bool get = request.method == "GET" || request.method == "HEAD" ||
+                   (entry.erases && request.method == "DELETE");
+  if (entry.post ? request.method == "POST" : get) {
+    return std::nullopt;
+  }
+  const bool known = std::ranges::find(kMethods, request.method) != kMethods.end();
+  HttpResponse response = to_response(ApiError(
+      known ? 405 : 501, fmt::format("{} does not answer {}", request.path, request.method), {},
+      known ? "method_not_allowed" : "unknown_method"));
+  response.headers.emplace_back("Allow", entry.post     ? "POST"
+                                         : entry.erases ? "GET, HEAD, DELETE"
+                                                        : "GET, HEAD");
+  return response;
 }
 
 std::string_view why_closed(Route route, const ModelTask& task) {

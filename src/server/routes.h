@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "server/http/http.h"
 #include "server/model_task.h"
 
 namespace winnow::server {
@@ -55,6 +57,9 @@ std::span<const RouteEntry> routes();
 RouteEntry find_route(std::string_view path);
 /// Where to ask for what another server answers at this path; "": nowhere.
 std::string_view door_instead(std::string_view path);
+
+/// The answer to a method that the path does not take; none where it does.
+std::optional<HttpResponse> refusal_of_method(const RouteEntry& entry, const HttpRequest& request);
 
 /// Why a model of this task does not answer there; empty where it does.
 std::string_view why_closed(Route route, const ModelTask& task);

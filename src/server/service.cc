@@ -18,6 +18,7 @@
 #include "server/openai/embeddings.h"
 #include "server/openai/field_table.h"
 #include "server/openai/rerank.h"
+#include "server/openai/template_variables.h"
 #include "server/openai/tokenize.h"
 #include "server/openai/tools/tool_prompt.h"
 #include "server/openapi.h"
@@ -111,11 +112,22 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
   try {
     route(request, reply);
   } catch (const ApiError& error) {
-    reply->send(to_response(error));
+    send_error(request, to_response(error), reply);
   } catch (const std::exception& error) {
     log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error.what()}});
-    reply->send(
-        to_response(ApiError(500, "internal server error; see the server's log", {}, "internal")));
+    const ApiError told(500, "internal server error; see the server's log", {}, "internal");
+    send_error(request, to_response(told), reply);
+  }
+}
+
+// A client of Anthropic's gets all of its answers in Anthropic's words.
+void Service::send_error(const HttpRequest& request, HttpResponse response,
+                         const std::shared_ptr<Reply>& reply) {
+  const Route route = find_route(request.path).route;
+  if (route == Route::messages || route == Route::count_tokens) {
+    MessagesReply(reply).send(std::move(response));
+  } else {
+    reply->send(std::move(response));
   }
 }
 
@@ -123,6 +135,10 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   const RouteEntry entry = find_route(request.path);
   if (is_preflight(request)) {
     reply->send(preflight(request));
+    return;
+  }
+  if (request.method == "OPTIONS" && request.path == "*") {
+    reply->send({.status = 204, .headers = {{"Allow", "GET, HEAD, POST, DELETE, OPTIONS"}}});
     return;
   }
   if (entry.route == Route::unknown) {
@@ -136,16 +152,8 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
     throw ApiError(404, fmt::format("no such path for this model: {}; {}", request.path, why), {},
                    "unknown_url");
   }
-  const bool get = request.method == "GET" || request.method == "HEAD" ||
-                   (entry.erases && request.method == "DELETE");
-  if (entry.post ? request.method != "POST" : !get) {
-    HttpResponse response = to_response(
-        ApiError(405, fmt::format("{} does not answer {}", request.path, request.method), {},
-                 "method_not_allowed"));
-    response.headers.emplace_back("Allow", entry.post     ? "POST"
-                                           : entry.erases ? "GET, HEAD, DELETE"
-                                                          : "GET, HEAD");
-    reply->send(std::move(response));
+  if (std::optional<HttpResponse> refusal = refusal_of_method(entry, request)) {
+    send_error(request, std::move(*refusal), reply);
     return;
   }
   if (entry.endpoint != 0) {
@@ -252,19 +260,13 @@ void Service::start(CompletionRequest completion, const std::string& id,
   start_completion(*this, std::move(completion), id, reply);
 }
 
-// A client of Anthropic's gets all of its answers in Anthropic's words.
 void Service::messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
-  const auto translated = std::make_shared<MessagesReply>(reply);
-  try {
-    if (refusing_) {
-      throw shutting_down();
-    }
-    start(parse_messages_request(request.body, /*counts=*/false, thought_format_ != nullptr,
-                                 config_.limits),
-          request.id, translated);
-  } catch (const ApiError& error) {
-    translated->send(to_response(error));
+  if (refusing_) {
+    throw shutting_down();
   }
+  start(parse_messages_request(request.body, /*counts=*/false, thought_format_ != nullptr,
+                               config_.limits),
+        request.id, std::make_shared<MessagesReply>(reply));
 }
 
 void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
@@ -343,6 +345,9 @@ bool Service::is_served(std::string_view name) const {
 void Service::check_template_fields(CompletionRequest& request) const {
   const ThoughtRequest& thoughts = request.thoughts;
   check_effort(request);
+  if (chat_template_ && !request.prompt.chat_template) {
+    check_variables(*chat_template_, request);
+  }
   if (!chat_template_ || thoughts.for_template.empty() || request.prompt.chat_template) {
     return;
   }

@@ -1,6 +1,7 @@
 #include "tokenizer/chat_template.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <iterator>
 #include <map>
@@ -107,6 +108,7 @@ std::time_t system_time() {
 struct ChatTemplate::Compiled {
   /// By name; an Error's text where a template does not compile.
   std::map<std::string, std::variant<jinja::Template, std::string>> templates;
+  std::string text;  // of all of them
   Clock clock = system_time;
   jinja::Template::Variables tokens;
 
@@ -130,6 +132,7 @@ ChatTemplate::ChatTemplate() : compiled_(std::make_unique<Compiled>()) {}
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, Clock clock)
     : ChatTemplate() {
+  compiled_->text = source;
   compiled_->templates.emplace(kDefault, jinja::Template(source, std::move(name)));
   if (clock) {
     compiled_->clock = std::move(clock);
@@ -162,6 +165,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
   ChatTemplate result;
   auto& templates = result.compiled_->templates;
   for (const Source& source : sources) {
+    result.compiled_->text += source.text + "\n";
     try {
       templates.insert_or_assign(source.name, jinja::Template(source.text, source.where));
     } catch (const Error& error) {
@@ -172,6 +176,21 @@ std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
     result.compiled_->tokens.emplace_back(name, jinja::Value(to_valid_utf8(text)));
   }
   return result;
+}
+
+bool ChatTemplate::names(std::string_view variable) const {
+  const std::string_view text = compiled_->text;
+  const auto is_part_of_word = [&](std::size_t at) {
+    const auto c = static_cast<unsigned char>(at < text.size() ? text[at] : ' ');
+    return std::isalnum(c) != 0 || c == '_';
+  };
+  for (auto at = text.find(variable); at != std::string_view::npos;
+       at = text.find(variable, at + 1)) {
+    if (!(at > 0 && is_part_of_word(at - 1)) && !is_part_of_word(at + variable.size())) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string ChatTemplate::render(const ordered_json& messages, bool add_generation_prompt,

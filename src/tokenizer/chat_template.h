@@ -33,6 +33,9 @@ class ChatTemplate {
   /// said when it is rendered: it costs the chat, not the model.
   static std::optional<ChatTemplate> load(const std::filesystem::path& directory);
 
+  /// Whether any of the templates names the variable.
+  [[nodiscard]] bool names(std::string_view variable) const;
+
   /// Renders `messages` ([{"role": ..., "content": ...}, ...]). `variables` are added to the
   /// template's context (tools, enable_thinking, ...). Of several templates the one named
   /// "tool_use" is taken where there are tools, else the one named "default". Throws Error naming

@@ -215,6 +215,10 @@ def test_templates(tmp_path):
     def prompt(s, **fields):
         return rendered(s, messages, **fields)
     with serving("--trust-request-chat-template", model=with_template(tmp_path, template)) as s:
+        answer = post(s, {"messages": messages, "max_tokens": 1, "chat_template_kwargs": {
+            "zzz": 1, "messages": [], "documents": []}}, "/v1/chat/completions")
+        assert answer.headers["x-winnow-ignored"] == (
+            "chat_template_kwargs.messages, chat_template_kwargs.zzz")
         assert prompt(s, documents=[{"text": "D"}]) == (
             "[bob:Hi][:<weather 7>because][:sunnyc1](D)")
         assert prompt(s, chat_template="{{bos_token}}{{messages|length}}{{eos_token}}").count(
@@ -222,6 +226,16 @@ def test_templates(tmp_path):
         refused = rendered(s, [{"role": "user", "content": "raise"}])
         assert "chat_template_error" in refused and str(tmp_path) not in refused
     shutil.rmtree(tmp_path)
+
+
+def test_what_a_template_has_no_place_for(server):
+    ask = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    answer = post(server, ask | {"documents": [{"text": "b"}]}, "/v1/chat/completions")
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "documents"
+    assert post(server, ask | {"documents": []}, "/v1/chat/completions").status_code == 200
+    answer = post(server, ask | {"chat_template_kwargs": {"enable_thinking": False}},
+                  "/v1/chat/completions")
+    assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.enable_thinking"
 
 
 def test_addresses():

@@ -80,6 +80,9 @@ def test_routes_and_methods(server):
     assert httpx.get(server.url + "/v1/completions").headers["allow"] == "POST"
     assert httpx.delete(server.url + "/health").status_code == 405
     assert httpx.options(server.url + "/v1/models").status_code == 405
+    assert httpx.request("BREW", server.url + "/v1/models").status_code == 501
+    answer = server.ask_raw(b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 204") and b"Allow: GET, HEAD, POST" in answer
     assert "access-control-allow-origin" not in httpx.get(server.url + "/health").headers
     assert httpx.get(server.url + "/v1/models/dms%2Dcr%38").json()["id"] == "dms-cr8"
 
@@ -162,7 +165,7 @@ def test_http_1_0_streams_end_with_the_connection(server):
 
 @pytest.mark.parametrize("data, status", [
     (b"nonsense\r\n\r\n", 400),
-    (b"GET / HTTP/9.9\r\n\r\n", 400),
+    (b"GET / HTTP/9.9\r\n\r\n", 505),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", 400),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),

@@ -51,6 +51,9 @@ def test_tls_files_that_are_none(tmp_path):
     ("/detokenize", {"tokens": [5, 999999]}, "tokens"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a", "token_ids": [999999]}]},
      "messages[0].token_ids"),
+    ("/v1/chat/completions", {"messages": [{"role": "assistant", "tool_calls": [
+        {"id": 5, "type": "function", "function": {"name": "f", "arguments": "{}"}}]}]},
+     "messages[0].tool_calls[0].id"),
 ])
 def test_errors_name_the_field_and_no_file(server, path, body, param):
     answer = post(server, body, path)

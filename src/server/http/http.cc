@@ -44,6 +44,8 @@ std::string_view reason_phrase(int status) {
       return "Method Not Allowed";
     case 413:
       return "Payload Too Large";
+    case 414:
+      return "URI Too Long";
     case 415:
       return "Unsupported Media Type";
     case 417:
@@ -58,6 +60,8 @@ std::string_view reason_phrase(int status) {
       return "Not Implemented";
     case 503:
       return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
     default:
       return "Unknown";
   }

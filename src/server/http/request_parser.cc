@@ -38,6 +38,14 @@ std::string_view value_of(const Message& message, http::field field) {
   return {value.data(), value.size()};
 }
 
+// Characters of a host and a port (RFC 3986, section 3.2). Empty where the target has no authority.
+bool is_host(std::string_view value) {
+  return std::ranges::all_of(value, [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-._~%!$&'()*+,;=:[]").find(c) != std::string_view::npos;
+  });
+}
+
 // The path and query of a target: of an absolute one (RFC 9112, section 3.2.2), what follows the
 // authority.
 std::string_view origin_form(std::string_view target) {
@@ -57,6 +65,9 @@ std::optional<ApiError> refusal_of_head(const Message& message) {
   const std::size_t hosts = message.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && message.version() >= 11)) {
     return ApiError(400, "the head has no Host, or several", {}, "malformed_request");
+  }
+  if (!is_host(value_of(message, http::field::host))) {
+    return ApiError(400, "the head's Host is no name or address", {}, "malformed_request");
   }
   if (const auto coding = value_of(message, http::field::transfer_encoding);
       !coding.empty() && !is_same_word(coding, "chunked")) {
@@ -96,25 +107,43 @@ HttpRequest head_of(const Message& message, std::string client) {
   return request;
 }
 
-ApiError refusal_of(const boost::system::error_code& error) {
+ApiError refusal_of(const boost::system::error_code& error, bool has_line) {
   if (error == http::error::body_limit) {
     return {413, "the body is larger than this server accepts", {}, "body_too_large"};
+  }
+  if (error == http::error::header_limit && !has_line) {
+    return {414, "the target is longer than this server accepts", {}, "target_too_long"};
   }
   if (error == http::error::header_limit) {
     return {431, "the head is larger than this server accepts", {}, "header_too_large"};
   }
+  if (error == http::error::bad_version) {
+    return {505, "this server speaks HTTP/1.0 and HTTP/1.1", {}, "unsupported_http_version"};
+  }
   return {400, fmt::format("not an HTTP request: {}", error.message()), {}, "malformed_request"};
+}
+
+// Bytes of empty lines before a request, which count for nothing (RFC 9112, section 2.2).
+std::size_t empty_lines(std::string_view bytes) {
+  std::size_t count = 0;
+  while (bytes.substr(count).starts_with("\r\n")) {
+    count += 2;
+  }
+  return count;
 }
 
 }  // namespace
 
 struct RequestParser::Impl {
   http::request_parser<http::string_body> parser;
+  std::size_t max_header_bytes = 0;
+  bool begun = false;
   bool head_checked = false;
 };
 
 RequestParser::RequestParser(std::size_t max_header_bytes, std::size_t max_body_bytes)
     : impl_(std::make_unique<Impl>()) {
+  impl_->max_header_bytes = max_header_bytes;
   impl_->parser.eager(true);
   impl_->parser.header_limit(static_cast<std::uint32_t>(max_header_bytes));
   impl_->parser.body_limit(max_body_bytes);
@@ -123,10 +152,18 @@ RequestParser::RequestParser(std::size_t max_header_bytes, std::size_t max_body_
 RequestParser::~RequestParser() = default;
 
 std::size_t RequestParser::put(std::string_view bytes) {
+  const std::size_t skipped = impl_->begun ? 0 : empty_lines(bytes);
+  bytes.remove_prefix(skipped);
+  if (bytes.empty() || (!impl_->begun && bytes == "\r")) {
+    return skipped;
+  }
+  impl_->begun = true;
   boost::system::error_code error;
-  const std::size_t used = impl_->parser.put(boost::asio::buffer(bytes), error);
+  const std::size_t used = skipped + impl_->parser.put(boost::asio::buffer(bytes), error);
   if (error && error != http::error::need_more) {
-    refusal_ = refusal_of(error);
+    const bool has_line =
+        !impl_->parser.get().target().empty() || bytes.find("\r\n") < impl_->max_header_bytes;
+    refusal_ = refusal_of(error, has_line);
   }
   if (!refusal_ && impl_->parser.is_header_done() && !std::exchange(impl_->head_checked, true)) {
     refusal_ = refusal_of_head(impl_->parser.get());

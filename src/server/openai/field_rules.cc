@@ -32,7 +32,7 @@ constexpr std::array kRules{
     typed("chat_template_kwargs", kMessages, "up to 64 variables", "{}", "for the template"),
     text("chat_template", kMessages, "the model's",
          "refused unless the server has --trust-request-chat-template"),
-    typed("documents", kMessages, "objects", "none", "for the template"),
+    typed("documents", kMessages, "objects", "none", "for the template, if it takes them"),
     typed("tools", kMessages, "functions", "none", "see Tools"),
     typed("tool_choice", kMessages, "auto, none, required, or a function", "auto", "see Tools"),
     boolean("parallel_tool_calls", kMessages, "true",

@@ -94,6 +94,7 @@ Json tool_calls_of(const json& calls, Json ordered, const std::string& path) {
                      "invalid_value");
     }
     const Fields call(calls[i], inner);
+    (void)call.text("id");  // rejects what is no text
     const json* function = call.object("function");
     if (function == nullptr) {
       call.reject("function", "an object");
@@ -190,6 +191,9 @@ ChatPrompt parse_chat_prompt(const Fields& fields, const Json& ordered,
       fields.reject("chat_template_kwargs", fmt::format("at most {} variables", most_variables));
     }
     prompt.variables = ordered.at("chat_template_kwargs");
+    for (const auto& [name, value] : variables->items()) {
+      prompt.given_variables.push_back(name);
+    }
   }
   prompt.conversation =
       parse_messages(fields, fields.find("messages") == nullptr ? Json() : ordered.at("messages"));

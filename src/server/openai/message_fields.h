@@ -16,6 +16,7 @@ namespace winnow::server {
 struct ChatPrompt {
   Conversation conversation;
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // for the template
+  std::vector<std::string> given_variables;  // names of those in chat_template_kwargs
   ToolRequest tools;
   std::optional<std::string> chat_template;  // instead of the model's
   bool add_generation_prompt = true;

@@ -61,6 +61,29 @@ TEST(RequestParser, RefusesWhatRfc9112Forbids) {
   EXPECT_EQ(status("Host: x\r\nContent-Encoding: Identity\r\n"), 0);
   EXPECT_EQ(status("Host: x\r\nExpect: a miracle\r\n"), 417);
   EXPECT_EQ(read("GET /health HTTP/1.0\r\n\r\n", {1000}).refused, 0);
+  EXPECT_EQ(status("Host: a b\r\n"), 400);
+  EXPECT_EQ(status("Host: a/b\r\n"), 400);
+  EXPECT_EQ(status("Host: [::1]:80\r\n"), 0);
+  EXPECT_EQ(status("Host: \r\n"), 0);
+  EXPECT_EQ(read("GET /health HTTP/9.9\r\nHost: x\r\n\r\n", {1000}).refused, 505);
+}
+
+TEST(RequestParser, TellsALongTargetFromALargeHead) {
+  const std::string much(2 * kMostHeader, 'a');
+  for (const std::vector<std::size_t>& pieces : {std::vector<std::size_t>{5000}, {100}}) {
+    EXPECT_EQ(read("GET /" + much + " HTTP/1.1\r\nHost: x\r\n\r\n", pieces).refused, 414);
+    EXPECT_EQ(read("GET / HTTP/1.1\r\nHost: x\r\nX: " + much + "\r\n\r\n", pieces).refused, 431);
+  }
+}
+
+TEST(RequestParser, SkipsEmptyLinesBeforeARequest) {
+  for (const std::vector<std::size_t>& pieces : {std::vector<std::size_t>{1000}, {1}, {3, 2, 1}}) {
+    const Reading reading = read("\r\n\r\n" + kPost, pieces);
+    EXPECT_EQ(reading.refused, 0);
+    EXPECT_EQ(reading.request.body, "hello");
+  }
+  EXPECT_EQ(read("\n" + kPost, {1000}).refused, 400);
+  EXPECT_FALSE(read("\r\n\r\n", {1000}).complete);
 }
 
 TEST(RequestParser, TakesTheAbsoluteFormOfATarget) {
@@ -135,7 +158,7 @@ TEST(RequestParser, RefusesWhatIsTooLarge) {
 
 TEST(RequestParser, RefusesWhatIsNoRequest) {
   for (const std::string bytes :
-       {"nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n",
+       {"nonsense\r\n\r\n", "GET /\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     const Reading reading = read(bytes, {3});
