@@ -438,6 +438,11 @@ TEST(Config, ExpertsOfQwen3_5AreInAllLayers) {
   }
 }
 
+TEST(Config, ExpertsOfSolarOpenAreInAllLayers) {
+  const ModelSpec spec = parse_with({{"first_k_dense_replace", 1}}, "SolarOpenForCausalLM");
+  EXPECT_TRUE(spec.layer(0).feed_forward.experts);
+}
+
 // EXAONE 3 as it is published, and as transformers, which computes it with Llama's class, saves it.
 TEST(Config, Exaone) {
   const ModelSpec spec = parse_with({{"num_hidden_layers", nullptr},
