@@ -238,6 +238,14 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
                             ? fmt::format(", and up to {} for windows", readable_bytes(cost.window))
                             : std::string()));
   }
+  if (!cost.compressed && cost.dense > 0.0) {
+    constexpr double kUsualRatio = 8.0;
+    row("", fmt::format("{} per 1K tokens compressed, if {} for {:.0f}x",
+                        readable_bytes(cost.dense / kUsualRatio),
+                        engine::trained_rule(config) == kvcache::RuleKind::dense ? "retrofitted"
+                                                                                 : "it was trained",
+                        kUsualRatio));
+  }
   if (cost.sliding > 0.0) {
     row("", fmt::format("and up to {} for sliding layers", readable_bytes(cost.sliding)));
   }

@@ -41,6 +41,7 @@ class JsonObject {
   JsonObject(const nlohmann::json& value, std::string where);
 
   [[nodiscard]] const std::string& where() const { return where_; }
+  [[nodiscard]] const nlohmann::json& document() const { return *value_; }
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Whether `key` is there, be its value null.
   [[nodiscard]] bool states(const std::string& key) const { return value_->contains(key); }

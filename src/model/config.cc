@@ -74,6 +74,9 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
   std::string name = class_name.empty() ? model_type : class_name;
   named.dms = strip_suffix(name, class_name.empty() ? "_dms" : "DMS");
   named.dmc = strip_suffix(name, class_name.empty() ? "_dmc" : "DMC");
+  if (model_type == "exaone" && name == "LlamaForCausalLM") {
+    name = "ExaoneForCausalLM";  // transformers computes it with Llama's class
+  }
   for (const Family& family : families()) {
     if (class_name.empty() ? name == family.model_type : is_class_of(family, name)) {
       check_model_type(config, family, model_type);

@@ -72,6 +72,16 @@ void set_biases(const JsonObject& config, ModelSpec& spec, const BiasKeys& keys)
   }
 }
 
+nlohmann::json with_keys(const JsonObject& config, const KeyNames& names) {
+  nlohmann::json named = config.document();
+  for (const auto& [known, own] : names) {
+    if (const nlohmann::json* value = config.find(own)) {
+      named.emplace(known, *value);
+    }
+  }
+  return named;
+}
+
 ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults) {
   ModelSpec spec;
   spec.hidden = config.integer("hidden_size", 1, kMaxHidden);

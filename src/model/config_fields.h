@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/json.h"
 #include "model/spec.h"
@@ -57,6 +59,12 @@ inline constexpr const char* kContextKey = "winnow_context";
 /// tied embeddings config.json says under the names that nearly all families share. All layers are
 /// alike; the family changes what it does otherwise.
 ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults);
+
+/// A name of a key that all code knows, and the one that a family's files have in its place.
+using KeyNames = std::vector<std::pair<const char*, const char*>>;
+
+/// `config` with the keys of its family under the names that read_decoder() knows, too.
+nlohmann::json with_keys(const JsonObject& config, const KeyNames& names);
 
 /// For each attention layer.
 template <class F>

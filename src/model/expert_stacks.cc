@@ -193,31 +193,73 @@ void copy_elements(const StackPiece& piece, DType type, const std::byte* from, s
   }
 }
 
+// How the files hold stacks: some of Qwen3-VL have them transposed, others as Qwen 3.5's.
+std::vector<StackPiece> pieces_in(const ModelSpec& spec, const TensorMap& tensors) {
+  std::vector<StackPiece> pieces = pieces_of(spec);
+  const auto as_expected = [&](const StackPiece& piece) {
+    const auto found = tensors.find(piece.stack);
+    return found == tensors.end() || found->second.shape == piece.stack_shape;
+  };
+  if (spec.names.stacks == Stacks::none && !std::ranges::all_of(pieces, as_expected)) {
+    ModelSpec transposed = spec;
+    transposed.names.stacks = Stacks::transposed_halves;
+    std::vector<StackPiece> others = pieces_of(transposed);
+    return std::ranges::all_of(others, as_expected) ? others : pieces;
+  }
+  return pieces;
+}
+
 std::size_t bytes_of(const Shape& shape, DType type) {
   return static_cast<std::size_t>(element_count(shape)) * dtype_size(type);
 }
 
 }  // namespace
 
-std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec) {
-  std::map<std::string, quantized::JoinedRows> result;
-  for (int layer = 0; layer < spec.layer_count(); ++layer) {
-    const FeedForwardSpec& what = spec.layer(layer).feed_forward;
-    if (!what.experts || spec.names.stacks != Stacks::transposed_pairs) {
-      continue;
+namespace {
+
+using Joined = std::map<std::string, quantized::JoinedRows>;
+
+void add_rows_of_experts(const ModelSpec& spec, int layer, Joined& result) {
+  const FeedForwardSpec& what = spec.layer(layer).feed_forward;
+  const std::string prefix = layer_prefix(layer) + spec.names.feed_forward + ".experts.";
+  const std::int64_t pairs = 2 * std::int64_t{what.intermediate};
+  const std::int64_t count = what.experts->count;
+  for (std::int64_t e = 0; e < count; ++e) {
+    const std::string expert = fmt::format("{}{}.", prefix, e);
+    const auto put = [&](const std::string& name, const char* stack, std::int64_t rows,
+                         const quantized::RowSelection& selection) {
+      result[expert + name + ".weight"] = {prefix + stack, count * rows, selection};
+    };
+    put(spec.names.expert_gate, "gate_up_proj", pairs, {e * pairs, what.intermediate, 2});
+    put(spec.names.expert_up, "gate_up_proj", pairs, {e * pairs + 1, what.intermediate, 2});
+    put(spec.names.expert_down, "down_proj", spec.hidden, {e * spec.hidden, spec.hidden});
+  }
+}
+
+void add_rows_of_heads(const ModelSpec& spec, int layer, Joined& result) {
+  for (const StackPiece& piece : pieces_of_heads(spec, layer)) {
+    if (piece.name.ends_with(".weight")) {
+      const std::int64_t columns = piece.row_stride;
+      result[piece.name] = {piece.stack.substr(0, piece.stack.rfind('.')),
+                            piece.stack_shape.front(),
+                            {.first = piece.offset / columns,
+                             .count = piece.shape.front(),
+                             .step = piece.block_rows + piece.between / columns,
+                             .block = piece.block_rows}};
     }
-    const std::string prefix = layer_prefix(layer) + spec.names.feed_forward + ".experts.";
-    const std::int64_t pairs = 2 * std::int64_t{what.intermediate};
-    const std::int64_t count = what.experts->count;
-    for (std::int64_t e = 0; e < count; ++e) {
-      const std::string expert = fmt::format("{}{}.", prefix, e);
-      const auto put = [&](const std::string& name, const char* stack, std::int64_t rows,
-                           const quantized::RowSelection& selection) {
-        result[expert + name + ".weight"] = {prefix + stack, count * rows, selection};
-      };
-      put(spec.names.expert_gate, "gate_up_proj", pairs, {e * pairs, what.intermediate, 2});
-      put(spec.names.expert_up, "gate_up_proj", pairs, {e * pairs + 1, what.intermediate, 2});
-      put(spec.names.expert_down, "down_proj", spec.hidden, {e * spec.hidden, spec.hidden});
+  }
+}
+
+}  // namespace
+
+Joined stacked_rows(const ModelSpec& spec) {
+  Joined result;
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    if (spec.layer(layer).feed_forward.experts && spec.names.stacks == Stacks::transposed_pairs) {
+      add_rows_of_experts(spec, layer, result);
+    }
+    if (spec.names.joins_heads) {
+      add_rows_of_heads(spec, layer, result);
     }
   }
   return result;
@@ -229,7 +271,7 @@ bool StackPiece::is_whole() const {
 
 ExpertStacks::ExpertStacks(const ModelSpec& spec, const std::string& where, TensorMap& tensors) {
   TensorMap stacks;
-  for (StackPiece& piece : pieces_of(spec)) {
+  for (StackPiece& piece : pieces_in(spec, tensors)) {
     if (const auto found = tensors.find(piece.stack); found != tensors.end()) {
       require(found->second.shape == piece.stack_shape,
               "{}: tensor {} has shape [{}], expected [{}]", where, in_quotes(piece.stack),
@@ -239,6 +281,10 @@ ExpertStacks::ExpertStacks(const ModelSpec& spec, const std::string& where, Tens
     const auto stack = stacks.find(piece.stack);
     if (stack == stacks.end()) {
       continue;
+    }
+    if (const auto known = tensors.find(piece.name);
+        known != tensors.end() && known->second.data == nullptr) {
+      continue;  // quantised: it has no values yet
     }
     const TensorView& whole = stack->second;
     TensorView own{whole.dtype, piece.shape, nullptr};

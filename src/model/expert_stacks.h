@@ -38,8 +38,9 @@ struct StackPiece {
   [[nodiscard]] bool is_whole() const;
 };
 
-/// Where files that are quantised hold the matrices of experts: in stacks that are [expert, out,
-/// in], gate and up in turn, of families whose plain ones are transposed (gpt-oss).
+/// Where files that are quantised hold the matrices of experts, in stacks that are [expert, out,
+/// in], gate and up in turn, of families whose plain ones are transposed (gpt-oss); and q, k and v
+/// that alternate.
 std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec);
 
 /// The experts of a checkpoint's stacks.

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "model/families/families.h"
+
 namespace winnow::model::detail {
 namespace {
 
@@ -15,20 +17,37 @@ struct Wrapper {
   std::string_view model_type;
   std::string_view architecture;
   std::string_view text_type;
-  bool tied_embeddings;  // unless config.json says otherwise
+  bool tied_embeddings;       // unless config.json says otherwise
+  bool plain_logits = false;  // without the factor that the text part's own class has
 };
 
-constexpr std::array<Wrapper, 10> kWrappers{{
+constexpr std::array<Wrapper, 26> kWrappers{{
+    {"aya_vision", "AyaVisionForConditionalGeneration", "cohere2", true, true},
+    {"cohere2_vision", "Cohere2VisionForConditionalGeneration", "cohere2", true, true},
+    {"exaone4_5", "Exaone4_5_ForConditionalGeneration", "exaone4", false},
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
     {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", true},
+    {"glm4v", "Glm4vForConditionalGeneration", "glm4v_text", false},
+    {"glm4v_moe", "Glm4vMoeForConditionalGeneration", "glm4v_moe_text", false},
+    {"hyperclovax_vision_v2", "HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax", true},
+    {"idefics2", "Idefics2ForConditionalGeneration", "mistral", false},
+    {"idefics3", "Idefics3ForConditionalGeneration", "llama", false},
+    {"internvl", "InternVLForConditionalGeneration", "qwen2", true},
+    {"lighton_ocr", "LightOnOcrForConditionalGeneration", "qwen3", true},
     {"llama4", "Llama4ForConditionalGeneration", "llama4_text", false},
     {"llava", "LlavaForConditionalGeneration", "llama", false},
+    {"llava_next", "LlavaNextForConditionalGeneration", "llama", false, true},
+    {"llava_onevision", "LlavaOnevisionForConditionalGeneration", "qwen2", false},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true},
+    {"ovis2", "Ovis2ForConditionalGeneration", "qwen2", true},
+    {"paligemma", "PaliGemmaForConditionalGeneration", "gemma", true},
     {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", false},
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text", false},
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", false},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false},
+    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", false},
+    {"smolvlm", "SmolVLMForConditionalGeneration", "llama", false},
 }};
 
 /// A type of text parts: the family that computes it, and what the type's class assumes where a
@@ -45,7 +64,46 @@ constexpr std::string_view kQwen2Vl =
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "max_window_layers": 80,
         "sliding_window": 4096})";
 
-constexpr std::array<TextType, 10> kTextTypes{{
+constexpr std::string_view kLlamaSizes =
+    R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+        "num_hidden_layers": 32, "num_attention_heads": 32})";
+
+constexpr std::string_view kQwenSizes =
+    R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32})";
+
+constexpr std::array<TextType, 22> kTextTypes{{
+    {"cohere2", "cohere2",
+     R"({"vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528,
+         "num_hidden_layers": 40, "num_attention_heads": 64})"},
+    {"exaone4", "exaone4",
+     R"({"vocab_size": 102400, "hidden_size": 4096, "intermediate_size": 16384,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32})"},
+    {"gemma", "gemma",
+     R"({"vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576,
+         "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16})"},
+    {"glm4v_text", "glm4",
+     R"({"vocab_size": 151552, "hidden_size": 4096, "intermediate_size": 13696,
+         "num_hidden_layers": 40, "num_attention_heads": 32, "rms_norm_eps": 1e-5,
+         "max_position_embeddings": 32768, "partial_rotary_factor": 1.0})"},
+    {"glm4v_moe_text", "glm4_moe",
+     R"({"vocab_size": 151424, "hidden_size": 4096, "num_hidden_layers": 46,
+         "num_attention_heads": 96, "max_position_embeddings": 65536,
+         "attention_bias": true})"},
+    {"gpt_oss", "gpt_oss",
+     R"({"vocab_size": 201088, "hidden_size": 2880, "num_hidden_layers": 36,
+         "num_attention_heads": 64})"},
+    {"granite", "granite", kLlamaSizes},
+    {"hyperclovax", "hyperclovax", kLlamaSizes},
+    {"llama", "llama", kLlamaSizes},
+    {"qwen2", "qwen2", kQwenSizes},
+    {"qwen3", "qwen3", kQwenSizes},
+    {"qwen3_vl_moe_text", "qwen3_moe",
+     R"({"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5632,
+         "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+         "moe_intermediate_size": 1408, "num_experts": 60, "num_experts_per_tok": 4,
+         "head_dim": 128, "max_position_embeddings": 128000,
+         "rope_theta": 5e5})"},
     {"gemma3_text", "gemma3_text",
      R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
          "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -90,6 +148,20 @@ const Wrapper* wrapper_of(const json& document) {
   return found == kWrappers.end() ? nullptr : found;
 }
 
+/// Whether it is a class of text and something else, unknown here, whose text part is of a family
+/// and says its RoPE and its norms, for which such classes (Voxtral's) have defaults of their own.
+bool has_known_text(const json& document) {
+  const auto text = document.find("text_config");
+  if (text == document.end() || !text->is_object() ||
+      document.value("is_encoder_decoder", json()) == true || !text->contains("rms_norm_eps") ||
+      !(text->contains("rope_theta") || text->contains("rope_parameters"))) {
+    return false;
+  }
+  const json type = text->value("model_type", json());
+  return std::ranges::find(kTextTypes, type, &TextType::name) != kTextTypes.end() ||
+         std::ranges::find(families(), type, &Family::model_type) != families().end();
+}
+
 /// Of texts the three coordinates that images have are all the position: plain RoPE.
 void drop_image_coordinates(json& text) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -107,6 +179,18 @@ void drop_image_coordinates(json& text) {
   }
 }
 
+/// Classes of text parts that compute the same whatever some keys say.
+void set_constants(json& text, const json& type) {
+  if (type == "qwen3_vl_moe_text") {
+    text["norm_topk_prob"] = true;
+  }
+  if (type == "glm4v_text") {
+    text["attention_bias"] = true;
+    const int heads = text.value("num_attention_heads", 0);
+    text["head_dim"] = heads > 0 ? text.value("hidden_size", 0) / heads : 0;
+  }
+}
+
 void add_missing(json& text, const json& defaults) {
   for (const auto& [key, value] : defaults.items()) {
     if (!text.contains(key)) {
@@ -121,9 +205,10 @@ struct Prefix {
   std::string_view own;
 };
 
-constexpr std::array<Prefix, 3> kPrefixes{{
+constexpr std::array<Prefix, 4> kPrefixes{{
     {"model.language_model.", "model."},
     {"language_model.model.", "model."},
+    {"model.text_model.", "model."},
     {"language_model.lm_head.", "lm_head."},
 }};
 
@@ -134,7 +219,14 @@ bool is_true(const json& object, const char* key) {
 }  // namespace
 
 json text_part(json document) {
-  const Wrapper* wrapper = document.is_object() ? wrapper_of(document) : nullptr;
+  if (!document.is_object()) {
+    return document;
+  }
+  constexpr Wrapper kOther{{}, {}, {}, false};
+  const Wrapper* wrapper = wrapper_of(document);
+  if (wrapper == nullptr && has_known_text(document)) {
+    wrapper = &kOther;
+  }
   if (wrapper == nullptr) {
     return document;
   }
@@ -147,6 +239,7 @@ json text_part(json document) {
   const auto* known = std::ranges::find(kTextTypes, type, &TextType::name);
   if (known != kTextTypes.end()) {
     add_missing(text, json::parse(known->defaults));
+    set_constants(text, type);
     type = known->family;
   }
   text["model_type"] = type;
@@ -164,6 +257,10 @@ json text_part(json document) {
                         ? is_true(document, "tie_word_embeddings")
                         : wrapper->tied_embeddings;
   text["tie_word_embeddings"] = tied || is_true(text, "tie_word_embeddings");
+  if (wrapper->plain_logits) {
+    text["logit_scale"] = 1.0;     // Cohere 2
+    text["logits_scaling"] = 1.0;  // Granite
+  }
   drop_image_coordinates(text);
   return text;
 }

@@ -129,6 +129,8 @@ void Normalizer::add(const JsonField& field, int depth) {
       append_in_byte_alphabet(text, out);
       return out;
     });
+  } else if (type == "BertNormalizer") {
+    add_bert(field);
   } else if (type == "Nmt") {
     steps_.emplace_back(normalize_nmt);
   } else if (type == "Precompiled") {
@@ -137,6 +139,27 @@ void Normalizer::add(const JsonField& field, int depth) {
     steps_.emplace_back([charsmap](std::string_view text) { return charsmap.apply(text); });
   } else {
     field.unsupported(fmt::format("normalizer {}", in_quotes(type)));
+  }
+}
+
+void Normalizer::add_bert(const JsonField& field) {
+  if (field["clean_text"].as_bool_or(true)) {
+    steps_.emplace_back(without_controls);
+  }
+  if (field["handle_chinese_chars"].as_bool_or(true)) {
+    multiply_growth(growth_, 2, field);
+    steps_.emplace_back(with_chinese_apart);
+  }
+  const bool lower_case = field["lowercase"].as_bool_or(true);
+  if (field["strip_accents"].as_bool_or(lower_case)) {
+    multiply_growth(growth_, 3, field);
+    steps_.emplace_back([](std::string_view text) {
+      return without_nonspacing_marks(to_form(UnicodeForm::nfd, text));
+    });
+  }
+  if (lower_case) {
+    multiply_growth(growth_, 1.5, field);
+    steps_.emplace_back(to_lower_case);
   }
 }
 

@@ -42,6 +42,7 @@ class Normalizer {
   using Step = std::function<std::string(std::string_view)>;
 
   void add(const JsonField& field, int depth);
+  void add_bert(const JsonField& field);
 
   std::vector<Step> steps_;
   double growth_ = 1;

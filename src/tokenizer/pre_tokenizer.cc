@@ -237,10 +237,11 @@ void PreTokenizer::add_split(Splitter splitter) {
   steps_.push_back(std::make_shared<Split>(std::move(splitter)));
 }
 
-// Once is what models do; many times over, each doubling the text, would be an attack.
+// Once or twice is what models do; many times over, each doubling the text, would be an attack.
 void PreTokenizer::add_rewriting(std::shared_ptr<const Step> step, const JsonField& field) {
-  if (std::any_of(steps_.begin(), steps_.end(), [](const auto& s) { return s->rewrites(); })) {
-    field.unsupported("a second step that rewrites the text");
+  constexpr int kMost = 3;
+  if (std::ranges::count_if(steps_, [](const auto& s) { return s->rewrites(); }) >= kMost) {
+    field.unsupported(fmt::format("more than {} steps that rewrite the text", kMost));
   }
   steps_.push_back(std::move(step));
 }

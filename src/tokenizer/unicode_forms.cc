@@ -3,8 +3,10 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
+#include "tokenizer/char_class.h"
 #include "tokenizer/unicode_tables.h"
 #include "tokenizer/utf8.h"
 
@@ -105,6 +107,54 @@ std::string without_marks(std::string_view text) {
     if ((!mark && !was_mark) || is_mark_since_unicode_10(code)) {
       out += character;
     }
+  });
+  return out;
+}
+
+std::string without_nonspacing_marks(std::string_view text) {
+  std::string out;
+  for_each_character(text, [&](char32_t code, std::string_view character) {
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+    if (category != UTF8PROC_CATEGORY_MN || is_mark_since_unicode_10(code)) {
+      out += character;
+    }
+  });
+  return out;
+}
+
+std::string without_controls(std::string_view text) {
+  std::string out;
+  for_each_character(text, [&](char32_t code, std::string_view character) {
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+    const bool is_line_space = code == '\t' || code == '\n' || code == '\r';
+    // Format characters of scripts that Unicode 9 did not have.
+    const bool is_late = code == 0x890 || code == 0x891 || code == 0x8E2 || code == 0x110CD ||
+                         (code >= 0x13430 && code <= 0x1343F);
+    const bool is_control = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CO ||
+                            (category == UTF8PROC_CATEGORY_CF && !is_late) || code == 0xFFFD;
+    if (is_line_space || (is_space(code) && !is_control)) {
+      out += ' ';
+    } else if (!is_control) {
+      out += character;
+    }
+  });
+  return out;
+}
+
+std::string with_chinese_apart(std::string_view text) {
+  // As BERT's first code had them: a part of an extension is not among them.
+  constexpr std::array<std::pair<char32_t, char32_t>, 7> kChinese{{{0x3400, 0x4DBF},
+                                                                   {0x4E00, 0x9FFF},
+                                                                   {0xF900, 0xFAFF},
+                                                                   {0x20000, 0x2A6DF},
+                                                                   {0x2A700, 0x2B81F},
+                                                                   {0x2B920, 0x2CEAF},
+                                                                   {0x2F800, 0x2FA1F}}};
+  std::string out;
+  for_each_character(text, [&](char32_t code, std::string_view character) {
+    const bool chinese = std::ranges::any_of(
+        kChinese, [&](const auto& range) { return code >= range.first && code <= range.second; });
+    out.append(chinese ? 1 : 0, ' ').append(character).append(chinese ? 1 : 0, ' ');
   });
   return out;
 }

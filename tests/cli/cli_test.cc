@@ -293,6 +293,14 @@ TEST(Inspect, SlidingLayersDoNotGrow) {
   EXPECT_THAT(table.out, HasSubstr("for sliding layers"));
 }
 
+TEST(Inspect, SaysWhatARetrofitWouldSave) {
+  const CommandResult plain = run_winnow({"inspect", "tests/fixtures/models/llama"});
+  EXPECT_THAT(plain.out, HasSubstr("384 KiB per 1K tokens dense"));
+  EXPECT_THAT(plain.out, HasSubstr("48.0 KiB per 1K tokens compressed, if retrofitted for 8x"));
+  const CommandResult untold = run_winnow({"inspect", "tests/fixtures/models/dms-own"});
+  EXPECT_THAT(untold.out, HasSubstr("compressed, if it was trained for 8x"));
+}
+
 TEST(Bench, RatiosAreOverAllLayers) {
   const Words words{"bench", "--model",  kSliding, "--context", "300", "--generate",
                     "1",     "--repeat", "1",      "--threads", "1",   "--json"};

@@ -423,6 +423,59 @@ TEST(Config, ExpertsOfMixtral) {
               HasSubstr("num_experts_per_tok"));
 }
 
+// transformers reads none of the keys that say which layers of Qwen 3.5 have experts, or how their
+// weights are divided.
+TEST(Config, ExpertsOfQwen3_5AreInAllLayers) {
+  const ModelSpec spec = parse_with({{"num_hidden_layers", 4},
+                                     {"head_dim", 8},
+                                     {"decoder_sparse_step", 2},
+                                     {"mlp_only_layers", {0}},
+                                     {"norm_topk_prob", false}},
+                                    "Qwen3_5MoeForCausalLM");
+  for (const LayerSpec& layer : spec.layers) {
+    ASSERT_TRUE(layer.feed_forward.experts);
+    EXPECT_TRUE(layer.feed_forward.experts->normalized);
+  }
+}
+
+TEST(Config, ExpertsOfSolarOpenAreInAllLayers) {
+  const ModelSpec spec = parse_with({{"first_k_dense_replace", 1}}, "SolarOpenForCausalLM");
+  EXPECT_TRUE(spec.layer(0).feed_forward.experts);
+}
+
+// EXAONE 3 as it is published, and as transformers, which computes it with Llama's class, saves it.
+TEST(Config, Exaone) {
+  const ModelSpec spec = parse_with({{"num_hidden_layers", nullptr},
+                                     {"num_layers", 3},
+                                     {"layer_norm_epsilon", 0.25},
+                                     {"activation_function", "gelu"}},
+                                    "ExaoneForCausalLM");
+  EXPECT_EQ(spec.layer_count(), 3);
+  EXPECT_EQ(spec.layer(0).norm.eps, 0.25F);
+  EXPECT_EQ(spec.layer(0).feed_forward.activation, ops::Activation::gelu);
+  EXPECT_EQ(parse_with({{"model_type", "exaone"}}).family, "exaone");
+}
+
+TEST(Config, GptJ) {
+  const json keys = {{"hidden_size", nullptr},
+                     {"n_embd", 16},
+                     {"num_attention_heads", nullptr},
+                     {"num_key_value_heads", nullptr},
+                     {"n_head", 2},
+                     {"num_hidden_layers", nullptr},
+                     {"n_layer", 3},
+                     {"head_dim", nullptr},
+                     {"rotary_dim", 4},
+                     {"intermediate_size", nullptr},
+                     {"n_inner", nullptr}};
+  const ModelSpec spec = parse_with(keys, "GPTJForCausalLM");
+  EXPECT_EQ(spec.layer_count(), 3);
+  EXPECT_EQ(spec.attention().kv_heads, 2);
+  EXPECT_EQ(spec.attention().rope->channels(), 4);
+  EXPECT_TRUE(spec.attention().rope->interleaved);
+  EXPECT_EQ(spec.layer(0).feed_forward.intermediate, 64);
+}
+
 TEST(Config, ExpertsOfQwen) {
   const json keys = {{"num_hidden_layers", 4},
                      {"num_experts", 6},

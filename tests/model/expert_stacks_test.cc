@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "model/checkpoint_testing.h"
 #include "model/weights.h"
@@ -104,6 +106,50 @@ TEST(HeadStacks, AreSavedAsTheFamilyHasThem) {
   expect_same_tensors(Checkpoint::open(dir.path()).tensors(), tensors.map());
 }
 
+// A quantised query_key_value: its rows are those of q, k and v in turn.
+TEST(HeadStacks, MayBeQuantised) {
+  json config = tiny_config("GPTNeoXForCausalLM");
+  config.merge_patch({{"torch_dtype", "float32"}, {"rotary_pct", 0.5}});
+  const ModelSpec spec = parse(config);
+  const std::int64_t dim = spec.attention().head_dim;
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  save_checkpoint(dir.path(), spec, tensors.map());
+  const SafetensorsFile plain(dir.path() / "model.safetensors");
+  OwnedTensors codes;
+  const float scale = 0.5F;
+  const std::string stack = "gpt_neox.layers.1.attention.query_key_value.";
+  codes.add(stack + "weight", DType::f8e4m3, plain.tensor(stack + "weight").shape, 7);
+  const TensorView whole = codes.map().at(stack + "weight");
+  auto* bytes = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(whole.data));
+  std::for_each_n(bytes, whole.count(), [](std::uint8_t& byte) { byte &= 0xBFU; });  // no NaN
+  TensorMap quantised = plain.tensors();
+  quantised[stack + "weight"] = whole;
+  quantised[stack + "weight_scale"] = {DType::f32, {1}, reinterpret_cast<const std::byte*>(&scale)};
+  const TempDir other;
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  other.write("config.json", config.dump());
+  write_safetensors(other.path() / "model.safetensors", quantised, {{"format", "pt"}});
+  const Checkpoint opened = Checkpoint::open(other.path());
+  int place = 0;
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    const TensorView rows =
+        opened.tensor(std::string("model.layers.1.self_attn.") + part + ".weight");
+    for (std::int64_t row = 0; row < spec.attention().heads * dim; ++row) {
+      const std::int64_t from = (row / dim * 3 + place) * dim + row % dim;
+      for (std::int64_t k = 0; k < spec.hidden; ++k) {
+        const auto code = whole.as<f8e4m3>()[static_cast<std::size_t>(from * spec.hidden + k)];
+        ASSERT_EQ(rows.as<float>()[static_cast<std::size_t>(row * spec.hidden + k)],
+                  scale * to_float(code));
+      }
+    }
+    ++place;
+  }
+  EXPECT_EQ(0, std::memcmp(opened.tensor("model.layers.1.self_attn.k_proj.bias").data,
+                           tensors.map().at("model.layers.1.self_attn.k_proj.bias").data,
+                           static_cast<std::size_t>(4 * spec.attention().heads * dim)));
+}
+
 // Transformers' own layout of families whose files hold experts one by one: [expert, out, in].
 TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
   const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");
@@ -131,6 +177,35 @@ TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
     ASSERT_EQ(at(up, i), at(whole, (2 * 2 + 1) * kInner * kHidden + i));
   }
   EXPECT_EQ(opened.parameter_count(), Checkpoint::open(dir.path()).parameter_count());
+}
+
+// Qwen3-VL's experts as they are published: [expert, in, out], gates before ups.
+TEST(ExpertStacks, OfColumnsAreReadToo) {
+  const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  TensorMap stacked = tensors.map();
+  OwnedTensors stacks;
+  for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".mlp.experts.";
+    stacks.add(at + "gate_up_proj", DType::f32, {kExperts, kHidden, 2 * kInner}, 3);
+    stacks.add(at + "down_proj", DType::f32, {kExperts, kInner, kHidden}, 4);
+    std::erase_if(stacked, [&](const auto& tensor) { return tensor.first.starts_with(at); });
+  }
+  stacked.insert(stacks.map().begin(), stacks.map().end());
+  save_checkpoint(dir.path(), spec, tensors.map());
+  write_safetensors(dir.path() / "model.safetensors", stacked, {{"format", "pt"}});
+  const Checkpoint opened = Checkpoint::open(dir.path());
+  const TensorView up = opened.tensor(kLayer + "2.up_proj.weight");
+  const TensorView down = opened.tensor(kLayer + "2.down_proj.weight");
+  for (std::int64_t i = 0; i < kInner; ++i) {
+    for (std::int64_t h = 0; h < kHidden; ++h) {
+      ASSERT_EQ(at(up, i * kHidden + h), at(stacks.map().at(kLayer + "gate_up_proj"),
+                                            (2 * kHidden + h) * 2 * kInner + kInner + i));
+      ASSERT_EQ(at(down, h * kInner + i),
+                at(stacks.map().at(kLayer + "down_proj"), (2 * kInner + i) * kHidden + h));
+    }
+  }
 }
 
 // gpt-oss as it is published: [expert, out, in] in blocks of 32, gate and up in turn.

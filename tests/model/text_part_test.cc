@@ -22,6 +22,8 @@ json text_of(const std::string& model_type) {
   json text = tiny_config();
   text.erase("architectures");
   text.erase("torch_dtype");
+  text["rope_theta"] = 1e4;
+  text["rms_norm_eps"] = 1e-6;
   text["model_type"] = model_type;
   return text;
 }
@@ -38,6 +40,62 @@ TEST(TextPart, IsAModelOfItsFamily) {
   EXPECT_EQ(
       parse(whole("qwen3_vl", "Qwen3VLForConditionalGeneration", text_of("qwen3_vl_text"))).family,
       "qwen3");
+}
+
+TEST(TextPart, OfAnyClassIsReadWhereItIsOfAFamily) {
+  const auto family_of = [](const std::string& architecture, const std::string& text) {
+    return parse(whole("some_type", architecture, text_of(text))).family;
+  };
+  EXPECT_EQ(family_of("LlavaNextForConditionalGeneration", "mistral"), "mistral");
+  EXPECT_EQ(family_of("InternVLForConditionalGeneration", "qwen3"), "qwen3");
+  EXPECT_EQ(family_of("SmolVLMForConditionalGeneration", "llama"), "llama");
+  EXPECT_EQ(family_of("AyaVisionForConditionalGeneration", "cohere2"), "cohere2");
+  EXPECT_EQ(family_of("Glm4vForConditionalGeneration", "glm4v_text"), "glm4");
+  EXPECT_EQ(family_of("OfTomorrowForConditionalGeneration", "qwen2"), "qwen2");
+  EXPECT_THROW(family_of("OfTomorrowForConditionalGeneration", "of_tomorrow"), Error);
+  for (const char* key : {"rope_theta", "rms_norm_eps"}) {  // perhaps the class has its own default
+    json text = text_of("llama");
+    text.erase(key);
+    EXPECT_THROW(parse(whole("some_type", "OfTomorrowForConditionalGeneration", text)), Error);
+  }
+  json two_parts = whole("some_type", "OfTomorrowForConditionalGeneration", text_of("llama"));
+  two_parts["is_encoder_decoder"] = true;
+  EXPECT_THROW(parse(two_parts), Error);
+}
+
+TEST(TextPart, TiesItsHeadAsTheClassOfTheWholeDoes) {
+  const auto ties = [](const std::string& architecture, const std::string& text) {
+    return parse(whole("some_type", architecture, text_of(text))).tied_embeddings;
+  };
+  EXPECT_TRUE(ties("InternVLForConditionalGeneration", "qwen2"));
+  EXPECT_TRUE(ties("PaliGemmaForConditionalGeneration", "gemma"));
+  EXPECT_FALSE(ties("LlavaNextForConditionalGeneration", "llama"));
+}
+
+// In transformers these classes call the head without the factor that the text part's own class
+// has.
+TEST(TextPart, MayHaveLogitsWithoutItsFactor) {
+  json text = text_of("cohere2");
+  text["logit_scale"] = 0.5;
+  EXPECT_EQ(parse(whole("aya_vision", "AyaVisionForConditionalGeneration", text)).logit_multiplier,
+            1.0F);
+  text = text_of("granite");
+  text["logits_scaling"] = 8.0;
+  EXPECT_EQ(parse(whole("llava_next", "LlavaNextForConditionalGeneration", text)).logit_multiplier,
+            1.0F);
+}
+
+TEST(TextPart, IgnoresKeysThatItsClassIgnores) {
+  json text = text_of("glm4v_text");
+  text["attention_bias"] = false;
+  text["head_dim"] = 6;
+  const ModelSpec glm = parse(whole("glm4v", "Glm4vForConditionalGeneration", text));
+  EXPECT_TRUE(glm.attention().qkv_bias);
+  EXPECT_EQ(glm.attention().head_dim, glm.hidden / glm.attention().heads);
+  text = text_of("qwen3_vl_moe_text");
+  text["norm_topk_prob"] = false;
+  const ModelSpec qwen = parse(whole("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", text));
+  EXPECT_TRUE(qwen.experts()->experts->normalized);
 }
 
 TEST(TextPart, LeavesOutWhatEqualsTheClassesDefaults) {

@@ -51,9 +51,9 @@ TEST_F(LoadTokenizer, PrefersJson) {
 
 TEST_F(LoadTokenizer, ModelStandsInForAnUnknownKindOfJson) {
   auto document = tiny_tokenizer();
-  document["model"]["type"] = "WordPiece";
+  document["model"]["type"] = "CharLevel";
   write("tokenizer.json", document.dump());
-  EXPECT_THAT(error(), HasSubstr("tokenizer.json: model: model \"WordPiece\" is not supported"));
+  EXPECT_THAT(error(), HasSubstr("tokenizer.json: model: model \"CharLevel\" is not supported"));
   write("tokenizer.model", tiny_sentencepiece());
   EXPECT_EQ(load_tokenizer(directory_)->encode("the"), (Ids{1, 265}));
   write("tokenizer.json", "{");  // damage is not glossed over

@@ -59,6 +59,9 @@ PRE_TOKENIZERS = [
     {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Punctuation"},
                                            {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}]},
     {"type": "Sequence", "pretokenizers": [
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]},
+    {"type": "Sequence", "pretokenizers": [
         {"type": "Punctuation", "behavior": "Contiguous"},
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         {"type": "Digits", "individual_digits": False},
@@ -93,6 +96,8 @@ def charsmap(mapping):
 NORMALIZERS = [
     {"type": "NFC"}, {"type": "NFD"}, {"type": "NFKC"}, {"type": "NFKD"}, {"type": "Lowercase"}, {"type": "StripAccents"},
     {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "Strip", "strip_left": False, "strip_right": True},
+    {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+    {"type": "BertNormalizer", "clean_text": False, "handle_chinese_chars": False, "strip_accents": True, "lowercase": False},
     {"type": "Nmt"}, {"type": "ByteLevel"}, {"type": "Prepend", "prepend": "▁"},
     {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Replace", "pattern": {"Regex": "a*"}, "content": "-"},
     {"type": "Replace", "pattern": {"Regex": "[aeiou]{2,3}+|\\h"}, "content": ""},
@@ -140,6 +145,8 @@ MODELS = [
     {"type": "Unigram", "unk_id": 0, "vocab": UNIGRAM, "byte_fallback": False},
     {"type": "Unigram", "unk_id": 0, "vocab": UNIGRAM + BYTES, "byte_fallback": True},
     {"type": "WordLevel", "vocab": {"the": 0, "cat": 1, "<unk>": 2, "sat": 5}, "unk_token": "<unk>"},
+    {"type": "WordPiece", "vocab": {"the": 0, "c": 1, "##a": 2, "##at": 3, "##t": 4, "[UNK]": 5, "世": 6, "##b": 7, "a": 8, "##aa": 9},
+     "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 6},
     {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "<unk>": 4}, "merges": ["#version: 0.2", "a b"], "unk_token": "<unk>"},
     {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "<unk>": 4}, "merges": ["a b"], "unk_token": "<unk>", "fuse_unk": True},
 ]
@@ -170,7 +177,7 @@ def main():
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     document["models"] = []
     for model in MODELS:
-        pre = {"type": "WhitespaceSplit"} if model["type"] == "WordLevel" else metaspace if model["type"] == "Unigram" else None
+        pre = {"type": "WhitespaceSplit"} if model["type"].startswith("Word") else metaspace if model["type"] == "Unigram" else None
         tok = load(model=model, pre_tokenizer=pre, post_processor=post("RobertaProcessing" if pre else "BertProcessing"))
         document["models"].append({"model": model, "pre_tokenizer": pre, "post_processor": json.loads(tok.to_str())["post_processor"],
                                    "ids": [tok.encode(text).ids for text in ALL]})

@@ -103,8 +103,8 @@ TEST(TokenizerJson, ErrorsNameThePlace) {
     document[nlohmann::json::json_pointer(pointer)] = value;
     return error_of(document);
   };
-  EXPECT_THAT(with("/model/type", "WordPiece"),
-              HasSubstr("tokenizer.json: model: model \"WordPiece\""));
+  EXPECT_THAT(with("/model/type", "CharLevel"),
+              HasSubstr("tokenizer.json: model: model \"CharLevel\""));
   EXPECT_THAT(with("/model/vocab", 3), HasSubstr("model.vocab: expected an object"));
   EXPECT_THAT(with("/model/vocab/the", 256), HasSubstr("both have id 256"));
   EXPECT_THAT(with("/model/vocab/the", -1), HasSubstr("expected a token id"));

@@ -78,33 +78,31 @@ void make_signed(QuantizedMatrix& matrix, int bits) {
 }
 
 QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& selection) {
-  const auto [first, count, step] = selection;
   QuantizedMatrix part;
-  part.rows = count;
+  part.rows = selection.count;
   part.cols = whole.cols;
   part.groups = whole.groups;
   part.group_of = whole.group_of;
   part.integer_bits = whole.integer_bits;
-  part.stored_bytes =
-      whole.stored_bytes / static_cast<std::size_t>(whole.rows) * static_cast<std::size_t>(count);
-  part.codes = [read = whole.codes, first = first, step = step, cols = whole.cols](
-                   std::int64_t begin, std::int64_t end, float* out) {
-    if (step == 1) {
-      return read(first + begin, first + end, out);
+  part.stored_bytes = whole.stored_bytes / static_cast<std::size_t>(whole.rows) *
+                      static_cast<std::size_t>(selection.count);
+  part.codes = [read = whole.codes, selection, cols = whole.cols](std::int64_t begin,
+                                                                  std::int64_t end, float* out) {
+    if (selection.step == 1) {
+      return read(selection.first + begin, selection.first + end, out);
     }
     for (std::int64_t row = begin; row < end; ++row, out += cols) {
-      read(first + row * step, first + row * step + 1, out);
+      read(selection.place(row), selection.place(row) + 1, out);
     }
   };
-  if (whole.mxfp4) {
-    part.mxfp4 = {whole.mxfp4->codes + first * whole.cols / 2,
-                  whole.mxfp4->exponents + first * whole.cols / 32, step};
+  if (whole.mxfp4 && selection.block == 1) {
+    part.mxfp4 = {whole.mxfp4->codes + selection.first * whole.cols / 2,
+                  whole.mxfp4->exponents + selection.first * whole.cols / 32, selection.step};
   }
   // The selection may begin and end inside blocks, so each row gets scales of its own.
-  const auto select = [&, first = first, count = count, step = step](const std::vector<float>& from,
-                                                                     std::vector<float>& to) {
-    for (std::int64_t row = 0; row < count && !from.empty(); ++row) {
-      const auto block = from.begin() + (first + row * step) / whole.rows_per_block * whole.groups;
+  const auto select = [&](const std::vector<float>& from, std::vector<float>& to) {
+    for (std::int64_t row = 0; row < selection.count && !from.empty(); ++row) {
+      const auto block = from.begin() + selection.place(row) / whole.rows_per_block * whole.groups;
       to.insert(to.end(), block, block + whole.groups);
     }
   };

@@ -52,12 +52,18 @@ void make_signed(QuantizedMatrix& matrix, int bits);
 /// Columns that share a scale in memory.
 inline constexpr std::int64_t kPackedGroup = 32;
 
-/// Rows of a matrix that a file holds in place of several: `count` of them, from `first` on, every
-/// `step`-th.
+/// Rows of a matrix that a file holds in place of several: `count` of them, from `first` on, in
+/// blocks of `block` that begin every `step` rows.
 struct RowSelection {
   std::int64_t first = 0;
   std::int64_t count = 0;
   std::int64_t step = 1;
+  std::int64_t block = 1;
+
+  /// The matrix's row that is row `row` of the selection.
+  [[nodiscard]] std::int64_t place(std::int64_t row) const {
+    return first + row / block * step + row % block;
+  }
 };
 QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& selection);
 

@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 54> kFamilies{{
+constexpr std::array<Family, 56> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
@@ -15,6 +15,7 @@ constexpr std::array<Family, 54> kFamilies{{
     {"dots1", "Dots1ForCausalLM", describe_dots1},
     {"ernie4_5", "Ernie4_5ForCausalLM", describe_ernie4_5},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", describe_ernie4_5_moe},
+    {"exaone", "ExaoneForCausalLM", describe_exaone},
     {"exaone4", "Exaone4ForCausalLM", describe_exaone4},
     {"exaone_moe", "ExaoneMoeForCausalLM", describe_exaone_moe},
     {"falcon", "FalconForCausalLM", describe_falcon},
@@ -28,6 +29,7 @@ constexpr std::array<Family, 54> kFamilies{{
     {"glm4_moe", "Glm4MoeForCausalLM", describe_glm4_moe},
     {"gpt_neox", "GPTNeoXForCausalLM", describe_gpt_neox},
     {"gpt_oss", "GptOssForCausalLM", describe_gpt_oss},
+    {"gptj", "GPTJForCausalLM", describe_gptj},
     {"granite", "GraniteForCausalLM", describe_granite},
     {"granitemoe", "GraniteMoeForCausalLM", describe_granitemoe},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM", describe_granitemoeshared},

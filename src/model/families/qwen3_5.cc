@@ -18,7 +18,7 @@ ModelSpec describe_qwen3_5_moe(const JsonObject& config) {
                             .normalized = true,
                             .shared_intermediate = 512,
                             .shared_gate = true},
-                           512);
+                           512, detail::QwenExpertKeys::sizes);
   return spec;
 }
 

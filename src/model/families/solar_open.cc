@@ -14,7 +14,10 @@ ModelSpec describe_solar_open(const JsonObject& config) {
                                                  .rope = {.theta = 1000000.0}});
   const bool bias = config.boolean("attention_bias", false);
   detail::for_each_attention(spec, [bias](AttentionSpec& attention) { attention.qkv_bias = bias; });
-  detail::set_shared_experts(config, spec,
+  nlohmann::json read = config.document();  // transformers reads no key that makes layers dense
+  read.erase("first_k_dense_replace");
+  read.erase("mlp_layer_types");
+  detail::set_shared_experts(JsonObject(read, config.where()), spec,
                              {.count = 128, .active = 8, .shared = 1, .intermediate = 1280});
   return spec;
 }
