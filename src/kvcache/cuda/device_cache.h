@@ -132,11 +132,13 @@ class DeviceCache {
   void ensure_tables(int slots, Columns columns, cudaStream_t stream);
   int open(const Rule& rule, int tokens, cudaStream_t stream);
   void upload_rules();
-  void refresh(cudaStream_t stream);
   // What kernels that take one sequence see: its own ring of full layers.
   [[nodiscard]] CacheView view_of(int slot) const;
   // Entries of a sequence's window in full layers; 0: it has none.
   [[nodiscard]] int full_ring(int slot) const;
+
+  // device_cache_pages.cc
+  void refresh(cudaStream_t stream);
   [[nodiscard]] std::size_t window_pages(int reach, int slot) const;
   // Most pages that a full layer's archive takes while the sequence grows.
   [[nodiscard]] std::size_t archive_growth(int slot, int before, int after) const;

@@ -27,12 +27,13 @@ void LargeBatchLayers::reserve(int rows) {
   hidden_.ensure(width(model_.hidden()));
   square_sums_.ensure(width(1));
   normed_.ensure(width(model_.hidden()));
-  const auto& embedded = model_.spec().layer_embeddings;
-  gate_up_.ensure(width(std::max({2 * model_.intermediate(), 2 * model_.hidden(),
-                                  model_.mixer_width(), embedded ? embedded->width : 0})));
+  const auto& layer_embeddings = model_.spec().layer_embeddings;
+  const int embedded = layer_embeddings ? layer_embeddings->width : 0;
+  gate_up_.ensure(width(
+      std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.mixer_width(), embedded})));
   activated_.ensure(width(model_.intermediate()));
   products_.reserve(padded(rows), std::max({model_.hidden(), model_.intermediate(),
-                                            model_.mixer_width(), model_.query_width()}));
+                                            model_.mixer_width(), model_.query_width(), embedded}));
   reserve_mixers(padded(rows));
   reserve_experts(padded(rows));
   reserve_embeddings(padded(rows));

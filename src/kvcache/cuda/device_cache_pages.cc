@@ -1,0 +1,153 @@
+// What sequences of the device's cache hold and need, in pages and bytes.
+#include <algorithm>
+
+#include "kvcache/cuda/device_cache.h"
+
+namespace winnow::kvcache::cuda {
+namespace {
+
+using ops::pages_for;
+
+}  // namespace
+
+template <class F>
+std::size_t DeviceCache::over_rows(const F& pages) const {
+  const std::size_t of_full = pages(0);
+  std::size_t sum = 0;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    const int reach = shape_.reach_of(layer);
+    sum +=
+        static_cast<std::size_t>(shape_.kv_heads_of(layer)) * (reach > 0 ? pages(reach) : of_full);
+  }
+  return sum;
+}
+
+std::size_t DeviceCache::page_need(int slot, int tokens) const {
+  const int before = length(slot);
+  const int after = before + tokens;
+  const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
+  const std::size_t windows = over_rows([&](int reach) {
+    const int ring = reach > 0 ? reach : full_ring(slot);
+    return growth(std::min(before, ring), std::min(after, ring));
+  });
+  if (config_.traits().learned() && tokens == 1 && before > 0) {
+    return windows + static_cast<std::size_t>(next_pages_.data()[slot]);
+  }
+  return windows +
+         over_rows([&](int reach) { return reach > 0 ? 0 : archive_growth(slot, before, after); });
+}
+
+std::size_t DeviceCache::archive_growth(int slot, int before, int after) const {
+  const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
+  const auto left = [ring = full_ring(slot)](int length) { return std::max(0, length - ring); };
+  if (config_.traits().learned()) {
+    // How much is archived is not known: every page may be full.
+    return pages_for(left(after) - left(before));
+  }
+  if (config_.traits().has_sinks) {
+    const int sinks = rule(slot).sinks;
+    return growth(std::min(left(before), sinks), std::min(left(after), sinks));
+  }
+  if (drops()) {
+    return archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
+  }
+  return growth(before, after);
+}
+
+std::size_t DeviceCache::fork_need(int slot) const {
+  const std::size_t copied = drops() ? archive_pages(slot, length(slot), 0) : 1;
+  return over_rows([&](int reach) { return (reach > 0 ? 0 : copied) + window_pages(reach, slot); });
+}
+
+std::size_t DeviceCache::archive_pages(int slot, int length, int entries) const {
+  return pages_for(drops() ? std::min(length, rule(slot).budget + 1) : entries);
+}
+
+void DeviceCache::report_free_pages(cudaStream_t stream) {
+  winnow::cuda::check(cudaMemcpyAsync(reported_.data(), free_count_.data(), sizeof(std::int32_t),
+                                      cudaMemcpyDeviceToHost, stream),
+                      "read the number of free pages");
+}
+
+bool DeviceCache::has_pages(std::size_t pages, cudaStream_t stream) {
+  // What came back since the last report only makes it more.
+  if (pages + claimed_ <= static_cast<std::size_t>(*reported_.data())) {
+    return true;
+  }
+  if (stale_) {
+    refresh(stream);
+  }
+  return pages <= static_cast<std::size_t>(*reported_.data());
+}
+
+void DeviceCache::refresh(cudaStream_t stream) {
+  report_free_pages(stream);
+  winnow::cuda::check(cudaStreamSynchronize(stream), "wait for the number of free pages");
+  stale_ = false;
+  claimed_ = 0;
+}
+
+std::size_t DeviceCache::used_page_bytes(cudaStream_t stream) {
+  refresh(stream);
+  return (capacity_ - static_cast<std::size_t>(*reported_.data())) * page_cost(config_, shape_);
+}
+
+std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
+  if (counts_.empty()) {
+    counts_.resize(view_.row(view_.layers, 0, 0));
+    winnow::cuda::check(
+        cudaMemcpyAsync(counts_.data(), view_.archive_counts, counts_.size() * sizeof(std::int32_t),
+                        cudaMemcpyDeviceToHost, stream),
+        "read the archives' lengths");
+    winnow::cuda::check(cudaStreamSynchronize(stream), "read the archives' lengths");
+  }
+  std::int64_t entries = 0;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    entries += std::int64_t{shape_.kv_heads_of(layer)} * window_count(layer, slot);
+    for (int head = 0; head < shape_.kv_heads_of(layer); ++head) {
+      entries += counts_[view_.row(layer, slot, head)];
+    }
+  }
+  return entries;
+}
+
+int DeviceCache::window_count(int layer, int slot) const {
+  if (shape_.reach_of(layer) > 0) {
+    return shape_.dense_entries(layer, length(slot));
+  }
+  return std::min(length(slot), merges() ? 1 : full_ring(slot));
+}
+
+std::size_t DeviceCache::window_pages(int reach, int slot) const {
+  return pages_for(std::min(length(slot), reach > 0 ? reach : full_ring(slot)));
+}
+
+std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archive_counts) const {
+  std::size_t pages = over_rows([&](int reach) { return window_pages(reach, slot); });
+  for (const std::int32_t count : archive_counts) {
+    pages += archive_pages(slot, length(slot), count);
+  }
+  return pages;
+}
+
+std::size_t DeviceCache::page_cost(const CacheConfig& config, const CacheShape& shape) {
+  const ops::cuda::DevicePageLayout layout(config.format, shape.head_dim);
+  const std::size_t bounds =
+      config.traits().selects ? 2 * static_cast<std::size_t>(shape.head_dim) : 0;
+  return layout.page_bytes() + 2 * sizeof(std::uint32_t) + bounds * sizeof(float);
+}
+
+std::size_t DeviceCache::table_bytes() const {
+  const std::size_t open = merges() ? static_cast<std::size_t>(2 * shape_.head_dim + 1) : 0;
+  const std::size_t per_row = view_.archive_stride + view_.window_stride + view_.mark_words + 1 +
+                              2 * view_.entry_stride + open;
+  const auto rows =
+      static_cast<std::size_t>(view_.layers) * static_cast<std::size_t>(view_.kv_heads);
+  return rows * per_row * sizeof(std::uint32_t) + sizeof(std::int32_t);
+}
+
+std::size_t DeviceCache::bytes(std::size_t pages) const {
+  return pages * page_cost(config_, shape_) + table_bytes();
+}
+
+}  // namespace winnow::kvcache::cuda
