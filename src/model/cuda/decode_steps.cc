@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kStepsOfPlan = 64;
 
-std::size_t size_of(int rows, int cols) {
+std::size_t elements_of(int rows, int cols) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
 }
 
@@ -29,13 +29,13 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       paths_(model, matrices, call_of(most_padded, most_)),
       kernel_(make_step_kernel(model, cache, head)),
       attention_(cache, most_step_sequences(0)),
-      inputs_(size_of(2, most_)),
-      results_(size_of(1, most_)),
-      slots_(size_of(1, most_)),
-      angles_(size_of(most_ * model.rope_tables(), model.rotary_channels() / 2)),
-      qkv_(size_of(most_, model.qkv_width())),
-      queries_(size_of(most_, model.query_width())),
-      attended_(size_of(most_, model.mixer_width())) {
+      inputs_(elements_of(2, most_)),
+      results_(elements_of(1, most_)),
+      slots_(elements_of(1, most_)),
+      angles_(elements_of(most_ * model.rope_tables(), model.rotary_channels() / 2)),
+      qkv_(elements_of(most_, model.qkv_width())),
+      queries_(elements_of(most_, model.query_width())),
+      attended_(elements_of(most_, model.mixer_width())) {
   if (most_padded > 0) {
     padded_attention_.emplace(cache, most_);
   }
@@ -59,7 +59,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   if (shape.with_logits) {
     head_.choose_by(rows, shape.size);
   }
-  results_.expect(size_of(1, shape.size));
+  results_.expect(elements_of(1, shape.size));
   graph.launch(stream);
   if (shape.restricted) {
     choose(rows, shape.size, stream);
@@ -268,7 +268,7 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   // Appending asks for slots before its predecessor is complete: a kernel between that one and
   // begin_step() must have waited for them.
   const bool overlap = attention.has_plan();
-  const StepAngles angles{angles_.data(), size_of(shape.size, model_.rotary_channels() / 2)};
+  const StepAngles angles{angles_.data(), elements_of(shape.size, model_.rotary_channels() / 2)};
   const ops::cuda::RecurrentRows sequences{
       .sequences = shape.size, .slots = slots_.data(), .states = cache_.states().table()};
   walk_layers(linear, model_, {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()},
