@@ -21,7 +21,7 @@ struct Wrapper {
   bool plain_logits = false;  // without the factor that the text part's own class has
 };
 
-constexpr std::array<Wrapper, 26> kWrappers{{
+constexpr std::array<Wrapper, 28> kWrappers{{
     {"aya_vision", "AyaVisionForConditionalGeneration", "cohere2", true, true},
     {"cohere2_vision", "Cohere2VisionForConditionalGeneration", "cohere2", true, true},
     {"exaone4_5", "Exaone4_5_ForConditionalGeneration", "exaone4", false},
@@ -48,6 +48,8 @@ constexpr std::array<Wrapper, 26> kWrappers{{
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false},
     {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", false},
     {"smolvlm", "SmolVLMForConditionalGeneration", "llama", false},
+    {"video_llava", "VideoLlavaForConditionalGeneration", "llama", false},
+    {"vipllava", "VipLlavaForConditionalGeneration", "llama", false},
 }};
 
 /// A type of text parts: the family that computes it, and what the type's class assumes where a
