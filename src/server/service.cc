@@ -112,11 +112,22 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
   try {
     route(request, reply);
   } catch (const ApiError& error) {
-    reply->send(to_response(error));
+    send_error(request, to_response(error), reply);
   } catch (const std::exception& error) {
     log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error.what()}});
-    reply->send(
-        to_response(ApiError(500, "internal server error; see the server's log", {}, "internal")));
+    const ApiError told(500, "internal server error; see the server's log", {}, "internal");
+    send_error(request, to_response(told), reply);
+  }
+}
+
+// A client of Anthropic's gets all of its answers in Anthropic's words.
+void Service::send_error(const HttpRequest& request, HttpResponse response,
+                         const std::shared_ptr<Reply>& reply) {
+  const Route route = find_route(request.path).route;
+  if (route == Route::messages || route == Route::count_tokens) {
+    MessagesReply(reply).send(std::move(response));
+  } else {
+    reply->send(std::move(response));
   }
 }
 
@@ -142,7 +153,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
                    "unknown_url");
   }
   if (std::optional<HttpResponse> refusal = refusal_of_method(entry, request)) {
-    reply->send(std::move(*refusal));
+    send_error(request, std::move(*refusal), reply);
     return;
   }
   if (entry.endpoint != 0) {
@@ -249,19 +260,13 @@ void Service::start(CompletionRequest completion, const std::string& id,
   start_completion(*this, std::move(completion), id, reply);
 }
 
-// A client of Anthropic's gets all of its answers in Anthropic's words.
 void Service::messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
-  const auto translated = std::make_shared<MessagesReply>(reply);
-  try {
-    if (refusing_) {
-      throw shutting_down();
-    }
-    start(parse_messages_request(request.body, /*counts=*/false, thought_format_ != nullptr,
-                                 config_.limits),
-          request.id, translated);
-  } catch (const ApiError& error) {
-    translated->send(to_response(error));
+  if (refusing_) {
+    throw shutting_down();
   }
+  start(parse_messages_request(request.body, /*counts=*/false, thought_format_ != nullptr,
+                               config_.limits),
+        request.id, std::make_shared<MessagesReply>(reply));
 }
 
 void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {

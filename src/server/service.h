@@ -112,6 +112,8 @@ class Service {
   void start(CompletionRequest completion, const std::string& id,
              const std::shared_ptr<Reply>& reply);
   [[nodiscard]] bool is_served(std::string_view name) const;
+  static void send_error(const HttpRequest& request, HttpResponse response,
+                         const std::shared_ptr<Reply>& reply);
   void messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   void respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   [[nodiscard]] HttpResponse stored_response(const HttpRequest& request);

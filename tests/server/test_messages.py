@@ -2,6 +2,7 @@
 import json
 
 import anthropic
+import httpx
 import jsonschema
 import pytest
 from conftest import MODEL, serving
@@ -99,9 +100,9 @@ def test_thinking(tmp_path):
     ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
     ({"system": [{"type": "image"}]}, "system[0].type"),
-    ({"tools": [{"name": "a b"}]}, "tools[0].name"),
+    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name"),
     ({"tools": [{"name": "a", "input_schema": 5}]}, "tools[0].input_schema"),
-    ({"tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}}, "tool_choice.name"),
+    ({"tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}}, "tool_choice.name"),
     ({"tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
     ({"thinking": {"type": "on"}}, "thinking.type"),
@@ -174,3 +175,25 @@ def test_keys(tmp_path):
         bad = anthropic.Anthropic(base_url=s.url, api_key="wrong", max_retries=0)
         with pytest.raises(anthropic.AuthenticationError):
             bad.messages.create(model=MODEL, max_tokens=1, messages=USER)
+
+
+def test_every_error_is_in_anthropics_words(server):
+    for path, method, fields in (
+            ("/v1/messages", "GET", {}),
+            ("/v1/messages", "POST", {"content": b"{}", "headers": {"Content-Type": "text/plain"}}),
+            ("/v1/messages/count_tokens", "POST", {"json": {}}),
+            ("/v1/messages", "POST", {"json": {"max_tokens": 1}})):
+        answer = httpx.request(method, server.url + path, **fields)
+        assert answer.status_code >= 400 and answer.json()["type"] == "error", answer.text
+        assert set(answer.json()["error"]) == {"type", "message"}
+
+
+@pytest.mark.parametrize("fields, name", [
+    ({"tools": [{"name": "weather"}]}, "tools[0].input_schema"),
+    ({"messages": USER + [{"role": "assistant", "content": [
+        {"type": "tool_use", "id": "t", "name": "weather", "input": "{}"}]}]},
+     "messages[1].content[0].input"),
+])
+def test_calls_and_tools_have_their_objects(server, fields, name):
+    answer = post(server, {"max_tokens": 1, "messages": USER} | fields, "/v1/messages")
+    assert answer.status_code == 400 and name in answer.json()["error"]["message"], answer.text

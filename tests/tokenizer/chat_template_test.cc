@@ -48,6 +48,16 @@ class ChatTemplateFiles : public ::testing::Test {
   fs::path directory_;
 };
 
+TEST(ChatTemplate, KnowsWhatVariablesItNames) {
+  const ChatTemplate chat("{% if think_on and x.documents %}{{ messages }}{% endif %}");
+  for (const char* name : {"think_on", "documents", "messages"}) {
+    EXPECT_TRUE(chat.names(name)) << name;
+  }
+  for (const char* name : {"think", "on", "document", "message", "think_on_"}) {
+    EXPECT_FALSE(chat.names(name)) << name;
+  }
+}
+
 TEST_F(ChatTemplateFiles, NoneWithoutFileOrEntry) {
   EXPECT_EQ(rendered(), "no template");
   write("tokenizer_config.json", R"({"bos_token": "<s>"})");

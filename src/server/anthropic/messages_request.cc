@@ -78,11 +78,13 @@ Json result_of(const Json& block, const std::string& path) {
 }
 
 Json call_of(const Json& block, const std::string& path) {
+  const Json input = block.value("input", Json::object());
+  if (!input.is_object()) {
+    reject(path + ".input", "an object");
+  }
   return {{"id", text_at(block, "id", path)},
           {"type", "function"},
-          {"function",
-           {{"name", text_at(block, "name", path)},
-            {"arguments", block.contains("input") ? block["input"] : Json::object()}}}};
+          {"function", {{"name", text_at(block, "name", path)}, {"arguments", input}}}};
 }
 
 // A message with blocks becomes one message, after the results of tools among them.
@@ -144,6 +146,9 @@ Json tools_of(const Json& given) {
           path + ".type", "unsupported_value");
     }
     Json function{{"name", text_at(given[i], "name", path)}};
+    if (!given[i].value("input_schema", Json()).is_object()) {
+      reject(path + ".input_schema", "an object");
+    }
     for (const auto& [from, to] :
          {std::pair{"description", "description"}, std::pair{"input_schema", "parameters"},
           std::pair{"strict", "strict"}}) {
