@@ -137,9 +137,11 @@ std::string machine_text(const Processor& processor, const DeviceList& list) {
 
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
   std::string text = fmt::format(
-      "\nSequences of {} tokens that fit beside the weights, all in bf16: dense, and with DMS at a "
-      "measured\nratio of {:g}, but never fewer entries than a window of {}. With fp8 entries "
-      "(--kv-dtype of serve)\ntwice as many fit.\n\n  {:<9}{:<20}{:>10}{:>13}{:>13}\n",
+      "\nSequences of {} tokens that fit beside the weights, all in bf16. dense: any model. "
+      "compressed: only\nmodels retrofitted with DMS, at a measured ratio of {:g} and at least a "
+      "window of {} entries. With\n--kv-dtype fp8 twice as many fit; --weights int4 cuts weights "
+      "to "
+      "about a quarter.\n\n  {:<9}{:<20}{:>10}{:>13}{:>13}\n",
       grouped(options.context), options.cr, kWindow, "device", "shape", "weights", "dense",
       "compressed");
   for (const Place& place : places) {

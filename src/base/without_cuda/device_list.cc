@@ -4,7 +4,8 @@
 namespace winnow {
 
 DeviceList list_devices() {
-  return {.devices = {}, .problem = "this build has no device code (make build WINNOW_CUDA=ON)"};
+  return {.devices = {},
+          .problem = "this build has no code for NVIDIA GPUs (make build WINNOW_CUDA=ON adds it)"};
 }
 
 }  // namespace winnow
