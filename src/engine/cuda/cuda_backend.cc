@@ -51,7 +51,7 @@ class CudaBackend : public Backend {
                                 : nullptr),
         model_(model, format_of(config.weights), ranks_.get()) {
     require(!config.fp8_products || ops::cuda::has_fp8_products(),
-            "--dtype fp8: needs a device of compute capability 9.0 (H100, H200)");
+            "--dtype fp8: needs a device of compute capability 9.0 (H100, H200) and CUDA 12.9");
   }
 
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }

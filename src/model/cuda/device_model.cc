@@ -44,6 +44,9 @@ const ModelSpec& checked(const ModelSpec& spec) {
             "--device cuda: experts of {} channels in layers of {}; multiples of 8 and 16 are "
             "needed",
             what->intermediate, spec.hidden);
+    require(what->experts->count <= ops::cuda::kMostExperts,
+            "--device cuda: {} experts; at most {} are taken", what->experts->count,
+            ops::cuda::kMostExperts);
   }
   return spec;
 }

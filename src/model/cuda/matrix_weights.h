@@ -9,8 +9,8 @@
 
 namespace winnow::model::cuda {
 
-/// Of the products of prompts and large batches. fp8: of layers whose weights are fp8; the head
-/// stays in bf16, because its errors are those of the logits.
+/// Of the products of prompts and large batches. fp8: of layers whose weights are fp8. The head
+/// stays in bf16, because its errors are those of the logits; so do experts and routers.
 enum class Arithmetic : std::uint8_t { bf16, fp8 };
 
 /// Weights row by row, in bf16 or as fp8 codes: a DeviceWeight lies in the order in which steps of

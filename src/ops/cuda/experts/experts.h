@@ -26,7 +26,7 @@ struct RoutesView {
   // Scratch of products of experts with many tokens each, which Hopper multiplies in groups of
   // kGroupTokens:
   std::int32_t* groups = nullptr;  // [count + 1]: the first group of each expert
-  bf16* packed = nullptr;  // the tokens of the groups (experts_pack.cuh); null: not on Hopper
+  bf16* packed = nullptr;          // the tokens of the groups (experts_pack.h); null: none needed
   // Scratch of norm_and_route():
   float* logits = nullptr;           // [kMostRoutedRows, count]
   std::uint32_t* arrived = nullptr;  // [kMostRoutedRows + 1], zeros between calls
@@ -109,7 +109,8 @@ struct ExpertsInput {
 
 /// out [rows * active, outputs], a row per place: the products of each pair's expert and input.
 /// Reads the weights of experts that some token takes, as they lie, once per some of its tokens (8
-/// to 64).
+/// to 128). Of rows by place the kernel before it must have waited for the routes, as
+/// multiply_gated_experts() does: they are read before that kernel is complete.
 void multiply_experts(const Router& router, bf16* out, const ExpertsInput& input,
                       const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
                       cudaStream_t stream);

@@ -2,6 +2,8 @@
 
 #include <cuda_fp8.h>
 
+#include <cfloat>
+
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/eight.cuh"
@@ -70,9 +72,10 @@ __global__ void __launch_bounds__(kThreads)
     largest = fmaxf(largest, largest_of(load_eight(x + first + column)));
   }
   largest = block_max(largest);
-  const float factor = largest == 0.0F ? 0.0F : kF8E4M3Max / largest;
+  const bool vanishes = largest <= kF8E4M3Max / FLT_MAX;
+  const float factor = vanishes ? 0.0F : kF8E4M3Max / largest;
   if (threadIdx.x == 0) {
-    scales[blockIdx.x] = largest / kF8E4M3Max;
+    scales[blockIdx.x] = vanishes ? 0.0F : largest / kF8E4M3Max;
   }
   auto* out = reinterpret_cast<uint2*>(codes + first);
 #pragma unroll

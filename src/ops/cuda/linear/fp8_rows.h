@@ -11,7 +11,8 @@
 namespace winnow::ops::cuda {
 
 /// x [rows, cols] is about codes * scales [rows]: the largest magnitude of each row becomes 448.
-/// cols is a multiple of 8. A row with a number that is not finite becomes NaN.
+/// cols is a multiple of 8. A row with a number that is not finite becomes NaN; one of numbers too
+/// small to be scaled up, zeros.
 void quantize_rows(std::uint8_t* codes, float* scales, const bf16* x, int rows, int cols,
                    cudaStream_t stream);
 

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
 constexpr int kChoices = 8;                                   // that a search times
 constexpr std::uint32_t kAlignment = 16;                      // of rows, in bytes
+constexpr std::size_t kScalesRows = 120900;                   // the first version that does
 
 void check_blas(cublasStatus_t status, std::string_view what) {
   require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: {}", what,
@@ -130,8 +131,10 @@ struct Linear::Plan {
   }
 
   void scale_rows() {
+#if CUBLAS_VERSION >= 120900
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+#endif
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
   }
 
@@ -161,14 +164,16 @@ struct Linear::Plan {
                    handle, operation.get(), first.get(), second.get(), out.get(), out.get(),
                    created, static_cast<int>(algorithms.size()), algorithms.data(), &found),
                "choose an algorithm");
-    require(found > 0, "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs", shape.rows,
-            shape.inputs, shape.outputs);
     algorithms.resize(static_cast<std::size_t>(found));
+    std::erase_if(algorithms,
+                  [](const auto& choice) { return choice.state != CUBLAS_STATUS_SUCCESS; });
+    require(!algorithms.empty(), "cuBLASLt: no algorithm for {} rows of {} inputs and {} outputs",
+            shape.rows, shape.inputs, shape.outputs);
   }
 };
 
 bool has_fp8_products() {
-  return has_wgmma();
+  return CUBLAS_VERSION >= kScalesRows && cublasLtGetVersion() >= kScalesRows && has_wgmma();
 }
 
 Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}

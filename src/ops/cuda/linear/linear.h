@@ -19,7 +19,8 @@ struct Fp8Rows {
   const float* scales = nullptr;  // [rows]
 };
 
-/// Whether the device multiplies such rows: compute capability 9.0.
+/// Whether such rows are multiplied here: compute capability 9.0, and cuBLASLt of CUDA 12.9 or
+/// later, of which older ones know no scales of rows.
 bool has_fp8_products();
 
 /// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Remembers
@@ -50,9 +51,8 @@ class Linear {
   void multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
                     int outputs, int inputs, cudaStream_t stream);
 
-  /// The same products of e4m3 codes, with sums in float on the way to memory but about 22 bits
-  /// within a tensor core's instruction (compute capability 9.0). inputs and outputs are multiples
-  /// of 16.
+  /// The same products of e4m3 codes, in cuBLASLt's fast mode: a tensor core's sums have about 14
+  /// significant bits (compute capability 9.0). inputs and outputs are multiples of 16.
   void multiply(bf16* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs, int inputs,
                 cudaStream_t stream);
   void multiply(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,

@@ -79,6 +79,18 @@ TEST_F(CudaFp8Rows, ThatAreNotFiniteBecomeNaN) {
   }
 }
 
+TEST_F(CudaFp8Rows, OfTinyNumbersBecomeZeros) {
+  for (const float tiny : {1e-37F, 1e-40F}) {
+    std::vector<float> x(512, 0.0F);
+    x[3] = tiny;
+    const auto device_x = upload_bf16(x);
+    const auto codes = poisoned<std::uint8_t>(x.size());
+    const auto scales = poisoned<float>(1);
+    quantize_rows(codes.data(), scales.data(), device_x.data(), 1, 512, nullptr);
+    EXPECT_EQ(HostRows(codes, scales).values(), std::vector<float>(512, 0.0F)) << tiny;
+  }
+}
+
 TEST_F(CudaFp8Rows, OfWeightsAreTheirValues) {
   constexpr int kRows = 96;
   constexpr int kCols = 320;
