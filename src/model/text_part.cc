@@ -138,23 +138,43 @@ constexpr std::array<TextType, 22> kTextTypes{{
          "max_position_embeddings": 128000, "rope_theta": 5e5})"},
 }};
 
+/// The first of "architectures"; null if there is none.
+json class_of(const json& document) {
+  const auto classes = document.find("architectures");
+  const bool some = classes != document.end() && classes->is_array() && !classes->empty();
+  return some ? classes->front() : json();
+}
+
 const Wrapper* wrapper_of(const json& document) {
+  const json name = class_of(document);
   const auto is_named = [&](const Wrapper& wrapper) {
-    const auto classes = document.find("architectures");
-    if (classes != document.end() && classes->is_array() && !classes->empty()) {
-      return classes->front() == wrapper.architecture;
-    }
-    return document.value("model_type", json()) == wrapper.model_type;
+    return name.is_null() ? document.value("model_type", json()) == wrapper.model_type
+                          : name == wrapper.architecture;
   };
   const auto* found = std::ranges::find_if(kWrappers, is_named);
   return found == kWrappers.end() ? nullptr : found;
+}
+
+/// Whether a class that is not known here generates text: classifiers do not. Of families' own
+/// classes, which are known, a text_config is a leftover.
+bool may_wrap_text(const json& document) {
+  const json name = class_of(document);
+  if (!name.is_string()) {
+    return std::ranges::find(families(), document.value("model_type", json()),
+                             &Family::model_type) == families().end();
+  }
+  const auto text = name.get<std::string>();
+  const bool generates =
+      text.ends_with("ForConditionalGeneration") || text.ends_with("ForCausalLM");
+  return generates &&
+         std::ranges::find(families(), text, &Family::architecture) == families().end();
 }
 
 /// Whether it is a class of text and something else, unknown here, whose text part is of a family
 /// and says its RoPE and its norms, for which such classes (Voxtral's) have defaults of their own.
 bool has_known_text(const json& document) {
   const auto text = document.find("text_config");
-  if (text == document.end() || !text->is_object() ||
+  if (!may_wrap_text(document) || text == document.end() || !text->is_object() ||
       document.value("is_encoder_decoder", json()) == true || !text->contains("rms_norm_eps") ||
       !(text->contains("rope_theta") || text->contains("rope_parameters"))) {
     return false;
@@ -188,8 +208,12 @@ void set_constants(json& text, const json& type) {
   }
   if (type == "glm4v_text") {
     text["attention_bias"] = true;
-    const int heads = text.value("num_attention_heads", 0);
-    text["head_dim"] = heads > 0 ? text.value("hidden_size", 0) / heads : 0;
+    const json heads = text.value("num_attention_heads", json());
+    const json width = text.value("hidden_size", json());
+    text.erase("head_dim");
+    if (heads.is_number_unsigned() && width.is_number_unsigned() && heads != 0U) {
+      text["head_dim"] = width.get<std::int64_t>() / heads.get<std::int64_t>();
+    }
   }
 }
 
@@ -224,7 +248,7 @@ json text_part(json document) {
   if (!document.is_object()) {
     return document;
   }
-  constexpr Wrapper kOther{{}, {}, {}, false};
+  static constexpr Wrapper kOther{{}, {}, {}, false};
   const Wrapper* wrapper = wrapper_of(document);
   if (wrapper == nullptr && has_known_text(document)) {
     wrapper = &kOther;
@@ -255,10 +279,18 @@ json text_part(json document) {
       text[key] = document[key];
     }
   }
-  const bool tied = document.contains("tie_word_embeddings")
-                        ? is_true(document, "tie_word_embeddings")
-                        : wrapper->tied_embeddings;
-  text["tie_word_embeddings"] = tied || is_true(text, "tie_word_embeddings");
+  for (const auto& [key, value] : document.items()) {
+    if (nested && (key.starts_with("dms") || key.starts_with("dmc"))) {  // a retrofit of the whole
+      text[key] = value;
+    }
+  }
+  // Of an unknown class the text part's own default holds.
+  if (wrapper != &kOther || document.contains("tie_word_embeddings")) {
+    const bool tied = document.contains("tie_word_embeddings")
+                          ? is_true(document, "tie_word_embeddings")
+                          : wrapper->tied_embeddings;
+    text["tie_word_embeddings"] = tied || is_true(text, "tie_word_embeddings");
+  }
   if (wrapper->plain_logits) {
     text["logit_scale"] = 1.0;     // Cohere 2
     text["logits_scaling"] = 1.0;  // Granite

@@ -63,6 +63,53 @@ TEST(TextPart, OfAnyClassIsReadWhereItIsOfAFamily) {
   EXPECT_THROW(parse(two_parts), Error);
 }
 
+TEST(TextPart, OfAKnownClassIsALeftover) {
+  json plain = tiny_config();
+  const ModelSpec expected = parse(plain);
+  plain["text_config"] = text_of("llama");
+  plain["text_config"]["rope_theta"] = 5.0;
+  plain["text_config"]["num_hidden_layers"] = expected.layer_count() + 1;
+  EXPECT_EQ(parse(plain).layer_count(), expected.layer_count());
+  plain.erase("architectures");
+  plain["model_type"] = "llama";
+  EXPECT_EQ(parse(plain).layer_count(), expected.layer_count());
+}
+
+TEST(TextPart, OfAClassifierIsRefused) {
+  for (const char* name : {"Gemma3ForSequenceClassification", "OfTomorrowModel"}) {
+    EXPECT_THROW(parse(whole("some_type", name, text_of("llama"))), Error) << name;
+  }
+}
+
+TEST(TextPart, HasTheRetrofitOfTheWhole) {
+  json config = whole("some_type", "OfTomorrowForConditionalGeneration", text_of("llama"));
+  config["dms_window_size"] = 16;
+  config["dms_alpha_scale"] = 10.0;
+  EXPECT_TRUE(parse(config).dms.has_value());
+  config["architectures"] = {"OfTomorrowForConditionalGenerationDMS"};
+  EXPECT_THROW(parse(config), Error);
+}
+
+TEST(TextPart, OfAnUnknownClassTiesItsHeadAsItsFamilyDoes) {
+  const auto ties = [](const std::string& text) {
+    return parse(whole("some_type", "OfTomorrowForConditionalGeneration", text_of(text)))
+        .tied_embeddings;
+  };
+  EXPECT_TRUE(ties("smollm3"));
+  EXPECT_FALSE(ties("llama"));
+}
+
+TEST(TextPart, NamesAKeyOfTheWrongType) {
+  json text = text_of("glm4v_text");
+  text["num_attention_heads"] = "x";
+  try {
+    parse(whole("glm4v", "Glm4vForConditionalGeneration", text));
+    FAIL() << "it was read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("num_attention_heads"));
+  }
+}
+
 TEST(TextPart, TiesItsHeadAsTheClassOfTheWholeDoes) {
   const auto ties = [](const std::string& architecture, const std::string& text) {
     return parse(whole("some_type", architecture, text_of(text))).tied_embeddings;
