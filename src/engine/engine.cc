@@ -70,7 +70,7 @@ Engine::~Engine() = default;
 RequestId Engine::submit(Request request) {
   validate(request, model_);
   if (request.adapter) {
-    runner_->prepare(*request.adapter);
+    prepare(*request.adapter);
   }
   const auto spec = std::make_shared<const Request>(std::move(request));
   const RequestId id = next_id_++;

@@ -81,6 +81,8 @@ class Engine {
   Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr);
   ~Engine();
 
+  /// Makes an adapter of requests to come ready. Throws Error where the device cannot run it.
+  void prepare(const model::Lora& adapter) { runner_->prepare(adapter); }
   /// Queues a request, or throws as validate() does.
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.

@@ -64,7 +64,8 @@ class Runner {
   /// and the rule that follows from `limits` (kvcache::validate).
   virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
                                                  const kvcache::SavedSequence& saved) = 0;
-  /// Makes an adapter of shares to come ready. Throws Error where the device has no room for it.
+  /// Makes an adapter of shares to come ready. Throws Error where the device cannot run it, or
+  /// has no room for it.
   virtual void prepare(const model::Lora& /*adapter*/) {}
   /// What `tokens` more tokens of a sequence take at most.
   [[nodiscard]] virtual kvcache::PageNeed need(const SequenceState& sequence, int tokens) const = 0;

@@ -1,5 +1,6 @@
 #include "model/lora.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "checkpoint/json.h"
 
 namespace winnow::model {
@@ -59,18 +61,37 @@ struct Place {
   bool is_up = false;       // lora_B
 };
 
+// What stands behind "layers." of the text part; empty where a name is not of that part, whose
+// prefixes are those of text_part() and the bare ones.
+std::string_view behind_layers(std::string_view name) {
+  for (const std::string_view prefix : {"model.", "model.language_model.", "language_model.model.",
+                                        "language_model.", "model.text_model.", ""}) {
+    const std::string beginning = fmt::format("base_model.model.{}layers.", prefix);
+    if (name.starts_with(beginning)) {
+      return name.substr(beginning.size());
+    }
+  }
+  return {};
+}
+
+// Whether a name is of a part that winnow does not run: its own layers are not the text's.
+bool is_of_other_part(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kParts{".vision_tower.", ".visual.", ".vision_model.",
+                                                   ".multi_modal_projector.", ".audio_tower."};
+  return std::ranges::any_of(
+      kParts, [name](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
 // base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight; layer -1 for any other name.
 Place place_of(std::string_view name) {
-  constexpr std::string_view kLayers = "layers.";
-  const std::size_t at = name.find(kLayers);
   const bool down = name.ends_with(".lora_A.weight");
   const bool up = name.ends_with(".lora_B.weight");
-  if (!name.starts_with("base_model.model.") || at == std::string_view::npos || !(down || up)) {
+  const std::string_view rest = behind_layers(name);
+  if (rest.empty() || !(down || up)) {
     return {};
   }
   Place place;
   place.is_up = up;
-  const std::string_view rest = name.substr(at + kLayers.size());
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), place.layer);
   const auto digits = static_cast<std::size_t>(end - rest.data());
   constexpr std::size_t kEnding = std::string_view(".lora_A.weight").size();
@@ -132,7 +153,12 @@ std::shared_ptr<const Lora> Lora::load(const std::filesystem::path& directory,
           directory.string());
   const std::shared_ptr<Lora> lora(new Lora(SafetensorsFile(path)));
   lora->layers_.resize(static_cast<std::size_t>(spec.layer_count()));
+  int skipped = 0;
   for (const auto& [name, tensor] : lora->file_.tensors()) {
+    if (is_of_other_part(name)) {
+      ++skipped;
+      continue;
+    }
     const Place place = place_of(name);
     const bool is_inside = place.layer >= 0 && place.layer < spec.layer_count();
     const Target target = is_inside ? target_of(spec, place) : Target{};
@@ -147,8 +173,15 @@ std::shared_ptr<const Lora> Lora::load(const std::filesystem::path& directory,
     if (!product) {
       product.emplace();
     }
-    (place.is_up ? product->up : product->down) = ops::weight_view(tensor);
+    ops::Weight& half = place.is_up ? product->up : product->down;
+    require(half.data == nullptr, "{}: tensor {} has the place of another tensor", path.string(),
+            in_quotes(name));
+    half = ops::weight_view(tensor);
     product->scale = scaling.of(tensor.shape[place.is_up ? 1 : 0]);
+  }
+  if (skipped > 0) {
+    note(fmt::format("{}: skips {} tensors of a vision or audio part, which winnow does not run",
+                     path.string(), skipped));
   }
   for (const LoraLayer& layer : lora->layers_) {
     for (const auto* product : {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate,

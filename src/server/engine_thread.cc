@@ -54,6 +54,11 @@ EngineThread::~EngineThread() {
   thread_.join();
 }
 
+void EngineThread::prepare(const model::Lora& adapter) {
+  const std::lock_guard lock(mutex_);
+  engine_.prepare(adapter);
+}
+
 std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> submissions) {
   for (const Submission& submission : submissions) {
     engine::validate(submission.request, backend_.spec());

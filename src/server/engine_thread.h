@@ -68,6 +68,9 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
+  /// As Engine::prepare(). Before the first request: the engine's thread has nothing to do then.
+  void prepare(const model::Lora& adapter);
+
   /// A request and the receiver of its results.
   struct Submission {
     engine::Request request;

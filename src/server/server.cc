@@ -97,7 +97,7 @@ struct Server::Parts {
         service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
-            [this](const HttpRequest& head) { return service.refuse(head); },
+            [this](const HttpRequest& head) { return service.refuse(head); }, Service::send_refusal,
             [this](HttpRequest request, const std::shared_ptr<Reply>& reply) {
               service.handle(std::move(request), reply);
             },

@@ -112,19 +112,19 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
   try {
     route(request, reply);
   } catch (const ApiError& error) {
-    send_error(request, to_response(error), reply);
+    send_refusal(request, error, reply);
   } catch (const std::exception& error) {
     log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error.what()}});
     const ApiError told(500, "internal server error; see the server's log", {}, "internal");
-    send_error(request, to_response(told), reply);
+    send_refusal(request, told, reply);
   }
 }
 
 // A client of Anthropic's gets all of its answers in Anthropic's words.
 void Service::send_error(const HttpRequest& request, HttpResponse response,
                          const std::shared_ptr<Reply>& reply) {
-  const Route route = find_route(request.path).route;
-  if (route == Route::messages || route == Route::count_tokens) {
+  constexpr std::string_view kPath = "/v1/messages";
+  if (request.path == kPath || request.path.starts_with(std::string(kPath) + '/')) {
     MessagesReply(reply).send(std::move(response));
   } else {
     reply->send(std::move(response));

@@ -56,6 +56,11 @@ class Service {
   /// What a request, of which only the head is needed, is refused with: a key that is missing or
   /// wrong.
   [[nodiscard]] std::optional<ApiError> refuse(const HttpRequest& head) const;
+  /// Answers a request that was refused, by refuse() or as HTTP.
+  static void send_refusal(const HttpRequest& request, const ApiError& refusal,
+                           const std::shared_ptr<Reply>& reply) {
+    send_error(request, to_response(refusal), reply);
+  }
   /// Answers a request that was not refused; errors, too, are answers.
   void handle(HttpRequest request, const std::shared_ptr<Reply>& reply);
   /// Logs and counts what was answered.

@@ -104,7 +104,13 @@ void Service::load_adapters() {
             "--lora {}: adapters run on one rank only, without --tensor-parallel", lora);
     const std::string name = lora.substr(0, at);
     require(!is_served(name), "--lora {}: there is a model {} already", lora, name);
-    adapters_[name] = winnow::model::Lora::load(lora.substr(at + 1), model());
+    auto adapter = winnow::model::Lora::load(lora.substr(at + 1), model());
+    try {
+      engine_.prepare(*adapter);
+    } catch (const Error& error) {
+      fail("--lora {}: {}", lora, error.what());
+    }
+    adapters_[name] = std::move(adapter);
   }
 }
 

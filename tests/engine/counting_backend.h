@@ -22,6 +22,7 @@ enum class Fault : std::uint8_t {
   late_steps,  // the steps of sequences of ten tokens and more
   reads,       // what is asked of the cache
   device,      // both
+  adapters,    // making an adapter ready, at any time
 };
 
 /// The next token of a sequence is its length.
@@ -54,6 +55,9 @@ class CountingBackend : public Backend {
     std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits&,
                                            const kvcache::SavedSequence&) override {
       return nullptr;
+    }
+    void prepare(const model::Lora&) override {
+      require(fault_ != Fault::adapters, "an adapter of too high a rank");
     }
     [[nodiscard]] kvcache::PageNeed need(const SequenceState&, int) const override { return {}; }
     [[nodiscard]] bool has_room(const kvcache::PageNeed&) const override { return true; }

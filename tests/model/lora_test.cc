@@ -183,5 +183,45 @@ TEST_F(LoraTest, NamesWhatItCannotUse) {
   EXPECT_NE(error_of_load(spec).find("peft_type"), std::string::npos);
 }
 
+TEST_F(LoraTest, TakesTheTextPartOfAModelWithOtherParts) {
+  const ModelSpec spec = tiny_model(kvcache::RuleKind::dense);
+  for (const char* prefix : {"model.", "model.language_model.", "language_model.model.",
+                             "language_model.", "model.text_model.", ""}) {
+    tensors_.clear();
+    values_.clear();
+    const std::string query =
+        fmt::format("base_model.model.{}layers.0.self_attn.q_proj.lora_", prefix);
+    add_tensor(query + "A.weight", {kRank, spec.hidden});
+    add_tensor(query + "B.weight", {spec.attention().query_width(), kRank});
+    add_tensor(
+        "base_model.model.model.vision_tower.vision_model.encoder.layers.0.self_attn."
+        "k_proj.lora_A.weight",
+        {kRank, spec.hidden});
+    add_tensor("base_model.model.model.visual.blocks.0.attn.qkv.lora_A.weight", {kRank, 5});
+    write();
+    ::testing::internal::CaptureStderr();
+    const auto lora = Lora::load(dir_.path(), spec);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(lora->layer(0).query.has_value()) << prefix;
+    EXPECT_FALSE(lora->layer(0).key.has_value()) << prefix;
+    EXPECT_NE(said.find("skips 2 tensors"), std::string::npos) << said;
+  }
+}
+
+TEST_F(LoraTest, RefusesOtherPartsAndTwoTensorsOfOnePlace) {
+  const ModelSpec spec = tiny_model(kvcache::RuleKind::dense);
+  const std::string query = "layers.0.self_attn.q_proj.lora_A.weight";
+  add_tensor("base_model.model.model.decoder." + query, {kRank, spec.hidden});
+  write();
+  EXPECT_NE(error_of_load(spec).find("model.decoder." + query + "\" has no place"),
+            std::string::npos);
+  tensors_.clear();
+  add_tensor("base_model.model.model." + query, {kRank, spec.hidden});
+  add_tensor("base_model.model.model.language_model." + query, {kRank, spec.hidden});
+  write();
+  EXPECT_NE(error_of_load(spec).find(query + "\" has the place of another tensor"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace winnow::model

@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_testing.h"
 #include "engine/counting_backend.h"
+#include "model/lora.h"
 #include "server/http/api_error.h"
 
 namespace winnow::server {
@@ -307,6 +309,19 @@ TEST(EngineThread, ARequestThatCannotBeginFailsAlone) {
   EXPECT_EQ(broken->results().back().failure, "there is none");
   EXPECT_EQ(whole->results().size(), 5U);
   EXPECT_EQ(thread.failure(), "");
+}
+
+TEST(EngineThread, SaysBeforeTheFirstRequestWhichAdapterCannotRun) {
+  const TempDir dir;
+  dir.write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 6})");
+  write_safetensors(dir.path() / "adapter_model.safetensors", TensorMap{});
+  for (const Fault fault : {Fault::none, Fault::adapters}) {
+    const CountingBackend backend(fault);
+    const auto adapter = model::Lora::load(dir.path(), backend.spec());
+    EngineThread thread(backend, small_config(), {}, run_here);
+    EXPECT_EQ(error_of([&] { thread.prepare(*adapter); }),
+              fault == Fault::none ? "no error" : "an adapter of too high a rank");
+  }
 }
 
 }  // namespace

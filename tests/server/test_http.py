@@ -83,6 +83,9 @@ def test_routes_and_methods(server):
     assert httpx.request("BREW", server.url + "/v1/models").status_code == 501
     answer = server.ask_raw(b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 204") and b"Allow: GET, HEAD, POST" in answer
+    assert b"Content-" not in answer.replace(b"X-Content-", b"")  # RFC 9110, section 8.6
+    answer = server.ask_raw(b"GET /health HTTP/1.2\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b'{"status":"ok"}')
     assert "access-control-allow-origin" not in httpx.get(server.url + "/health").headers
     assert httpx.get(server.url + "/v1/models/dms%2Dcr%38").json()["id"] == "dms-cr8"
 

@@ -188,6 +188,41 @@ def test_every_error_is_in_anthropics_words(server):
         assert set(answer.json()["error"]) == {"type", "message"}
 
 
+@pytest.fixture(scope="module")
+def locked():
+    with serving("--api-key", "secret", "--max-body-mib", "1") as s:
+        yield s
+
+
+@pytest.mark.parametrize("path, headers, body, status, kind", [
+    ("/v1/messages", {"x-api-key": "wrong"}, b"{}", 401, "authentication_error"),
+    ("/v1/messages/batches", {"x-api-key": "wrong"}, b"{}", 401, "authentication_error"),
+    ("/v1/messages", {"x-api-key": "secret"}, b" " * 2_000_000, 413, "request_too_large"),
+    ("/v1/messages/batches", {"x-api-key": "secret"}, b"{}", 404, "not_found_error"),
+])
+def test_refusals_before_the_body_are_in_anthropics_words(locked, path, headers, body, status, kind):
+    answer = httpx.post(locked.url + path, content=body,
+                        headers={"content-type": "application/json"} | headers)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["type"] == "error"
+    assert set(answer.json()["error"]) == {"type", "message"}
+    assert answer.json()["error"]["type"] == kind
+    assert (answer.headers.get("www-authenticate") == "Bearer") == (status == 401)
+
+
+def test_a_coding_that_is_not_known_is_refused_in_anthropics_words(server):
+    answer = server.ask_raw(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n"
+                            b"Transfer-Encoding: gzip\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 501 ")
+    error = json.loads(answer.split(b"\r\n\r\n", 1)[1])
+    assert error["type"] == "error" and error["error"]["type"] == "api_error"
+
+
+def test_others_keep_openais_words(locked):
+    answer = httpx.post(locked.url + "/v1/messagesx", content=b"{}")
+    assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"
+
+
 @pytest.mark.parametrize("fields, name", [
     ({"tools": [{"name": "weather"}]}, "tools[0].input_schema"),
     ({"messages": USER + [{"role": "assistant", "content": [

@@ -13,7 +13,7 @@ float logistic_noise(Random& random) {
   return static_cast<float>(std::log(uniform) - std::log1p(-uniform));
 }
 
-float sigmoid(float x) {
+float sigmoid_of(float x) {
   return 1.0F / (1.0F + std::exp(-x));
 }
 
@@ -47,7 +47,7 @@ void sample_decisions_backward(float tau, Matrix<float> dlogits, Matrix<const fl
   assert(dbias.rows == noisy.rows && dbias.cols == noisy.cols);
   for (std::size_t t = 0; t < noisy.rows; ++t) {
     for (std::size_t h = 0; h < noisy.cols; ++h) {
-      const float soft = sigmoid(noisy.row(t)[h]);
+      const float soft = sigmoid_of(noisy.row(t)[h]);
       dlogits.row(t)[h] += soft * (dcount * (1.0F - soft) - dbias.row(t)[h]) / tau;
     }
   }

@@ -85,8 +85,9 @@ Json MessagesReply::whole(const Json& completion) {
 
 Json MessagesReply::error(int status, const Json& error) {
   static constexpr std::pair<int, std::string_view> kTypes[] = {
-      {401, "authentication_error"}, {404, "not_found_error"},  {413, "request_too_large"},
-      {429, "rate_limit_error"},     {503, "overloaded_error"}, {500, "api_error"}};
+      {401, "authentication_error"}, {404, "not_found_error"}, {413, "request_too_large"},
+      {429, "rate_limit_error"},     {500, "api_error"},       {501, "api_error"},
+      {503, "overloaded_error"}};
   const auto* const type =
       std::ranges::find(kTypes, status, &std::pair<int, std::string_view>::first);
   return error_of(type == std::end(kTypes) ? "invalid_request_error" : type->second, error);

@@ -78,7 +78,7 @@ asio::awaitable<bool> Connection::serve_one() {
     exchange->close_after();
   }
   if (parser.refusal()) {
-    exchange->send(to_response(*parser.refusal()));
+    owner_.tell(request, *parser.refusal(), exchange);
   } else {
     owner_.handle(std::move(request), exchange);
   }

@@ -28,6 +28,9 @@ class ConnectionOwner {
   [[nodiscard]] virtual bool draining() const = 0;
   /// What a request without its body is refused with, if it is.
   virtual std::optional<ApiError> refuse(const HttpRequest& head) = 0;
+  /// Answers a request that was refused, of which there may be the head alone, or less.
+  virtual void tell(const HttpRequest& request, const ApiError& refusal,
+                    const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void record(const HttpRecord& record) = 0;
   /// The connection is no more.

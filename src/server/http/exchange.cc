@@ -96,7 +96,8 @@ void Exchange::append_head(const HttpResponse& head, bool whole) {
   }
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: winnow\r\nX-Request-Id: {}\r\n",
                                  head.status, reason_phrase(head.status), id_);
-  if (!head.content_type.empty()) {
+  const bool has_content = head.status != 204;  // which then has no length either (RFC 9110, 8.6)
+  if (has_content && !head.content_type.empty()) {
     text += fmt::format("Content-Type: {}\r\n", head.content_type);
   }
   for (const auto* headers : {&head.headers, &config_.headers}) {
@@ -104,9 +105,9 @@ void Exchange::append_head(const HttpResponse& head, bool whole) {
       text += fmt::format("{}: {}\r\n", name, value);
     }
   }
-  if (whole) {
+  if (whole && has_content) {
     text += fmt::format("Content-Length: {}\r\n", head.body.size());
-  } else if (chunked_) {
+  } else if (!whole && chunked_) {
     text += "Transfer-Encoding: chunked\r\n";
   }
   if (!keep_alive_) {

@@ -81,7 +81,7 @@ bool open(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, error_code& fa
 
 class HttpServer::Impl : public ConnectionOwner {
  public:
-  Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done);
+  Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler, Done done);
   ~Impl() override { stop(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -89,6 +89,10 @@ class HttpServer::Impl : public ConnectionOwner {
   [[nodiscard]] const HttpConfig& config() const override { return config_; }
   [[nodiscard]] bool draining() const override { return draining_; }
   std::optional<ApiError> refuse(const HttpRequest& head) override { return gate_(head); }
+  void tell(const HttpRequest& request, const ApiError& refusal,
+            const std::shared_ptr<Exchange>& exchange) override {
+    tell_(request, refusal, exchange);
+  }
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override {
     threads_.return_after(kEngineRests);
     handler_(std::move(request), exchange);
@@ -115,6 +119,7 @@ class HttpServer::Impl : public ConnectionOwner {
 
   HttpConfig config_;
   Gate gate_;
+  Teller tell_;
   HttpHandler handler_;
   Done done_;
   mutable std::mutex mutex_;  // of open_
@@ -127,9 +132,11 @@ class HttpServer::Impl : public ConnectionOwner {
   ThreadsElsewhere threads_;
 };
 
-HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
+HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
+                       Done done)
     : config_(config),
       gate_(std::move(gate)),
+      tell_(std::move(tell)),
       handler_(std::move(handler)),
       done_(std::move(done)),
       context_(config.threads),
@@ -282,8 +289,10 @@ void HttpServer::Impl::drain() {
   }
 }
 
-HttpServer::HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler, Done done)
-    : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(handler), std::move(done))) {
+HttpServer::HttpServer(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
+                       Done done)
+    : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(tell), std::move(handler),
+                                   std::move(done))) {
   impl_->start();
 }
 HttpServer::~HttpServer() = default;

@@ -45,15 +45,20 @@ struct HttpRecord {
 };
 
 /// Serves until it is destroyed. What never reaches the handler (malformed, too large, too slow) is
-/// answered with an error in OpenAI's shape.
+/// refused.
 class HttpServer {
  public:
   /// What a request is refused with, if it is, before its body is read.
   using Gate = std::function<std::optional<ApiError>(const HttpRequest& head)>;
 
+  /// Answers a request that was refused.
+  using Teller = std::function<void(const HttpRequest& request, const ApiError& refusal,
+                                    const std::shared_ptr<Reply>& reply)>;
+
   /// Listens and starts its threads. Throws Error when the address or a TLS file is not usable.
-  /// `gate` is asked and `done` hears of every exchange, on the server's threads; neither throws.
-  HttpServer(const HttpConfig& config, Gate gate, HttpHandler handler,
+  /// `gate` is asked and `done` hears of every exchange, on the server's threads; neither throws,
+  /// nor does `tell`.
+  HttpServer(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
              std::function<void(const HttpRecord&)> done);
   /// Stops, and closes all connections. No Reply may be used after this.
   ~HttpServer();

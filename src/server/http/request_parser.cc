@@ -118,7 +118,7 @@ ApiError refusal_of(const boost::system::error_code& error, bool has_line) {
     return {431, "the head is larger than this server accepts", {}, "header_too_large"};
   }
   if (error == http::error::bad_version) {
-    return {505, "this server speaks HTTP/1.0 and HTTP/1.1", {}, "unsupported_http_version"};
+    return {505, "this server speaks HTTP/1", {}, "unsupported_http_version"};
   }
   return {400, fmt::format("not an HTTP request: {}", error.message()), {}, "malformed_request"};
 }
@@ -132,12 +132,26 @@ std::size_t empty_lines(std::string_view bytes) {
   return count;
 }
 
+// Where a request line names the minor version, if that is a higher one of HTTP/1; else npos.
+std::size_t higher_minor_version(std::string_view bytes) {
+  constexpr std::string_view kMajor = "HTTP/1.";
+  const std::string_view line = bytes.substr(0, bytes.find('\r'));
+  const std::size_t target = line.find(' ');
+  const std::size_t space = target == std::string_view::npos ? target : line.find(' ', target + 1);
+  if (space == std::string_view::npos || !line.substr(space + 1).starts_with(kMajor)) {
+    return std::string_view::npos;
+  }
+  const std::size_t at = space + 1 + kMajor.size();
+  return at < line.size() && line[at] >= '2' && line[at] <= '9' ? at : std::string_view::npos;
+}
+
 }  // namespace
 
 struct RequestParser::Impl {
   http::request_parser<http::string_body> parser;
   std::size_t max_header_bytes = 0;
   bool begun = false;
+  bool has_line = false;
   bool head_checked = false;
 };
 
@@ -158,8 +172,19 @@ std::size_t RequestParser::put(std::string_view bytes) {
     return skipped;
   }
   impl_->begun = true;
+  // Who speaks a higher minor version understands this one (RFC 9110, section 2.5).
+  std::string as_1_1;
+  if (!impl_->has_line) {
+    if (const auto at = higher_minor_version(bytes); at != std::string_view::npos) {
+      as_1_1 = bytes;
+      as_1_1[at] = '1';
+      bytes = as_1_1;
+    }
+  }
   boost::system::error_code error;
-  const std::size_t used = skipped + impl_->parser.put(boost::asio::buffer(bytes), error);
+  const std::size_t read = impl_->parser.put(boost::asio::buffer(bytes), error);
+  const std::size_t used = skipped + read;
+  impl_->has_line = impl_->has_line || read > 0;
   if (error && error != http::error::need_more) {
     const bool has_line =
         !impl_->parser.get().target().empty() || bytes.find("\r\n") < impl_->max_header_bytes;

@@ -68,6 +68,26 @@ TEST(RequestParser, RefusesWhatRfc9112Forbids) {
   EXPECT_EQ(read("GET /health HTTP/9.9\r\nHost: x\r\n\r\n", {1000}).refused, 505);
 }
 
+TEST(RequestParser, ReadsAHigherMinorVersionAs11) {
+  const std::string next = "POST /b?c HTTP/1.7\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";
+  for (const std::size_t piece : {1, 3, 7, 11, 1000}) {
+    const Reading reading = read("\r\n" + next + next, {piece});
+    EXPECT_TRUE(reading.complete);
+    EXPECT_EQ(reading.refused, 0) << piece;
+    EXPECT_TRUE(reading.keep_alive);
+    EXPECT_EQ(reading.request.path, "/b");
+    EXPECT_EQ(reading.request.body, "hi");
+    EXPECT_EQ(reading.rest, next);
+  }
+  EXPECT_EQ(read("GET / HTTP/1.2\r\n\r\n", {1000}).refused, 400);  // as 1.1, it needs a Host
+  EXPECT_EQ(read("GET / HTTP/2.0\r\nHost: x\r\n\r\n", {1000}).refused, 505);
+  EXPECT_EQ(read("GET / HTTP/0.9\r\nHost: x\r\n\r\n", {1000}).refused, 505);
+  const std::string body = "GET / HTTP/1.2\r\n";  // is no head, and stays as it is
+  EXPECT_EQ(
+      read("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n" + body, {9}).request.body,
+      body);
+}
+
 TEST(RequestParser, TellsALongTargetFromALargeHead) {
   const std::string much(2 * kMostHeader, 'a');
   for (const std::vector<std::size_t>& pieces : {std::vector<std::size_t>{5000}, {100}}) {
