@@ -310,9 +310,10 @@ HttpResponse Service::stored_response(const HttpRequest& request) {
 }
 
 HttpResponse Service::count_tokens(const HttpRequest& request) const {
-  const CompletionRequest completion = parse_messages_request(request.body, /*counts=*/true,
+  CompletionRequest completion = parse_messages_request(request.body, /*counts=*/true,
                                                         thought_format_ != nullptr, config_.limits);
   check_model(completion.model);
+  check_template_fields(completion);
   HttpResponse response = json_response(
       {{"input_tokens", prompts().chat(completion.prompt, /*add_special=*/false).size()}});
   add_ignored(completion.ignored, response);

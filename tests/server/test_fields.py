@@ -238,6 +238,22 @@ def test_what_a_template_has_no_place_for(server):
     assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.enable_thinking"
 
 
+def test_counts_say_what_a_template_has_no_place_for(server):
+    for path in ("/tokenize", "/apply-template"):
+        refused = post(server, {"messages": MESSAGES, "documents": [{"text": "b"}]}, path)
+        assert refused.status_code == 400, path
+        assert refused.json()["error"]["param"] == "documents"
+        refused = post(server, {"messages": MESSAGES, "enable_thinking": True}, path)
+        assert refused.status_code == 400, path
+        answer = post(server, {"messages": MESSAGES, "chat_template_kwargs": {"a": 1}}, path)
+        assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.a", path
+    path = "/v1/messages/count_tokens"
+    refused = post(server, {"messages": MESSAGES, "documents": [{"text": "b"}]}, path)
+    assert refused.status_code == 400, refused.text
+    answer = post(server, {"messages": MESSAGES, "chat_template_kwargs": {"a": 1}}, path)
+    assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.a"
+
+
 def test_only_the_template_that_is_taken_counts(tmp_path):
     templates = {"default": "{{ messages[0].content }}{{ plain }}",
                  "tool_use": "{{ messages[0].content }}{{ tools | length }}{{ tooled }}",
