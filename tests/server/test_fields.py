@@ -264,9 +264,9 @@ def test_only_the_template_that_is_taken_counts(tmp_path):
     (tmp_path / "plain").mkdir()
     with serving(model=with_template(tmp_path / "plain", templates)) as s:
         assert chat(s, **ask).headers["x-winnow-ignored"] == (
-            "chat_template_kwargs.tooled, chat_template_kwargs.another")
+            "chat_template_kwargs.another, chat_template_kwargs.tooled")
         assert chat(s, tools=tools, **ask).headers["x-winnow-ignored"] == (
-            "chat_template_kwargs.plain, chat_template_kwargs.another")
+            "chat_template_kwargs.another, chat_template_kwargs.plain")
         assert chat(s, documents=[{"text": "b"}]).status_code == 400
     templates["rag"] = "{{ messages[0].content }}{{ documents[0].text }}"
     (tmp_path / "rag").mkdir()
