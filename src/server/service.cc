@@ -18,9 +18,7 @@
 #include "server/openai/embeddings.h"
 #include "server/openai/field_table.h"
 #include "server/openai/rerank.h"
-#include "server/openai/template_variables.h"
 #include "server/openai/tokenize.h"
-#include "server/openai/tools/tool_prompt.h"
 #include "server/openapi.h"
 #include "server/page.h"
 #include "server/responses/responses_reply.h"
@@ -312,9 +310,10 @@ HttpResponse Service::stored_response(const HttpRequest& request) {
 }
 
 HttpResponse Service::count_tokens(const HttpRequest& request) const {
-  const CompletionRequest completion = parse_messages_request(
-      request.body, /*counts=*/true, thought_format_ != nullptr, config_.limits);
+  CompletionRequest completion = parse_messages_request(request.body, /*counts=*/true,
+                                                        thought_format_ != nullptr, config_.limits);
   check_model(completion.model);
+  check_template_fields(completion);
   HttpResponse response = json_response(
       {{"input_tokens", prompts().chat(completion.prompt, /*add_special=*/false).size()}});
   add_ignored(completion.ignored, response);
@@ -339,31 +338,6 @@ HttpResponse Service::count_response_tokens(const HttpRequest& request) {
 bool Service::is_served(std::string_view name) const {
   return name == config_.model_name || adapters_.contains(name) ||
          std::ranges::find(config_.model_aliases, name) != config_.model_aliases.end();
-}
-
-// What a template has no place for has no effect: it is refused, unless it asks for no thoughts.
-void Service::check_template_fields(CompletionRequest& request) const {
-  const ThoughtRequest& thoughts = request.thoughts;
-  check_effort(request);
-  if (chat_template_ && !request.prompt.chat_template) {
-    check_variables(*chat_template_, request);
-  }
-  if (!chat_template_ || thoughts.for_template.empty() || request.prompt.chat_template) {
-    return;
-  }
-  try {
-    if (tells_apart(*chat_template_, request.prompt, other_thoughts(request.prompt.variables))) {
-      return;
-    }
-  } catch (const Error&) {  // the prompt is refused later, with the reason
-    return;
-  }
-  if (thoughts.wanted && !thoughts.lenient) {
-    const std::string& field = thoughts.for_template.back();
-    throw ApiError(400, fmt::format("{}: this model's chat template has no place for it", field),
-                   field, "unsupported_parameter");
-  }
-  std::ranges::copy(thoughts.for_template, std::back_inserter(request.ignored));
 }
 
 void Service::check_model(const std::string& name) const {

@@ -99,6 +99,9 @@ class Service {
   [[nodiscard]] std::shared_ptr<const winnow::model::Lora> adapter(std::string_view name) const;
   /// Throws ApiError (404) for the name of another model; "": any.
   void check_model(const std::string& name) const;
+  /// Throws ApiError (400) for what the chat template has no place for, or names it in the
+  /// request's ignored fields.
+  void check_template_fields(CompletionRequest& request) const;
   /// Most tokens of prompt and answer.
   [[nodiscard]] int context() const { return context_; }
 
@@ -108,7 +111,6 @@ class Service {
   void find_thought_format();
   void find_marks();
   void load_adapters();
-  void check_template_fields(CompletionRequest& request) const;
   void check_effort(const CompletionRequest& request) const;
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> hold_to(
       std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const;

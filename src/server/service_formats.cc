@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "server/http/api_error.h"
+#include "server/openai/template_variables.h"
 #include "server/openai/tools/tool_prompt.h"
 #include "server/service.h"
 
@@ -87,6 +88,31 @@ void Service::find_thought_format() {
     require(thought_format_ != nullptr, "--reasoning-format {}: expected none, {}",
             config_.reasoning_format, thought_format_names());
   }
+}
+
+// What a template has no place for has no effect: it is refused, unless it asks for no thoughts.
+void Service::check_template_fields(CompletionRequest& request) const {
+  check_effort(request);
+  if (!chat_template_ || request.prompt.chat_template) {
+    return;
+  }
+  const ThoughtRequest& thoughts = request.thoughts;
+  try {
+    const ChatPrompt prompt = with_tool_variable(request.prompt);
+    check_variables(*chat_template_, prompt, request.ignored);
+    if (thoughts.for_template.empty() ||
+        tells_apart(*chat_template_, prompt, other_thoughts(prompt.variables))) {
+      return;
+    }
+  } catch (const Error&) {  // the prompt is refused later, with the reason
+    return;
+  }
+  if (thoughts.wanted && !thoughts.lenient) {
+    const std::string& field = thoughts.for_template.back();
+    throw ApiError(400, fmt::format("{}: this model's chat template has no place for it", field),
+                   field, "unsupported_parameter");
+  }
+  std::ranges::copy(thoughts.for_template, std::back_inserter(request.ignored));
 }
 
 // gpt-oss knows three efforts, and would be asked for any other one in words that it never saw.

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
+constexpr const char* kRag = "rag";
 
 /// A template's source, its name among others, and the place it comes from.
 struct Source {
@@ -106,14 +107,23 @@ std::time_t system_time() {
 }  // namespace
 
 struct ChatTemplate::Compiled {
-  /// By name; an Error's text where a template does not compile.
-  std::map<std::string, std::variant<jinja::Template, std::string>> templates;
-  std::string text;  // of all of them
+  struct Entry {
+    std::string text;
+    std::variant<jinja::Template, std::string> compiled;  // an Error's text where it is broken
+  };
+  std::map<std::string, Entry> templates;  // by name
   Clock clock = system_time;
   jinja::Template::Variables tokens;
 
-  [[nodiscard]] const jinja::Template& choose(bool with_tools) const {
-    auto found = with_tools ? templates.find(kToolUse) : templates.end();
+  [[nodiscard]] const Entry& choose(const ordered_json& variables) const {
+    const auto is_given = [&](const char* name) {
+      const auto found = variables.find(name);
+      return found != variables.end() && !found->is_null();
+    };
+    auto found = is_given("tools") ? templates.find(kToolUse) : templates.end();
+    if (found == templates.end() && is_given("documents") && !variables["documents"].empty()) {
+      found = templates.find(kRag);
+    }
     found = found != templates.end() ? found : templates.find(kDefault);
     if (found == templates.end()) {
       std::vector<std::string> names;
@@ -121,10 +131,10 @@ struct ChatTemplate::Compiled {
                              [](const auto& entry) { return in_quotes(entry.first); });
       fail("none of the chat templates is named \"default\", only {}", fmt::join(names, ", "));
     }
-    if (const auto* error = std::get_if<std::string>(&found->second)) {
+    if (const auto* error = std::get_if<std::string>(&found->second.compiled)) {
       fail("{}", *error);
     }
-    return std::get<jinja::Template>(found->second);
+    return found->second;
   }
 };
 
@@ -132,8 +142,8 @@ ChatTemplate::ChatTemplate() : compiled_(std::make_unique<Compiled>()) {}
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, Clock clock)
     : ChatTemplate() {
-  compiled_->text = source;
-  compiled_->templates.emplace(kDefault, jinja::Template(source, std::move(name)));
+  compiled_->templates.emplace(
+      kDefault, Compiled::Entry{std::string(source), jinja::Template(source, std::move(name))});
   if (clock) {
     compiled_->clock = std::move(clock);
   }
@@ -165,11 +175,11 @@ std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
   ChatTemplate result;
   auto& templates = result.compiled_->templates;
   for (const Source& source : sources) {
-    result.compiled_->text += source.text + "\n";
     try {
-      templates.insert_or_assign(source.name, jinja::Template(source.text, source.where));
+      templates.insert_or_assign(
+          source.name, Compiled::Entry{source.text, jinja::Template(source.text, source.where)});
     } catch (const Error& error) {
-      templates.insert_or_assign(source.name, error.what());
+      templates.insert_or_assign(source.name, Compiled::Entry{source.text, error.what()});
     }
   }
   for (const auto& [name, text] : tokens) {
@@ -178,8 +188,8 @@ std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
   return result;
 }
 
-bool ChatTemplate::names(std::string_view variable) const {
-  const std::string_view text = compiled_->text;
+bool ChatTemplate::names(std::string_view variable, const ordered_json& variables) const {
+  const std::string_view text = compiled_->choose(variables).text;
   const auto is_part_of_word = [&](std::size_t at) {
     const auto c = static_cast<unsigned char>(at < text.size() ? text[at] : ' ');
     return std::isalnum(c) != 0 || c == '_';
@@ -208,9 +218,8 @@ std::string ChatTemplate::render(const ordered_json& messages, bool add_generati
   }
   set("messages", jinja::from_json(messages));
   set("add_generation_prompt", add_generation_prompt);
-  const auto tools = variables.find("tools");
-  const bool with_tools = tools != variables.end() && !tools->is_null();
-  return compiled_->choose(with_tools).render(std::move(all), compiled_->clock());
+  const auto& chosen = std::get<jinja::Template>(compiled_->choose(variables).compiled);
+  return chosen.render(std::move(all), compiled_->clock());
 }
 
 }  // namespace winnow

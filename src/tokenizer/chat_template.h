@@ -33,13 +33,16 @@ class ChatTemplate {
   /// said when it is rendered: it costs the chat, not the model.
   static std::optional<ChatTemplate> load(const std::filesystem::path& directory);
 
-  /// Whether any of the templates names the variable.
-  [[nodiscard]] bool names(std::string_view variable) const;
+  /// Whether the template that render() takes with these variables names the one given. Throws
+  /// Error where there is no such template, as render() does.
+  [[nodiscard]] bool names(std::string_view variable, const nlohmann::ordered_json& variables =
+                                                          nlohmann::ordered_json::object()) const;
 
   /// Renders `messages` ([{"role": ..., "content": ...}, ...]). `variables` are added to the
   /// template's context (tools, enable_thinking, ...). Of several templates the one named
-  /// "tool_use" is taken where there are tools, else the one named "default". Throws Error naming
-  /// template, line and cause; what a template says with raise_exception is such a cause.
+  /// "tool_use" is taken where there are tools, else "rag" where there are documents, else
+  /// "default". Throws Error naming template, line and cause; what a template says with
+  /// raise_exception is such a cause.
   [[nodiscard]] std::string render(
       const nlohmann::ordered_json& messages, bool add_generation_prompt,
       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object()) const;

@@ -238,6 +238,44 @@ def test_what_a_template_has_no_place_for(server):
     assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.enable_thinking"
 
 
+def test_counts_say_what_a_template_has_no_place_for(server):
+    for path in ("/tokenize", "/apply-template"):
+        refused = post(server, {"messages": MESSAGES, "documents": [{"text": "b"}]}, path)
+        assert refused.status_code == 400, path
+        assert refused.json()["error"]["param"] == "documents"
+        refused = post(server, {"messages": MESSAGES, "enable_thinking": True}, path)
+        assert refused.status_code == 400, path
+        answer = post(server, {"messages": MESSAGES, "chat_template_kwargs": {"a": 1}}, path)
+        assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.a", path
+    path = "/v1/messages/count_tokens"
+    refused = post(server, {"messages": MESSAGES, "documents": [{"text": "b"}]}, path)
+    assert refused.status_code == 400, refused.text
+    answer = post(server, {"messages": MESSAGES, "chat_template_kwargs": {"a": 1}}, path)
+    assert answer.headers["x-winnow-ignored"] == "chat_template_kwargs.a"
+
+
+def test_only_the_template_that_is_taken_counts(tmp_path):
+    templates = {"default": "{{ messages[0].content }}{{ plain }}",
+                 "tool_use": "{{ messages[0].content }}{{ tools | length }}{{ tooled }}",
+                 "other": "{{ documents }}{{ another }}"}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    kwargs = {"plain": 1, "tooled": 2, "another": 3}
+    ask = {"max_tokens": 1, "chat_template_kwargs": kwargs}
+    (tmp_path / "plain").mkdir()
+    with serving(model=with_template(tmp_path / "plain", templates)) as s:
+        assert chat(s, **ask).headers["x-winnow-ignored"] == (
+            "chat_template_kwargs.another, chat_template_kwargs.tooled")
+        assert chat(s, tools=tools, **ask).headers["x-winnow-ignored"] == (
+            "chat_template_kwargs.another, chat_template_kwargs.plain")
+        assert chat(s, documents=[{"text": "b"}]).status_code == 400
+    templates["rag"] = "{{ messages[0].content }}{{ documents[0].text }}"
+    (tmp_path / "rag").mkdir()
+    with serving(model=with_template(tmp_path / "rag", templates)) as s:
+        assert rendered(s, MESSAGES, documents=[{"text": "b"}]).endswith("sea.b")
+        assert chat(s, documents=[{"text": "b"}]).status_code == 200
+        assert chat(s, documents=[{"text": "b"}], tools=tools).status_code == 400
+
+
 def test_addresses():
     with serving("--host", "localhost") as s:
         for host in ("127.0.0.1", "[::1]"):

@@ -133,12 +133,55 @@ def test_reasoning(tmp_path):
         client = openai.OpenAI(base_url=s.url + "/v1", api_key="none", max_retries=0)
         off = client.responses.create(reasoning={"effort": "none"}, **ASK)
         assert [item.type for item in off.output] == ["message"]
-        thought = client.responses.create(**ASK)
+        thought = client.responses.create(extra_body={"thinking_token_budget": 3},
+                                          **ASK | {"max_output_tokens": 40})
         assert [item.type for item in thought.output] == ["reasoning", "message"]
         assert thought.output[0].content[0].text
         with client.responses.stream(**ASK) as stream:
             kinds = [event.type for event in stream]
         assert "response.reasoning_text.delta" in kinds
+
+
+def told_of(item):
+    """All but the numbers: what the cache holds already rounds them differently."""
+    part = item["content"][0]
+    return (item["type"], item["status"], part["text"],
+            [score["token"] for score in part.get("logprobs", [])])
+
+
+def test_whole_and_streamed_items_are_the_same(tmp_path):
+    logprobs = {"include": ["message.output_text.logprobs"]}
+    tools = {"tools": TOOLS, "tool_choice": "auto"}
+    with serving("--reasoning-format", "think", "--model-name", MODEL,
+                 model=with_template(tmp_path, TEMPLATE)) as s:
+        for fields, expected in (
+                ({}, [("reasoning", "incomplete")]),
+                ({"thinking_token_budget": 3, "max_output_tokens": 40},
+                 [("reasoning", "completed"), ("message", "incomplete")]),
+                ({"thinking_token_budget": 3, "max_output_tokens": 40} | tools,
+                 [("reasoning", "completed"), ("message", "incomplete")]),
+                ({"reasoning": {"effort": "none"}}, [("message", "incomplete")])):
+            whole = post(s, ASK | logprobs | fields, "/v1/responses").json()["output"]
+            _, streamed, _ = told_and_final(s, **ASK | logprobs | fields)
+            assert [(item["type"], item["status"]) for item in whole] == expected, fields
+            assert [told_of(item) for item in whole] == [told_of(item) for item in streamed]
+            for item in whole:
+                if item["type"] == "message":
+                    part = item["content"][0]
+                    told = "".join(x["token"] for x in part["logprobs"])
+                    # The first token may begin with blanks that no text has.
+                    assert told.lstrip() == part["text"].lstrip(), fields
+
+
+def test_calls_have_no_logprobs(server):
+    fields = ASK | {"include": ["message.output_text.logprobs"], "tools": TOOLS,
+                    "tool_choice": "required", "parallel_tool_calls": False,
+                    "max_output_tokens": 300}
+    _, streamed, _ = told_and_final(server, **fields)
+    whole = post(server, fields, "/v1/responses").json()["output"]
+    for output in (whole, streamed):
+        assert [(item["type"], item["status"]) for item in output] == [
+            ("function_call", "completed")]
 
 
 def test_fields_of_chats_are_honoured(server):

@@ -120,6 +120,35 @@ TEST_F(ChatTemplateFiles, ToolsTakeTheTemplateForThem) {
   EXPECT_EQ(rendered(), "own True");
 }
 
+TEST_F(ChatTemplateFiles, DocumentsTakeTheTemplateForThem) {
+  write("tokenizer_config.json", R"({"chat_template": [
+    {"name": "default", "template": "plain"},
+    {"name": "tool_use", "template": "{{ tools | length }} tools"},
+    {"name": "rag", "template": "{{ documents | length }} documents"}]})");
+  const auto chat = ChatTemplate::load(directory_);
+  const ordered_json documents = {{{"text", "a"}}};
+  const ordered_json tools = {{{"type", "function"}}};
+  EXPECT_EQ(chat->render(kHi, true, {{"documents", documents}}), "1 documents");
+  EXPECT_EQ(chat->render(kHi, true, {{"documents", ordered_json::array()}}), "plain");
+  EXPECT_EQ(chat->render(kHi, true, {{"documents", nullptr}}), "plain");
+  EXPECT_EQ(chat->render(kHi, true, {{"documents", documents}, {"tools", tools}}), "1 tools");
+}
+
+TEST_F(ChatTemplateFiles, OnlyTheTemplateThatIsTakenNamesVariables) {
+  write("tokenizer_config.json", R"({"chat_template": {
+    "default": "{{ x }}", "tool_use": "{{ y }}", "other": "{{ z }}{{ documents }}"}})");
+  const auto chat = ChatTemplate::load(directory_);
+  const ordered_json with_tools = {{"tools", ordered_json::array()}};
+  EXPECT_TRUE(chat->names("x"));
+  EXPECT_FALSE(chat->names("y"));
+  EXPECT_FALSE(chat->names("x", with_tools));
+  EXPECT_TRUE(chat->names("y", with_tools));
+  EXPECT_FALSE(chat->names("z"));
+  EXPECT_FALSE(chat->names("documents", {{"documents", {"a"}}}));
+  write("tokenizer_config.json", R"({"chat_template": {"other": "{{ z }}"}})");
+  EXPECT_THROW((void)ChatTemplate::load(directory_)->names("z"), Error);
+}
+
 // A model whose template is beyond us still completes texts; and the other templates still work.
 TEST_F(ChatTemplateFiles, ABrokenTemplateFailsWhenItIsRendered) {
   write("tokenizer_config.json",

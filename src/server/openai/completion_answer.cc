@@ -80,11 +80,29 @@ nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
   return deltas;
 }
 
+nlohmann::ordered_json CompletionJob::piece_json(int index, const Piece& piece, const Json& calls,
+                                                 std::span<const std::int32_t> token_ids) const {
+  const Slot& slot = slots_[static_cast<std::size_t>(index)];
+  return delta_json({.index = index,
+                     .text = piece.text,
+                     .logprobs = scores(piece.tokens),
+                     .token_ids = token_ids,
+                     .finish = slot.choice.finish(),
+                     .tool_calls = calls,
+                     .called = slot.parser && slot.parser->calls() > 0,
+                     .thought = piece.thought,
+                     .stop = slot.choice.stop()},
+                    request_.chat, !slot.begun);
+}
+
 // Adds to an answer: to its text, or to the events that are written next.
 void CompletionJob::put(int index, Piece piece) {
   Slot& slot = slots_[static_cast<std::size_t>(index)];
   const Json calls = take_calls(index, piece);
   if (!request_.stream) {
+    if (request_.keep_pieces) {
+      slot.pieces.push_back(piece_json(index, piece, calls, {}));
+    }
     slot.text += piece.text;
     slot.thought += piece.thought;
     std::ranges::move(piece.tokens, std::back_inserter(slot.tokens));
@@ -109,16 +127,7 @@ void CompletionJob::put(int index, Piece piece) {
     return;
   }
   const std::vector<std::int32_t> token_ids = std::exchange(slot.token_ids, {});
-  const Json delta = delta_json({.index = index,
-                                 .text = piece.text,
-                                 .logprobs = scores(piece.tokens),
-                                 .token_ids = token_ids,
-                                 .finish = slot.choice.finish(),
-                                 .tool_calls = calls,
-                                 .called = slot.parser && slot.parser->calls() > 0,
-                                 .thought = piece.thought,
-                                 .stop = slot.choice.stop()},
-                                request_.chat, !slot.begun);
+  const Json delta = piece_json(index, piece, calls, token_ids);
   slot.begun = true;
   if (request_.continuous_usage) {
     AnswerUsage usage = usage_;
@@ -192,6 +201,9 @@ nlohmann::ordered_json CompletionJob::whole_answer() const {
                                    .thought = slot->thought,
                                    .stop = slot->choice.stop()},
                                   request_.chat));
+    if (request_.keep_pieces) {
+      choices.back()["pieces"] = slot->pieces;
+    }
     if (request_.prompt_logprobs >= 0 && !request_.chat) {
       choices.back()["prompt_logprobs"] = prompt_logprobs_json(
           prompt_scores_[index / static_cast<std::size_t>(request_.n)], service_.tokenizer());

@@ -68,6 +68,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     double logprob = 0.0;                          // of all of its tokens
     std::optional<ToolParser> parser = {};         // where calls are looked for
     Json calls = nullptr;                          // of an answer that is not streamed
+    Json pieces = Json::array();                   // of one, if they are kept
     std::unique_ptr<ThoughtParser> thoughts = {};  // where thoughts are looked for
     std::string thought = {};
     int thought_tokens = 0;
@@ -87,6 +88,8 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void put_pieces();
   void put(int index, Piece piece);
   Json take_calls(int index, Piece& piece);
+  [[nodiscard]] Json piece_json(int index, const Piece& piece, const Json& calls,
+                                std::span<const std::int32_t> token_ids) const;
   [[nodiscard]] std::string call_id(int index, int call) const;
   void put_trace(const engine::CacheTrace& trace);
   void flush();

@@ -50,6 +50,7 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;     // in a last piece of the stream
   bool continuous_usage = false;  // in all of its pieces
+  bool keep_pieces = false;       // a whole answer also says what a stream's pieces would
   AnswerFormat format;
   bool ignore_eos = false;
   bool skip_special_tokens = true;

@@ -1,13 +1,18 @@
 // What a request gives to the chat template beside its messages.
 #pragma once
 
-#include "server/openai/completion_request.h"
+#include <string>
+#include <vector>
+
+#include "server/openai/message_fields.h"
 #include "tokenizer/chat_template.h"
 
 namespace winnow::server {
 
-/// Adds to the request's ignored fields the variables that the template does not name, or that the
-/// server sets. Throws ApiError for documents that it has no place for.
-void check_variables(const ChatTemplate& chat, CompletionRequest& request);
+/// Adds to `ignored` the variables that the template taken for the prompt does not name, or that
+/// the server sets. `prompt` has its tools among its variables: they choose the template. Throws
+/// ApiError for documents that it has no place for, and Error where there is no such template.
+void check_variables(const ChatTemplate& chat, const ChatPrompt& prompt,
+                     std::vector<std::string>& ignored);
 
 }  // namespace winnow::server

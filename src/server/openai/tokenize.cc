@@ -1,12 +1,16 @@
 #include "server/openai/tokenize.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/http/api_error.h"
+#include "server/openai/completion_request.h"
 #include "server/openai/field_table.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/message_fields.h"
@@ -45,13 +49,17 @@ HttpResponse token_answer(const Service& service, const HttpRequest& request, co
   return response;
 }
 
+// Names in `ignored` what the template has no place for, as chats do.
 ChatPrompt chat_prompt(const Service& service, const Fields& fields, std::string_view body,
-                       const nlohmann::json& parsed) {
-  ChatPrompt prompt =
+                       const nlohmann::json& parsed, std::vector<std::string>& ignored) {
+  CompletionRequest request;
+  request.prompt =
       parse_chat_prompt(fields, in_order(body, parsed, {}),
                         static_cast<std::size_t>(service.config().limits.most_variables));
-  (void)parse_thoughts(fields, prompt);
-  return prompt;
+  request.thoughts = parse_thoughts(fields, request.prompt);
+  service.check_template_fields(request);
+  std::ranges::move(request.ignored, std::back_inserter(ignored));
+  return std::move(request.prompt);
 }
 
 // Those that a text has no use for.
@@ -87,8 +95,9 @@ HttpResponse tokenize(const Service& service, const HttpRequest& request) {
     if (fields.find("prompt") != nullptr) {
       fields.reject("prompt", "none beside messages");
     }
-    tokens = service.prompts().chat(chat_prompt(service, fields, request.body, parsed),
-                                    fields.boolean_or("add_special_tokens", false));
+    tokens =
+        service.prompts().chat(chat_prompt(service, fields, request.body, parsed, checked.ignored),
+                               fields.boolean_or("add_special_tokens", false));
   } else {
     const auto text = fields.text("prompt");
     if (!text) {
@@ -109,8 +118,8 @@ HttpResponse apply_template(const Service& service, const HttpRequest& request) 
   CheckedBody checked = check_fields(parsed, Endpoint::tokenize);
   const Fields fields(checked.value, checked.spelled);
   service.check_model(fields.text("model").value_or(""));
-  const std::string text =
-      service.prompts().chat_text(chat_prompt(service, fields, request.body, parsed));
+  const std::string text = service.prompts().chat_text(
+      chat_prompt(service, fields, request.body, parsed, checked.ignored));
   ignore({"prompt", "add_special_tokens", "return_token_strs"}, checked);
   return token_answer(service, request, {{"prompt", text}}, checked.ignored);
 }

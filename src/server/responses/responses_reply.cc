@@ -17,10 +17,6 @@ Json usage_of(const Json& usage) {
           {"total_tokens", usage.at("total_tokens")}};
 }
 
-void append(Json& array, const Json& more) {
-  array.insert(array.end(), more.begin(), more.end());
-}
-
 Json text_part(std::string_view kind, const std::string& text) {
   Json part{{"type", kind}, {"text", text}};
   if (kind == "output_text") {
@@ -55,14 +51,19 @@ Json call_item(const std::string& id, const Json& call) {
           {"arguments", ""}};
 }
 
+void append_text(const Json& item, Json& text) {
+  text = (text.is_null() ? "" : text.get<std::string>()) +
+         item["content"][0]["text"].get<std::string>();
+}
+
 // The assistant's message of a chat that items are.
 Json message_of(const Json& output) {
   Json message{{"role", "assistant"}, {"content", ""}};
   for (const Json& item : output) {
     if (item["type"] == "reasoning") {
-      message["reasoning_content"] = item["content"][0]["text"];
+      append_text(item, message["reasoning_content"]);
     } else if (item["type"] == "message") {
-      message["content"] = item["content"][0]["text"];
+      append_text(item, message["content"]);
     } else {
       message["tool_calls"].push_back(
           {{"id", item["call_id"]},
@@ -89,55 +90,17 @@ Json ResponsesReply::response(std::string_view status, Json output) const {
   return response;
 }
 
-// Says how it ended, and hands it on.
-void ResponsesReply::finish(Json& response) const {
-  const bool is_cut = finish_ == "length";
-  response["status"] = is_cut ? "incomplete" : "completed";
-  if (is_cut) {
-    response["incomplete_details"] = {{"reason", "max_output_tokens"}};
-  }
-  for (Json& item : response["output"]) {
-    item["status"] = "completed";
-  }
-  if (is_cut && !response["output"].empty()) {
-    response["output"].back()["status"] = "incomplete";
-  }
-  if (done_) {
-    done_(response, message_of(response["output"]));
-  }
-}
-
+// Has the items of a stream: both are made from the same pieces.
 Json ResponsesReply::whole(const Json& completion) {
-  head_ = completion;
+  is_stream_ = false;
+  head_ = {{"created", completion.at("created")}, {"model", completion.at("model")}};
   usage_ = completion.at("usage");
-  const Json& choice = completion.at("choices").at(0);
-  const Json& message = choice.at("message");
-  finish_ = choice.at("finish_reason");
-  Json output = Json::array();
-  const auto item_id = [&](const char* kind) {
-    return fmt::format("{}_{}_{}", kind, id_, output.size());
-  };
-  if (message.contains("reasoning_content")) {
-    output.push_back(reasoning_item(item_id("rs")));
-    output.back()["content"].push_back(
-        text_part("reasoning_text", message["reasoning_content"].get<std::string>()));
+  for (const Json& piece : completion.at("choices").at(0).at("pieces")) {
+    tell_piece(piece);
   }
-  const Json calls = message.value("tool_calls", Json::array());
-  if (const Json& text = message.at("content"); text.is_string() && (text != "" || calls.empty())) {
-    output.push_back(message_item(item_id("msg")));
-    Json part = text_part("output_text", text.get<std::string>());
-    if (!choice.at("logprobs").is_null()) {
-      part["logprobs"] = choice["logprobs"].at("content");
-    }
-    output.back()["content"].push_back(std::move(part));
-  }
-  for (const Json& call : calls) {
-    output.push_back(call_item(item_id("fc"), call));
-    output.back()["arguments"] = call.at("function").at("arguments");
-  }
-  Json answer = response("completed", std::move(output));
+  Json answer = ended();
   answer["winnow"] = completion.at("winnow");
-  finish(answer);
+  keep(answer);
   return answer;
 }
 
@@ -146,6 +109,9 @@ Json ResponsesReply::error(int /*status*/, const Json& error) {
 }
 
 void ResponsesReply::tell_event(std::string_view type, Json data) {
+  if (!is_stream_) {
+    return;
+  }
   Json whole{{"type", type}, {"sequence_number", sequence_++}};
   whole.update(data);
   event(type, whole);
@@ -171,26 +137,32 @@ void ResponsesReply::tell(const Json& chunk) {
   if (chunk.contains("usage") && !chunk["usage"].is_null()) {
     usage_ = chunk["usage"];
   }
+  for (const Json& choice : chunk.at("choices")) {
+    tell_piece(choice);
+  }
+}
+
+void ResponsesReply::tell_piece(const Json& choice) {
   const auto item_id = [&](const char* kind) {
     return fmt::format("{}_{}_{}", kind, id_, output_.size());
   };
-  for (const Json& choice : chunk.at("choices")) {
-    const Json& delta = choice.at("delta");
-    take_logprobs(choice);
-    if (delta.contains("reasoning_content")) {
-      begin_item("reasoning", reasoning_item(item_id("rs")), "reasoning_text");
-      tell_delta("response.reasoning_text.delta", delta["reasoning_content"].get<std::string>());
-    }
-    if (delta.contains("content") && delta["content"].is_string() && delta["content"] != "") {
-      begin_item("message", message_item(item_id("msg")), "output_text");
-      tell_delta("response.output_text.delta", delta["content"].get<std::string>());
-    }
-    if (delta.contains("tool_calls")) {
-      tell_calls(delta["tool_calls"]);
-    }
-    if (!choice.at("finish_reason").is_null()) {
-      finish_ = choice["finish_reason"];
-    }
+  const Json& delta = choice.at("delta");
+  if (const auto scores = choice.find("logprobs"); scores != choice.end() && scores->is_object()) {
+    tokens_.push(scores->at("content"));
+  }
+  if (delta.contains("reasoning_content")) {
+    begin_item("reasoning", reasoning_item(item_id("rs")), "reasoning_text");
+    tell_delta("response.reasoning_text.delta", delta["reasoning_content"].get<std::string>());
+  }
+  if (delta.contains("content") && delta["content"].is_string() && delta["content"] != "") {
+    begin_item("message", message_item(item_id("msg")), "output_text");
+    tell_delta("response.output_text.delta", delta["content"].get<std::string>());
+  }
+  if (delta.contains("tool_calls")) {
+    tell_calls(delta["tool_calls"]);
+  }
+  if (!choice.at("finish_reason").is_null()) {
+    finish_ = choice["finish_reason"];
   }
 }
 
@@ -219,13 +191,6 @@ void ResponsesReply::begin_item(std::string_view kind, Json item, std::string_vi
   }
 }
 
-void ResponsesReply::take_logprobs(const Json& choice) {
-  const auto logprobs = choice.find("logprobs");
-  if (logprobs != choice.end() && logprobs->is_object()) {
-    append(fresh_logprobs_, logprobs->at("content"));
-  }
-}
-
 void ResponsesReply::end_item(std::string_view status) {
   if (open_.empty()) {
     return;
@@ -241,7 +206,6 @@ void ResponsesReply::end_item(std::string_view status) {
   } else {
     item["content"].push_back(text_part(part_, text_));
     if (part_ == "output_text") {
-      append(logprobs_, std::exchange(fresh_logprobs_, Json::array()));
       item["content"][0]["logprobs"] = logprobs_;
     }
     Json done = place;
@@ -267,9 +231,12 @@ void ResponsesReply::tell_delta(std::string_view type, const std::string& text) 
     data["content_index"] = 0;
   }
   data["delta"] = text;
-  if (part_ == "output_text") {
-    append(logprobs_, fresh_logprobs_);
-    data["logprobs"] = std::exchange(fresh_logprobs_, Json::array());
+  if (!part_.empty()) {  // how a call is spelled is not what is told of it
+    Json tokens = tokens_.take(text);
+    if (part_ == "output_text") {
+      logprobs_.insert(logprobs_.end(), tokens.begin(), tokens.end());
+      data["logprobs"] = std::move(tokens);
+    }
   }
   text_ += text;
   tell_event(type, std::move(data));
@@ -288,13 +255,30 @@ void ResponsesReply::tell_calls(const Json& calls) {
   }
 }
 
-void ResponsesReply::end_response() {
+// The response at its end: the item that was written is incomplete where the answer was cut off.
+nlohmann::ordered_json ResponsesReply::ended() {
+  const bool is_cut = finish_ == "length";
+  const std::string_view status = is_cut ? "incomplete" : "completed";
   if (output_.empty()) {  // an answer that says nothing is an empty message
     begin_item("message", message_item(fmt::format("msg_{}_0", id_)), "output_text");
   }
-  end_item(finish_ == "length" ? "incomplete" : "completed");
-  Json whole = response("completed", output_);
-  finish(whole);
+  end_item(status);
+  Json whole = response(status, output_);
+  if (is_cut) {
+    whole["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  }
+  return whole;
+}
+
+void ResponsesReply::keep(const Json& response) const {
+  if (done_) {
+    done_(response, message_of(output_));
+  }
+}
+
+void ResponsesReply::end_response() {
+  Json whole = ended();
+  keep(whole);
   tell_event(finish_ == "length" ? "response.incomplete" : "response.completed",
              {{"response", std::move(whole)}});
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/openai/translating_reply.h"
+#include "server/responses/text_tokens.h"
 
 namespace winnow::server {
 
@@ -31,13 +32,14 @@ class ResponsesReply : public TranslatingReply {
 
  private:
   [[nodiscard]] Json response(std::string_view status, Json output) const;
-  void finish(Json& response) const;
+  [[nodiscard]] Json ended();
+  void keep(const Json& response) const;
   void tell_event(std::string_view type, Json data);
   void begin_response(const Json& chunk);
   void begin_item(std::string_view kind, Json item, std::string_view part);
   /// `status`: completed, or incomplete where the answer was cut off.
   void end_item(std::string_view status = "completed");
-  void take_logprobs(const Json& choice);
+  void tell_piece(const Json& choice);
   void tell_delta(std::string_view type, const std::string& text);
   void tell_calls(const Json& calls);
   void end_response();
@@ -49,13 +51,14 @@ class ResponsesReply : public TranslatingReply {
   Json head_ = nullptr;    // of the completion: its time and model
   Json finish_ = nullptr;  // why it ended
   Json usage_ = nullptr;
-  Json output_ = Json::array();          // items so far, the last one as it is written
-  std::string open_;                     // kind of the item that is written; "": none
-  std::string part_;                     // kind of its part
-  std::string text_;                     // of it
-  Json logprobs_ = Json::array();        // of its tokens that were told
-  Json fresh_logprobs_ = Json::array();  // of those that the next delta tells
-  int sequence_ = 0;                     // of the next event
+  Json output_ = Json::array();    // items so far, the last one as it is written
+  std::string open_;               // kind of the item that is written; "": none
+  std::string part_;               // kind of its part
+  std::string text_;               // of it
+  Json logprobs_ = Json::array();  // of its tokens
+  TextTokens tokens_;              // that came and are not yet told
+  bool is_stream_ = true;          // and tells events
+  int sequence_ = 0;               // of the next event
 };
 
 }  // namespace winnow::server

@@ -217,6 +217,7 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
         fmt::format("tool_choice.tools[{}]", i);
   }
   request.completion = parse_completion(dump(chat), /*chat=*/true, limits, names);
+  request.completion.keep_pieces = true;
   request.completion.thoughts.lenient = true;  // clients ask any model to reason
   std::vector<std::string>& ignored = request.completion.ignored;
   ignored.insert(ignored.end(), checked.ignored.begin(), checked.ignored.end());

@@ -75,12 +75,17 @@ bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt) {
   return tells_apart(chat, prompt, without);
 }
 
-ChatPrompt with_tools_shown(const ChatTemplate& chat, ChatPrompt prompt) {
+ChatPrompt with_tool_variable(ChatPrompt prompt) {
   if (prompt.tools.may_call()) {
     prompt.variables["tools"] = prompt.tools.described;
-    if (!shows_tools(chat, prompt)) {
-      add_system_text(tool_instructions(prompt.tools), prompt.conversation);
-    }
+  }
+  return prompt;
+}
+
+ChatPrompt with_tools_shown(const ChatTemplate& chat, ChatPrompt prompt) {
+  prompt = with_tool_variable(std::move(prompt));
+  if (prompt.tools.may_call() && !shows_tools(chat, prompt)) {
+    add_system_text(tool_instructions(prompt.tools), prompt.conversation);
   }
   if (!shows_calls(chat, prompt)) {
     for (Json& message : prompt.conversation.messages) {

@@ -13,6 +13,10 @@ bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt,
 /// Whether the template shows the tools that are offered.
 bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt);
 
+/// The prompt with the tools that may be called among the template's variables, which choose the
+/// template of several.
+ChatPrompt with_tool_variable(ChatPrompt prompt);
+
 /// The prompt with its tools among the template's variables. What the template has no place for is
 /// put into texts: tools into a system message, calls of earlier answers into their contents, so
 /// that the model sees them all the same. Throws Error as ChatTemplate::render() does.
