@@ -262,7 +262,7 @@ def test_only_the_template_that_is_taken_counts(tmp_path):
     kwargs = {"plain": 1, "tooled": 2, "another": 3}
     ask = {"max_tokens": 1, "chat_template_kwargs": kwargs}
     (tmp_path / "plain").mkdir()
-    with serving(model=with_template(tmp_path / "plain", templates)) as s:
+    with serving("--tool-format", "hermes", model=with_template(tmp_path / "plain", templates)) as s:
         assert chat(s, **ask).headers["x-winnow-ignored"] == (
             "chat_template_kwargs.another, chat_template_kwargs.tooled")
         assert chat(s, tools=tools, **ask).headers["x-winnow-ignored"] == (
@@ -270,7 +270,7 @@ def test_only_the_template_that_is_taken_counts(tmp_path):
         assert chat(s, documents=[{"text": "b"}]).status_code == 400
     templates["rag"] = "{{ messages[0].content }}{{ documents[0].text }}"
     (tmp_path / "rag").mkdir()
-    with serving(model=with_template(tmp_path / "rag", templates)) as s:
+    with serving("--tool-format", "hermes", model=with_template(tmp_path / "rag", templates)) as s:
         assert rendered(s, MESSAGES, documents=[{"text": "b"}]).endswith("sea.b")
         assert chat(s, documents=[{"text": "b"}]).status_code == 200
         assert chat(s, documents=[{"text": "b"}], tools=tools).status_code == 400
