@@ -159,9 +159,9 @@ void DecodeSteps::note_plan(const Shape& shape, std::span<const std::int32_t> sl
 void DecodeSteps::fill_adapters(std::span<const DeviceLora* const> adapters, const Shape& shape,
                                 cudaStream_t stream) {
   if (shape.adapts) {
-    adapted_.reserve(size_of(1, most_), ops::cuda::kMostLowRank);  // graphs hold the addresses
+    adapted_.reserve(elements_of(1, most_), ops::cuda::kMostLowRank);  // graphs hold the addresses
     std::vector<const DeviceLora*> rows(adapters.begin(), adapters.end());
-    rows.resize(size_of(1, shape.size));
+    rows.resize(elements_of(1, shape.size));
     adapted_.put(rows, stream);
   }
 }
