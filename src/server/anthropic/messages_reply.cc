@@ -8,6 +8,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+bool is_text(const Json& value) {
+  return value.is_string() && !value.get_ref<const std::string&>().empty();
+}
+
 std::string message_id(const Json& completion) {
   return "msg_" + completion.at("id").get<std::string>();
 }
@@ -46,7 +50,7 @@ Json blocks_of(const Json& message) {
         {{"type", "thinking"}, {"thinking", message["reasoning_content"]}, {"signature", ""}});
   }
   const Json& text = message.at("content");
-  if (text.is_string() && text != "") {
+  if (is_text(text)) {
     blocks.push_back({{"type", "text"}, {"text", text}});
   }
   for (const Json& call : message.value("tool_calls", Json::array())) {
@@ -114,7 +118,7 @@ void MessagesReply::tell(const Json& chunk) {
       begin_block("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
       tell_delta("thinking_delta", {{"thinking", delta["reasoning_content"]}});
     }
-    if (delta.contains("content") && delta["content"].is_string() && delta["content"] != "") {
+    if (delta.contains("content") && is_text(delta["content"])) {
       begin_block("text", {{"type", "text"}, {"text", ""}});
       tell_delta("text_delta", {{"text", delta["content"]}});
     }
@@ -154,7 +158,7 @@ void MessagesReply::end_block() {
   }
 }
 
-void MessagesReply::tell_delta(std::string_view kind, Json delta) {
+void MessagesReply::tell_delta(std::string_view kind, const Json& delta) {
   Json typed{{"type", kind}};
   typed.update(delta);
   event("content_block_delta",
@@ -170,7 +174,7 @@ void MessagesReply::tell_calls(const Json& calls) {
                                {"name", function["name"]},
                                {"input", Json::object()}});
     }
-    if (const Json& arguments = function.at("arguments"); arguments != "") {
+    if (const Json& arguments = function.at("arguments"); is_text(arguments)) {
       tell_delta("input_json_delta", {{"partial_json", arguments}});
     }
   }

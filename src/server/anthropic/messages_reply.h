@@ -24,7 +24,7 @@ class MessagesReply : public TranslatingReply {
   void begin_message(const Json& chunk);
   void begin_block(std::string_view kind, Json block);
   void end_block();
-  void tell_delta(std::string_view kind, Json delta);
+  void tell_delta(std::string_view kind, const Json& delta);
   void tell_calls(const Json& calls);
   void end_message();
 

@@ -31,7 +31,7 @@ void CompletionJob::put_pieces() {
 
 // Ids are told apart by request, answer and call.
 std::string CompletionJob::call_id(int index, int call) const {
-  const std::string id = fmt::format("call_{}_{}_{}", head_.id, index, call);
+  std::string id = fmt::format("call_{}_{}_{}", head_.id, index, call);
   if (!service_.tool_format().has_short_ids()) {
     return id;
   }
