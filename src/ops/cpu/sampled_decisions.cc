@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "ops/cpu/sigmoid.h"
+
 namespace winnow::ops {
 namespace {
 
@@ -11,10 +13,6 @@ namespace {
 float logistic_noise(Random& random) {
   const double uniform = std::max(random.uniform(), 0x1p-53);
   return static_cast<float>(std::log(uniform) - std::log1p(-uniform));
-}
-
-float sigmoid_of(float x) {
-  return 1.0F / (1.0F + std::exp(-x));
 }
 
 // log(1 - sigmoid(x)) = -log(1 + exp(x)).
@@ -47,7 +45,7 @@ void sample_decisions_backward(float tau, Matrix<float> dlogits, Matrix<const fl
   assert(dbias.rows == noisy.rows && dbias.cols == noisy.cols);
   for (std::size_t t = 0; t < noisy.rows; ++t) {
     for (std::size_t h = 0; h < noisy.cols; ++h) {
-      const float soft = sigmoid_of(noisy.row(t)[h]);
+      const float soft = sigmoid(noisy.row(t)[h]);
       dlogits.row(t)[h] += soft * (dcount * (1.0F - soft) - dbias.row(t)[h]) / tau;
     }
   }

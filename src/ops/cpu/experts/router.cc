@@ -9,13 +9,10 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cpu/sigmoid.h"
 
 namespace winnow::ops {
 namespace {
-
-float sigmoid(float x) {
-  return 1.0F / (1.0F + std::exp(-x));
-}
 
 void divide(std::span<float> values, float by) {
   for (float& value : values) {

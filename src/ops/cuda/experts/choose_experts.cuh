@@ -25,6 +25,15 @@ inline __device__ float of_key(std::uint32_t key) {
   return __uint_as_float((key >> 31U) != 0U ? key ^ 0x80000000U : ~key);
 }
 
+/// The weight of an active expert, given its score, the sum of the active ones' and that of all.
+inline __device__ float finished_weight(const Router& router, float score, float of_chosen,
+                                        float of_all, int expert) {
+  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
+  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
+  const float own = router.expert_scale != nullptr ? router.expert_scale[expert] : 1.0F;
+  return score / by * router.scale * own;
+}
+
 struct ChosenExpert {
   std::int32_t expert = 0;
   float weight = 0.0F;
@@ -79,12 +88,7 @@ inline __device__ ChosenExpert choose_experts(const Router& router, const float*
       chosen = {static_cast<std::int32_t>(expert), score};
     }
   }
-  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
-  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
-  chosen.weight = chosen.weight / by * router.scale;
-  if (router.expert_scale != nullptr) {
-    chosen.weight *= router.expert_scale[chosen.expert];
-  }
+  chosen.weight = finished_weight(router, chosen.weight, of_chosen, of_all, chosen.expert);
   return chosen;
 }
 

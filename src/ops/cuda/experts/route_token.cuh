@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/experts/choose_experts.cuh"
 #include "ops/cuda/general/activation_curves.cuh"
 #include "ops/router.h"
 
@@ -42,14 +43,11 @@ inline __device__ void take_best(float* values, int count, float& best, int& ind
   __syncwarp();
 }
 
-/// What becomes of the scores of the active `experts`, given their sum and that of all.
+/// The same for the scores of the active `experts`, which `weights` hold.
 inline __device__ void finish_weights(const Router& router, float of_chosen, float of_all,
                                       const std::int32_t* experts, float* weights) {
-  const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
-  const float by = of_those ? of_chosen : router.score == RouterScore::softmax ? of_all : 1.0F;
   for (int k = static_cast<int>(threadIdx.x) % 32; k < router.active; k += 32) {
-    const float own = router.expert_scale != nullptr ? router.expert_scale[experts[k]] : 1.0F;
-    weights[k] = weights[k] / by * router.scale * own;
+    weights[k] = finished_weight(router, weights[k], of_chosen, of_all, experts[k]);
   }
 }
 

@@ -128,6 +128,16 @@ TEST_F(CudaExperts, TheResidualStreamReceivesTheSameAsRows) {
   }
 }
 
+// How the device holds what a source has, and how far its results may be from the CPU's.
+constexpr struct {
+  WeightFormat source;
+  DeviceWeightFormat format;
+  double tolerance;
+} kFormats[] = {{WeightFormat::bf16, DeviceWeightFormat::bf16, 1e-2},
+                {WeightFormat::bf16, DeviceWeightFormat::fp8, 1e-1},
+                {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
+                {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
+
 // A layer of experts, as the CPU and as the device hold it.
 struct Layer {
   Layer(const Router& which, WeightFormat source, DeviceWeightFormat format,
@@ -273,15 +283,7 @@ void expect_as_on_the_cpu(const Layer& layer, double tolerance) {
 }
 
 TEST_F(CudaExperts, GiveWhatTheCpuGives) {
-  const struct {
-    WeightFormat source;
-    DeviceWeightFormat format;
-    double tolerance;
-  } formats[] = {{WeightFormat::bf16, DeviceWeightFormat::bf16, 1e-2},
-                 {WeightFormat::bf16, DeviceWeightFormat::fp8, 1e-1},
-                 {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
-                 {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
-  for (const auto& [source, format, tolerance] : formats) {
+  for (const auto& [source, format, tolerance] : kFormats) {
     SCOPED_TRACE(format_name(format));
     expect_as_on_the_cpu({kRouters[0], source, format, {}, false}, tolerance);
     expect_as_on_the_cpu({kRouters[1], source, format, {Activation::gelu_tanh}, false}, tolerance);
@@ -291,15 +293,7 @@ TEST_F(CudaExperts, GiveWhatTheCpuGives) {
 }
 
 TEST_F(CudaExperts, OfVeryFewTokensGiveWhatTheCpuGives) {
-  const struct {
-    WeightFormat source;
-    DeviceWeightFormat format;
-    double tolerance;
-  } formats[] = {{WeightFormat::bf16, DeviceWeightFormat::bf16, 1e-2},
-                 {WeightFormat::bf16, DeviceWeightFormat::fp8, 1e-1},
-                 {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
-                 {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
-  for (const auto& [source, format, tolerance] : formats) {
+  for (const auto& [source, format, tolerance] : kFormats) {
     SCOPED_TRACE(format_name(format));
     for (const std::size_t which : {0U, 1U, 2U, 3U, 4U, 6U}) {
       SCOPED_TRACE(which);
