@@ -155,13 +155,19 @@ const Wrapper* wrapper_of(const json& document) {
   return found == kWrappers.end() ? nullptr : found;
 }
 
+/// The model_type, or nothing where it is missing or no string.
+std::string model_type_of(const json& document) {
+  const json type = document.value("model_type", json());
+  return type.is_string() ? type.get<std::string>() : std::string();
+}
+
 /// Whether a class that is not known here generates text: classifiers do not. Of families' own
 /// classes, which are known, a text_config is a leftover.
 bool may_wrap_text(const json& document) {
   const json name = class_of(document);
   if (!name.is_string()) {
-    return std::ranges::find(families(), document.value("model_type", json()),
-                             &Family::model_type) == families().end();
+    return std::ranges::find(families(), model_type_of(document), &Family::model_type) ==
+           families().end();
   }
   const auto text = name.get<std::string>();
   const bool generates =
@@ -179,7 +185,7 @@ bool has_known_text(const json& document) {
       !(text->contains("rope_theta") || text->contains("rope_parameters"))) {
     return false;
   }
-  const json type = text->value("model_type", json());
+  const std::string type = model_type_of(*text);
   return std::ranges::find(kTextTypes, type, &TextType::name) != kTextTypes.end() ||
          std::ranges::find(families(), type, &Family::model_type) != families().end();
 }
