@@ -315,6 +315,21 @@ TEST(Bench, RatiosAreOverAllLayers) {
   EXPECT_THAT(refused.err, HasSubstr("--cr 50: expected 1 to 16.42"));  // 624 / (2 * 7 + 24)
 }
 
+TEST(Bench, FullLoadServesEveryRequest) {
+  const Words words{"bench",      "--model", kSliding,          "--cr", "3",     "--load", "40/20",
+                    "--requests", "10",      "--max-sequences", "3",    "--json"};
+  const json result = run_json(words);
+  EXPECT_EQ(result.at("requests"), 10);
+  EXPECT_EQ(result.at("most_running"), 3);
+  EXPECT_EQ(result.at("preemptions"), 0);
+  EXPECT_NEAR(result.at("output_tokens_per_s").get<double>() * result.at("seconds").get<double>(),
+              10 * 20, 1e-6);
+  EXPECT_GE(result.at("ms_per_token_p99"), result.at("ms_per_token_p50"));
+  const CommandResult refused = run_winnow({"bench", "--model", kSliding, "--load", "40-20"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--load 40-20: expected two lengths, such as 1000/1000"));
+}
+
 TEST(Doctor, TellsMachineAndWhatFits) {
   const json result = run_json({"doctor", "--json", "--context", "1024", "--cr", "4"});
   EXPECT_GT(result.at("memory_bytes"), result.at("available_bytes"));

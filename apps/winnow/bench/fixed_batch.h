@@ -57,5 +57,7 @@ BenchResult run_bench(const engine::Backend& backend, const engine::EngineConfig
                       const BenchPlan& plan);
 
 double median(std::vector<double> values);
+/// The smallest of the values that at least the share `q` of them do not exceed; 0 without values.
+double quantile(std::vector<double> values, double q);
 
 }  // namespace winnow::cli

@@ -1,7 +1,8 @@
-#include "apps/winnow/bench_run.h"
+#include "apps/winnow/bench/fixed_batch.h"
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "apps/winnow/interrupt.h"
@@ -261,6 +262,16 @@ double median(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
+}
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) {
+    return 0.0;
+  }
+  const auto count = static_cast<double>(values.size());
+  const auto index = static_cast<std::size_t>(std::max(0.0, std::ceil(q * count) - 1.0));
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(index));
+  return values[index];
 }
 
 }  // namespace winnow::cli

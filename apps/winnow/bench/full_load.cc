@@ -1,0 +1,142 @@
+#include "apps/winnow/bench/full_load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "apps/winnow/interrupt.h"
+#include "apps/winnow/progress.h"
+#include "base/error.h"
+#include "base/random.h"
+
+namespace winnow::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+class FullLoad {
+ public:
+  FullLoad(const engine::Backend& backend, const engine::EngineConfig& config,
+           const FullLoadPlan& plan)
+      : vocab_(backend.spec().vocab), plan_(plan), engine_(backend, config) {}
+
+  FullLoadResult run() {
+    warm_up();
+    for (int i = 0; i < plan_.requests; ++i) {
+      engine_.submit(request(plan_.input, plan_.output));
+    }
+    const std::int64_t total = std::int64_t{plan_.requests} * plan_.output;
+    ProgressBar progress("load", total, "tokens");
+    start_ = Clock::now();
+    while (!engine_.idle()) {
+      stop_if_interrupted();
+      take(engine_.step());
+      progress.update(tokens_);
+    }
+    result_.seconds = seconds_between(start_, Clock::now());
+    result_.output_tokens_per_s = static_cast<double>(tokens_) / result_.seconds;
+    result_.steady_tokens_per_s = steady_tokens_per_s();
+    result_.stats = engine_.stats();
+    result_.throughput = engine_.throughput();
+    result_.compression_ratio =
+        live_ > 0 ? static_cast<double>(dense_) / static_cast<double>(live_) : 1.0;
+    return std::move(result_);
+  }
+
+ private:
+  struct Point {
+    double seconds;
+    std::int64_t tokens;
+  };
+
+  engine::Request request(int input, int output) {
+    engine::Request request;
+    for (int i = 0; i < input; ++i) {
+      request.prompt.push_back(static_cast<std::int32_t>(random_.uniform() * vocab_));
+    }
+    request.max_tokens = output;
+    return request;
+  }
+
+  // Touches weights, scratch memory and kernels once.
+  void warm_up() {
+    engine_.submit(request(plan_.input, std::min(plan_.output, 4)));
+    while (!engine_.idle()) {
+      stop_if_interrupted();
+      for (const engine::TokenEvent& event : engine_.step()) {
+        check(event);
+      }
+    }
+  }
+
+  static void check(const engine::TokenEvent& event) {
+    require(event.finish != engine::FinishReason::out_of_memory,
+            "a request does not fit into the cache: allow it more memory with --kv-gib");
+    require(event.token >= 0, "a request ended early: {}", engine::finish_name(event.finish));
+  }
+
+  void take(const std::vector<engine::TokenEvent>& events) {
+    const Clock::time_point now = Clock::now();
+    const engine::EngineStats stats = engine_.stats();
+    result_.most_running = std::max(result_.most_running, static_cast<int>(stats.running));
+    result_.most_bytes = std::max(result_.most_bytes, stats.page_bytes);
+    for (const engine::TokenEvent& event : events) {
+      check(event);
+      ++tokens_;
+      first_tokens_.try_emplace(event.request, now);
+      if (event.finish != engine::FinishReason::none) {
+        end(event.request, now);
+      }
+    }
+    progress_.push_back({seconds_between(start_, now), tokens_});
+  }
+
+  // Tokens per second of the middle half of them.
+  [[nodiscard]] double steady_tokens_per_s() const {
+    const auto reached = [&](std::int64_t tokens) {
+      return *std::ranges::lower_bound(progress_, tokens, {}, &Point::tokens);
+    };
+    const Point begin = reached(tokens_ / 4);
+    const Point end = reached(tokens_ - tokens_ / 4);
+    return end.tokens == begin.tokens
+               ? result_.output_tokens_per_s
+               : static_cast<double>(end.tokens - begin.tokens) / (end.seconds - begin.seconds);
+  }
+
+  void end(engine::RequestId request, Clock::time_point now) {
+    const engine::CacheUsage usage = engine_.take_usage(request, 0);
+    live_ += usage.live_entries;
+    dense_ += usage.dense_entries;
+    const auto first = first_tokens_.find(request);
+    if (plan_.output > 1) {
+      result_.seconds_per_token.push_back(seconds_between(first->second, now) / (plan_.output - 1));
+    }
+    first_tokens_.erase(first);
+  }
+
+  int vocab_;
+  FullLoadPlan plan_;
+  engine::Engine engine_;
+  Random random_{1};
+  FullLoadResult result_;
+  std::int64_t tokens_ = 0;
+  std::int64_t live_ = 0;
+  std::int64_t dense_ = 0;
+  Clock::time_point start_;
+  std::vector<Point> progress_;  // after each step
+  std::map<engine::RequestId, Clock::time_point> first_tokens_;
+};
+
+}  // namespace
+
+FullLoadResult run_full_load(const engine::Backend& backend, const engine::EngineConfig& config,
+                             const FullLoadPlan& plan) {
+  return FullLoad(backend, config, plan).run();
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,176 @@
+#include "apps/winnow/bench/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/winnow/output.h"
+#include "base/threads.h"
+#include "ops/kv_page.h"
+
+namespace winnow::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// How the model was run.
+Json run_json(const BenchOptions& options, const Setup& setup) {
+  const kvcache::CacheConfig& cache = setup.engine.cache;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  return {{"model", setup.name},
+          {"cache", kvcache::rule_name(cache.rule)},
+          {"window", cache.traits().marks ? Json(cache.window) : Json()},
+          {"cr", or_null(options.load.cr)},
+          {"evict_rate", or_null(setup.evict_rate)},
+          {"head_spread", setup.head_spread},
+          {"dtype", options.load.dtype},
+          {"weights", options.load.weights},
+          {"kv_dtype", ops::format_name(cache.format)},
+          {"threads", thread_count()}};
+}
+
+std::string title(const BenchOptions& options, const Setup& setup) {
+  const kvcache::CacheConfig& cache = setup.engine.cache;
+  std::string text = fmt::format("{}, weights {}, {} cache in {}", setup.name, options.load.weights,
+                                 kvcache::rule_name(cache.rule), ops::format_name(cache.format));
+  if (cache.traits().marks) {
+    text += fmt::format(", window {}", cache.window);
+  }
+  if (setup.evict_rate) {
+    text += fmt::format(", {:.1f}% drawn", 100.0 * *setup.evict_rate);
+  }
+  if (setup.head_spread > 0.0) {
+    text += fmt::format(", heads keep {:g} to {:g} times as many", 1.0 - setup.head_spread,
+                        1.0 + setup.head_spread);
+  }
+  return text + fmt::format(", {} threads", thread_count());
+}
+
+// Adds a line to a table.
+void add_row(std::string& text, const std::string& name, const std::string& value) {
+  text += fmt::format("  {:<24}{}\n", name, value);
+}
+
+std::string readable_bytes_of(std::size_t count) {
+  return readable_bytes(static_cast<double>(count));
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
+                               const FixedBatchReport& report) {
+  const BenchResult& r = report.result;
+  Json growth = Json::array();
+  for (const GrowthPoint& point : r.growth) {
+    growth.push_back(
+        {{"tokens", point.tokens}, {"bytes", point.bytes}, {"dense_bytes", point.dense_bytes}});
+  }
+  Json json = run_json(options, setup);
+  json.update(Json{
+      {"batch", r.batch},
+      {"depth", setup.plan.prefill_depth()},
+      {"prefill", setup.plan.prefill},
+      {"decode_depth", setup.plan.decode_depth()},
+      {"generate", setup.plan.generate},
+      {"fill_tokens_per_s", setup.plan.prefill_depth() > 0 ? Json(r.fill_tokens_per_s) : Json()},
+      {"prefill_tokens_per_s", median(r.prefill_tokens_per_s)},
+      {"decode_tokens_per_s", median(r.decode_tokens_per_s)},
+      {"prefill_runs", r.prefill_tokens_per_s},
+      {"decode_runs", r.decode_tokens_per_s},
+      {"kv",
+       {{"bytes", r.kv_bytes},
+        {"dense_bytes", r.dense_bytes},
+        {"compression_ratio", r.compression_ratio},
+        {"live_entries", r.live_entries}}},
+      {"weight_bytes_per_step", report.weight_bytes_per_step},
+      {"entry_bytes_per_step", r.entry_bytes_per_step},
+      {"read_bytes_per_s", report.bandwidth},
+      {"floor_tokens_per_s", report.floor_tokens_per_s()},
+      {"share_of_floor", report.share_of_floor()},
+      {"peak_rss_bytes", report.peak_rss},
+      {"growth", growth}});
+  if (r.memory_in_use) {
+    json["memory_in_use_bytes"] = *r.memory_in_use;
+  }
+  return json;
+}
+
+std::string table(const BenchOptions& options, const Setup& setup, const FixedBatchReport& report) {
+  const BenchResult& r = report.result;
+  const auto& bytes = readable_bytes_of;
+  const auto speed = [](const std::vector<double>& runs) {
+    return fmt::format("{:>10.2f} tokens/s  (median of {}, {:.2f} to {:.2f})", median(runs),
+                       runs.size(), *std::ranges::min_element(runs),
+                       *std::ranges::max_element(runs));
+  };
+  std::string text = title(options, setup) + fmt::format(", batch {}\n\n", r.batch);
+  const auto row = [&](const std::string& name, const std::string& value) {
+    add_row(text, name, value);
+  };
+  row(fmt::format("prefill {} @ {}", setup.plan.prefill, setup.plan.prefill_depth()),
+      speed(r.prefill_tokens_per_s));
+  row(fmt::format("decode {} @ {}", setup.plan.generate, setup.plan.decode_depth()),
+      speed(r.decode_tokens_per_s));
+  row("decode floor", fmt::format("{:>10.2f} tokens/s  {:.1f}% of it reached",
+                                  report.floor_tokens_per_s(), 100.0 * report.share_of_floor()));
+  row("read per step",
+      fmt::format("{:>10} weights + {} entries at {}/s", bytes(report.weight_bytes_per_step),
+                  bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
+  row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
+                              bytes(r.dense_bytes), r.compression_ratio));
+  if (r.memory_in_use) {
+    row("memory in use", fmt::format("{:>10} of the device", bytes(*r.memory_in_use)));
+  }
+  row("peak memory", fmt::format("{:>10} of the host", bytes(report.peak_rss)));
+  return text;
+}
+
+nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
+                               const FullLoadResult& result) {
+  Json json = run_json(options, setup);
+  json.update(Json{{"input", setup.load->input},
+                   {"output", setup.load->output},
+                   {"requests", setup.load->requests},
+                   {"max_sequences", setup.engine.max_sequences},
+                   {"seconds", result.seconds},
+                   {"output_tokens_per_s", result.output_tokens_per_s},
+                   {"steady_tokens_per_s", result.steady_tokens_per_s},
+                   {"ms_per_token_p50", 1e3 * quantile(result.seconds_per_token, 0.5)},
+                   {"ms_per_token_p99", 1e3 * quantile(result.seconds_per_token, 0.99)},
+                   {"most_running", result.most_running},
+                   {"preemptions", result.stats.preemptions},
+                   {"steps",
+                    {{"number", result.stats.steps},
+                     {"prefill_seconds", result.throughput.prefill_seconds},
+                     {"decode_seconds", result.throughput.decode_seconds},
+                     {"plan_seconds", result.stats.plan_seconds},
+                     {"sample_seconds", result.stats.sample_seconds}}},
+                   {"kv",
+                    {{"most_bytes", result.most_bytes},
+                     {"capacity_bytes", result.stats.capacity_bytes},
+                     {"compression_ratio", result.compression_ratio}}}});
+  return json;
+}
+
+std::string table(const BenchOptions& options, const Setup& setup, const FullLoadResult& result) {
+  std::string text = title(options, setup) + fmt::format(", {} requests of {} + {} tokens\n\n",
+                                                         setup.load->requests, setup.load->input,
+                                                         setup.load->output);
+  add_row(text, "output",
+          fmt::format("{:>10.2f} tokens/s over {:.1f} s; {:.2f} in the middle half",
+                      result.output_tokens_per_s, result.seconds, result.steady_tokens_per_s));
+  add_row(
+      text, "time per token",
+      fmt::format("{:>10.2f} ms p50, {:.2f} ms p99", 1e3 * quantile(result.seconds_per_token, 0.5),
+                  1e3 * quantile(result.seconds_per_token, 0.99)));
+  add_row(
+      text, "sequences at a time",
+      fmt::format("{:>10} at most, {} preempted", result.most_running, result.stats.preemptions));
+  add_row(text, "KV cache",
+          fmt::format("{:>10} at most of {}, {:.2f}x fewer entries",
+                      readable_bytes_of(result.most_bytes),
+                      readable_bytes_of(result.stats.capacity_bytes), result.compression_ratio));
+  return text;
+}
+
+}  // namespace winnow::cli
