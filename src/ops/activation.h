@@ -17,6 +17,8 @@ enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, relu_squared };
 struct GatedActivation {
   Activation kind = Activation::silu;
   float limit = 0.0F;  // 0: none
+
+  [[nodiscard]] bool is_swiglu() const { return kind == Activation::silu && limit == 0.0F; }
 };
 
 /// x = act(x), in place.

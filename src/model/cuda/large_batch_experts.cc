@@ -79,8 +79,8 @@ void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cu
 void LargeBatchLayers::multiply_shared(int layer, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const auto down = w.down.view();
-  activate(layer, rows, stream);
-  products_.multiply(shared_.data(), activated_.data(), down, padded(rows), stream);
+  const ActivationRows activated = activate(layer, rows, stream);
+  products_.multiply(shared_.data(), activated, down, padded(rows), stream);
   if (w.down_bias.size() > 0) {
     ops::cuda::add_bias(shared_.data(), rows, down.rows, w.down_bias.data(), stream);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/activation.h"
 #include "ops/cuda/gather.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
@@ -32,6 +33,7 @@ void LargeBatchLayers::reserve(int rows) {
   gate_up_.ensure(width(
       std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.mixer_width(), embedded})));
   activated_.ensure(width(model_.intermediate()));
+  scales_.ensure(2 * width(1));
   products_.reserve(padded(rows), std::max({model_.hidden(), model_.intermediate(),
                                             model_.mixer_width(), model_.query_width(), embedded}));
   reserve_mixers(padded(rows));
@@ -55,7 +57,8 @@ ops::cuda::ResidualStream LargeBatchLayers::residual() const {
 
 void LargeBatchLayers::take_mixer_input(int layer, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
-  take_input(model_.spec().layer(layer), w.attention_norm, w.attention_norm_bias, rows, stream);
+  take_input(model_.spec().layer(layer), w.attention_norm, w.attention_norm_bias,
+             mixer_reads_codes(layer), rows, stream);
 }
 
 void LargeBatchLayers::take_mlp_input(int layer, int rows, cudaStream_t stream) {
@@ -63,13 +66,40 @@ void LargeBatchLayers::take_mlp_input(int layer, int rows, cudaStream_t stream) 
   if (model_.spec().layer(layer).shares_norm) {
     take_mixer_input(layer, rows, stream);
   } else {
-    take_input(model_.spec().layer(layer), w.mlp_norm, w.mlp_norm_bias, rows, stream);
+    take_input(model_.spec().layer(layer), w.mlp_norm, w.mlp_norm_bias, mlp_reads_codes(layer),
+               rows, stream);
   }
 }
 
+bool LargeBatchLayers::mixer_reads_codes(int layer) const {
+  const LayerSpec& spec = model_.spec().layer(layer);
+  const DeviceLayerWeights& w = model_.layer(layer);
+  return !spec.shares_norm && adapted_.products == nullptr && spec.recurrent() == nullptr &&
+         products_.takes_codes(w.qkv) &&
+         (w.output_gate.bytes() == 0 || products_.takes_codes(w.output_gate));
+}
+
+bool LargeBatchLayers::mlp_reads_codes(int layer) const {
+  return !model_.spec().layer(layer).feed_forward.experts && adapted_.products == nullptr &&
+         products_.takes_codes(model_.layer(layer).gate_up);
+}
+
+ActivationRows LargeBatchLayers::normed() const {
+  if (normed_are_codes_) {
+    return {nullptr, {reinterpret_cast<const std::uint8_t*>(normed_.data()), scales_.data()}};
+  }
+  return {normed_.data(), {}};
+}
+
 void LargeBatchLayers::take_input(const LayerSpec& spec, const FloatBuffer& weight,
-                                  const FloatBuffer& bias, int rows, cudaStream_t stream) {
-  if (spec.norm_before) {
+                                  const FloatBuffer& bias, bool as_codes, int rows,
+                                  cudaStream_t stream) {
+  normed_are_codes_ = as_codes && spec.norm_before && !spec.norm.centers();
+  if (normed_are_codes_) {
+    ops::cuda::rms_norm({reinterpret_cast<std::uint8_t*>(normed_.data()), scales_.data()},
+                        hidden_.data(), rows, model_.hidden(), weight.data(), spec.norm.eps,
+                        stream);
+  } else if (spec.norm_before) {
     norm(spec.norm, weight, bias, rows, stream);
   } else {
     ops::cuda::round(normed_.data(), hidden_.data(), size_of(rows), stream);
@@ -108,7 +138,7 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
     return {};
   }
   const auto multiply = [&](auto* qkv) {
-    products_.multiply(qkv, normed_.data(), w.qkv.view(), padded(rows), stream);
+    products_.multiply(qkv, normed(), w.qkv.view(), padded(rows), stream);
     adapt_qkv(layer, qkv, rows, stream);
     norm_whole(layer, qkv, rows, stream);
   };
@@ -144,7 +174,7 @@ void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   if (parallel) {  // attention does not change it yet
     take_mlp_input(layer, rows, stream);
   }
-  add_branch(layer, Place::attention, narrowed(layer, attended, rows, stream), w.output,
+  add_branch(layer, Place::attention, {narrowed(layer, attended, rows, stream), {}}, w.output,
              w.output_bias, rows, stream);
   if (!parallel) {
     take_mlp_input(layer, rows, stream);
@@ -163,23 +193,33 @@ void LargeBatchLayers::add_feed_forward(int layer, int rows, cudaStream_t stream
   if (model_.spec().layer(layer).feed_forward.experts) {
     return add_experts(layer, rows, stream);
   }
-  activate(layer, rows, stream);
-  add_branch(layer, Place::feed_forward, activated_.data(), w.down, w.down_bias, rows, stream);
+  const ActivationRows activated = activate(layer, rows, stream);
+  add_branch(layer, Place::feed_forward, activated, w.down, w.down_bias, rows, stream);
 }
 
-void LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
+ActivationRows LargeBatchLayers::activate(int layer, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
   const float* bias = data_or_null(w.gate_up_bias);
   bf16* product = spec.gated ? gate_up_.data() : activated_.data();  // without a gate: up alone
-  products_.multiply(product, normed_.data(), w.gate_up.view(), padded(rows), stream);
+  products_.multiply(product, normed(), w.gate_up.view(), padded(rows), stream);
   adapt_gate_up(layer, product, rows, stream);
+  const ops::GatedActivation activation{spec.activation, spec.clamp};
+  if (spec.gated && activation.is_swiglu() && adapted_.products == nullptr &&
+      products_.takes_codes(w.down)) {
+    auto* codes = reinterpret_cast<std::uint8_t*>(activated_.data());
+    float* scales = scales_.data() + scales_.size() / 2;
+    ops::cuda::silu_multiply({codes, scales}, gate_up_.data(), rows, spec.dense_width(), bias,
+                             stream);
+    return {nullptr, {codes, scales}};
+  }
   if (spec.gated) {
-    ops::cuda::activate_multiply({spec.activation, spec.clamp}, activated_.data(), gate_up_.data(),
-                                 rows, spec.dense_width(), bias, stream);
+    ops::cuda::activate_multiply(activation, activated_.data(), gate_up_.data(), rows,
+                                 spec.dense_width(), bias, stream);
   } else {
     ops::cuda::activate(spec.activation, activated_.data(), rows, spec.dense_width(), bias, stream);
   }
+  return {activated_.data(), {}};
 }
 
 bool LargeBatchLayers::adds_as_it_is(int layer) const {
@@ -187,7 +227,7 @@ bool LargeBatchLayers::adds_as_it_is(int layer) const {
   return model_.ranks() == nullptr && !spec.norm_after && spec.residual_multiplier == 1.0F;
 }
 
-void LargeBatchLayers::add_branch(int layer, Place place, const bf16* x,
+void LargeBatchLayers::add_branch(int layer, Place place, const ActivationRows& x,
                                   const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias,
                                   int rows, cudaStream_t stream) {
   const auto view = weight.view();
@@ -202,7 +242,7 @@ void LargeBatchLayers::add_branch(int layer, Place place, const bf16* x,
   } else {
     multiply(out);
   }
-  adapt_branch(layer, place, out, x, view.cols, rows, stream);
+  adapt_branch(layer, place, out, x.rows, view.cols, rows, stream);
   if (bias.size() > 0) {
     ops::cuda::add_bias(out, rows, view.rows, bias.data(), stream);
   }

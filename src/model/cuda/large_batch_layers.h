@@ -80,7 +80,11 @@ class LargeBatchLayers final : public LinearPath {
   void take_mixer_input(int layer, int rows, cudaStream_t stream);
   void take_mlp_input(int layer, int rows, cudaStream_t stream);
   void take_input(const LayerSpec& spec, const FloatBuffer& weight, const FloatBuffer& bias,
-                  int rows, cudaStream_t stream);
+                  bool as_codes, int rows, cudaStream_t stream);
+  /// Whether only products in fp8 read what these leave, so that codes are all that is needed.
+  [[nodiscard]] bool mixer_reads_codes(int layer) const;
+  [[nodiscard]] bool mlp_reads_codes(int layer) const;
+  [[nodiscard]] ActivationRows normed() const;
   void norm(const NormSpec& spec, const FloatBuffer& weight, const FloatBuffer& bias, int rows,
             cudaStream_t stream);
   template <class Number>
@@ -91,8 +95,9 @@ class LargeBatchLayers final : public LinearPath {
   /// Adds that, or what all ranks have left, to the residual stream: multiplier * [norm](branch).
   void take_branch(int layer, Place place, bool in_16_bits, int rows, cudaStream_t stream);
   /// The residual stream += multiplier * [norm](x weight^T + bias).
-  void add_branch(int layer, Place place, const bf16* x, const ops::cuda::DeviceWeight& weight,
-                  const FloatBuffer& bias, int rows, cudaStream_t stream);
+  void add_branch(int layer, Place place, const ActivationRows& x,
+                  const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias, int rows,
+                  cudaStream_t stream);
   /// The residual stream += multiplier * [norm](feed-forward of normed_).
   void add_feed_forward(int layer, int rows, cudaStream_t stream);
   /// The same of a layer with experts.
@@ -105,7 +110,7 @@ class LargeBatchLayers final : public LinearPath {
   void multiply_shared(int layer, int rows, cudaStream_t stream);
   void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
   /// activated_ = act(gate) * up of normed_, or act(up).
-  void activate(int layer, int rows, cudaStream_t stream);
+  ActivationRows activate(int layer, int rows, cudaStream_t stream);
   [[nodiscard]] bool adds_as_it_is(int layer) const;
   /// Elements of so many rows of the residual stream.
   [[nodiscard]] std::size_t size_of(int rows) const;
@@ -116,11 +121,13 @@ class LargeBatchLayers final : public LinearPath {
   const MatrixWeights& matrices_;
   LargeProducts products_;
   ops::cuda::LowRankRows adapted_;
-  winnow::cuda::DeviceBuffer<float> hidden_;        // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> square_sums_;   // [rows] of the embeddings; not used
-  winnow::cuda::DeviceBuffer<bf16> normed_;         // [rows, hidden]
-  winnow::cuda::DeviceBuffer<bf16> gate_up_;        // [rows, 2 * intermediate]; also scratch
-  winnow::cuda::DeviceBuffer<bf16> activated_;      // [rows, intermediate]
+  winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
+  winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] of the embeddings; not used
+  winnow::cuda::DeviceBuffer<bf16> normed_;        // [rows, hidden]; or the codes of these
+  winnow::cuda::DeviceBuffer<bf16> gate_up_;       // [rows, 2 * intermediate]; also scratch
+  winnow::cuda::DeviceBuffer<bf16> activated_;     // [rows, intermediate]; or the codes of these
+  winnow::cuda::DeviceBuffer<float> scales_;       // [2, rows] of codes there, and of those before
+  bool normed_are_codes_ = false;
   winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] where it is not added as it is
   winnow::cuda::DeviceBuffer<float> output_gates_;  // [rows, mixer_width] where some layer has them
   // Of recurrent mixers:

@@ -22,7 +22,7 @@ void LargeBatchLayers::reserve_mixers(int rows) {
 }
 
 void LargeBatchLayers::project_output_gates(int layer, int rows, cudaStream_t stream) {
-  products_.multiply(output_gates_.data(), normed_.data(), model_.layer(layer).output_gate.view(),
+  products_.multiply(output_gates_.data(), normed(), model_.layer(layer).output_gate.view(),
                      padded(rows), stream);
 }
 

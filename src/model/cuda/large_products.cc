@@ -11,19 +11,24 @@ void LargeProducts::reserve(int rows, int inputs) {
   }
 }
 
-void LargeProducts::multiply_add(float* y, const bf16* x, const ops::cuda::DeviceWeightView& weight,
-                                 int rows, cudaStream_t stream) {
+void LargeProducts::multiply_add(float* y, const ActivationRows& x,
+                                 const ops::cuda::DeviceWeightView& weight, int rows,
+                                 cudaStream_t stream) {
   if (matrices_.in_fp8(weight)) {
-    linear_.multiply_add(y, rounded(x, rows, weight.cols, stream), matrices_.codes(weight, stream),
+    linear_.multiply_add(y, codes_of(x, rows, weight.cols, stream), matrices_.codes(weight, stream),
                          rows, weight.rows, weight.cols, stream);
   } else {
-    linear_.multiply_add(y, x, matrices_.all(weight, stream), rows, weight.rows, weight.cols,
+    linear_.multiply_add(y, x.rows, matrices_.all(weight, stream), rows, weight.rows, weight.cols,
                          stream);
   }
 }
 
-ops::cuda::Fp8Rows LargeProducts::rounded(const bf16* x, int rows, int cols, cudaStream_t stream) {
-  ops::cuda::quantize_rows(codes_.data(), scales_.data(), x, rows, cols, stream);
+ops::cuda::Fp8Rows LargeProducts::codes_of(const ActivationRows& x, int rows, int cols,
+                                           cudaStream_t stream) {
+  if (x.codes.codes != nullptr) {
+    return x.codes;
+  }
+  ops::cuda::quantize_rows({codes_.data(), scales_.data()}, x.rows, rows, cols, stream);
   return {codes_.data(), scales_.data()};
 }
 

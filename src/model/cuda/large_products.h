@@ -10,6 +10,12 @@
 
 namespace winnow::model::cuda {
 
+/// Rows of activations: in bf16, or as codes where all that reads them are products in fp8.
+struct ActivationRows {
+  const bf16* rows = nullptr;
+  ops::cuda::Fp8Rows codes;
+};
+
 class LargeProducts {
  public:
   /// `matrices` must outlive this. `search`: the products of a new number of rows try algorithms.
@@ -20,27 +26,38 @@ class LargeProducts {
   /// Makes room for so many rows of so many inputs, where products are in fp8.
   void reserve(int rows, int inputs);
 
+  /// Whether a product reads codes of its rows, which it otherwise makes of rows in bf16.
+  [[nodiscard]] bool takes_codes(const ops::cuda::DeviceWeight& weight) const {
+    return matrices_.in_fp8(weight.view());
+  }
+
   /// y [rows, weight.rows] = x [rows, weight.cols] weight^T. In fp8 each row of x is rounded with a
   /// scale of its own.
   template <class Number>
-  void multiply(Number* y, const bf16* x, const ops::cuda::DeviceWeightView& weight, int rows,
-                cudaStream_t stream) {
+  void multiply(Number* y, const ActivationRows& x, const ops::cuda::DeviceWeightView& weight,
+                int rows, cudaStream_t stream) {
     if (matrices_.in_fp8(weight)) {
-      linear_.multiply(y, rounded(x, rows, weight.cols, stream), matrices_.codes(weight, stream),
+      linear_.multiply(y, codes_of(x, rows, weight.cols, stream), matrices_.codes(weight, stream),
                        rows, weight.rows, weight.cols, stream);
     } else {
-      linear_.multiply(y, x, matrices_.all(weight, stream), rows, weight.rows, weight.cols, stream);
+      linear_.multiply(y, x.rows, matrices_.all(weight, stream), rows, weight.rows, weight.cols,
+                       stream);
     }
   }
+  template <class Number>
+  void multiply(Number* y, const bf16* x, const ops::cuda::DeviceWeightView& weight, int rows,
+                cudaStream_t stream) {
+    multiply(y, ActivationRows{x, {}}, weight, rows, stream);
+  }
   /// y += x weight^T.
-  void multiply_add(float* y, const bf16* x, const ops::cuda::DeviceWeightView& weight, int rows,
-                    cudaStream_t stream);
+  void multiply_add(float* y, const ActivationRows& x, const ops::cuda::DeviceWeightView& weight,
+                    int rows, cudaStream_t stream);
 
   /// For matrices that are in bf16 anyhow.
   [[nodiscard]] ops::cuda::Linear& linear() { return linear_; }
 
  private:
-  ops::cuda::Fp8Rows rounded(const bf16* x, int rows, int cols, cudaStream_t stream);
+  ops::cuda::Fp8Rows codes_of(const ActivationRows& x, int rows, int cols, cudaStream_t stream);
 
   const MatrixWeights& matrices_;
   ops::cuda::Linear linear_;

@@ -1,7 +1,7 @@
-#include <cuda_bf16.h>
+#include "ops/cuda/activation.h"
 
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/activation.h"
+#include "ops/cuda/linear/fp8_rows.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -9,13 +9,38 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWide = 8;  // elements per thread: 16 bytes
 
-struct alignas(16) Eight {
-  __nv_bfloat162 pairs[kWide / 2];
-};
-
 // silu(x) = x / (1 + e^-x). For very negative x the quotient is -0 by way of x / infinity.
 __device__ float silu(float x) {
   return __fdividef(x, 1.0F + __expf(-x));
+}
+
+// Gates and what they multiply of eight columns, with their biases.
+struct GateUp {
+  Eight gates;
+  Eight ups;
+};
+
+__device__ GateUp load_gate_up(const bf16* gate_up, std::size_t row, int col, int cols,
+                               const float* bias) {
+  GateUp x{load_eight(gate_up + row * 2 * cols + col),
+           load_eight(gate_up + (row * 2 + 1) * cols + col)};
+  if (bias != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) {
+      x.gates.values[i] += bias[col + i];
+      x.ups.values[i] += bias[cols + col + i];
+    }
+  }
+  return x;
+}
+
+__device__ Eight silu_multiplied(const GateUp& x) {
+  Eight result;
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) {
+    result.values[i] = silu(x.gates.values[i]) * x.ups.values[i];
+  }
+  return result;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -26,21 +51,15 @@ __global__ void __launch_bounds__(kThreads)
   }
   winnow::cuda::wait_for_predecessor();
   const std::size_t row = blockIdx.x;
-  const auto gates = *reinterpret_cast<const Eight*>(gate_up + row * 2 * cols + col);
-  const auto ups = *reinterpret_cast<const Eight*>(gate_up + (row * 2 + 1) * cols + col);
-  Eight result;
-#pragma unroll
-  for (int i = 0; i < kWide / 2; ++i) {
-    float2 gate = __bfloat1622float2(gates.pairs[i]);
-    float2 up = __bfloat1622float2(ups.pairs[i]);
-    if (bias != nullptr) {
-      const float* of_gate = bias + col + 2 * i;
-      gate = {gate.x + of_gate[0], gate.y + of_gate[1]};
-      up = {up.x + of_gate[cols], up.y + of_gate[cols + 1]};
-    }
-    result.pairs[i] = __floats2bfloat162_rn(silu(gate.x) * up.x, silu(gate.y) * up.y);
-  }
-  *reinterpret_cast<Eight*>(out + row * cols + col) = result;
+  store_eight(out + row * cols + col, silu_multiplied(load_gate_up(gate_up, row, col, cols, bias)));
+}
+
+__global__ void __launch_bounds__(kCodeThreads)
+    silu_multiply_codes_kernel(Fp8RowsTo out, const bf16* gate_up, int cols, const float* bias) {
+  winnow::cuda::wait_for_predecessor();
+  write_codes<8>(out, cols, [&](int column) {
+    return silu_multiplied(load_gate_up(gate_up, blockIdx.x, column, cols, bias));
+  });
 }
 
 // d/dg (g s(g)) = s (1 + g (1 - s)) with s = sigmoid(g).
@@ -51,34 +70,25 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const std::size_t row = blockIdx.x;
-  auto& gates = *reinterpret_cast<Eight*>(gate_up + row * 2 * cols + col);
-  auto& ups = *reinterpret_cast<Eight*>(gate_up + (row * 2 + 1) * cols + col);
-  auto& products = *reinterpret_cast<Eight*>(product + row * cols + col);
-  Eight dgates = gates;
-  Eight dups = ups;
-  Eight results = products;
+  bf16* product_row = product + row * cols + col;
+  const GateUp x = load_gate_up(gate_up, row, col, cols, bias);
+  const Eight dout = load_eight(product_row);
+  Eight dgates;
+  Eight dups;
+  Eight results;
 #pragma unroll
-  for (int i = 0; i < kWide / 2; ++i) {
-    float2 gate = __bfloat1622float2(dgates.pairs[i]);
-    float2 up = __bfloat1622float2(dups.pairs[i]);
-    const float2 dout = __bfloat1622float2(results.pairs[i]);
-    if (bias != nullptr) {
-      const float* of_gate = bias + col + 2 * i;
-      gate = {gate.x + of_gate[0], gate.y + of_gate[1]};
-      up = {up.x + of_gate[cols], up.y + of_gate[cols + 1]};
-    }
-    const float2 share = {__fdividef(1.0F, 1.0F + __expf(-gate.x)),
-                          __fdividef(1.0F, 1.0F + __expf(-gate.y))};
-    const float2 active = {gate.x * share.x, gate.y * share.y};
-    results.pairs[i] = __floats2bfloat162_rn(active.x * up.x, active.y * up.y);
-    dups.pairs[i] = __floats2bfloat162_rn(dout.x * active.x, dout.y * active.y);
-    dgates.pairs[i] =
-        __floats2bfloat162_rn(dout.x * up.x * (share.x + active.x * (1.0F - share.x)),
-                              dout.y * up.y * (share.y + active.y * (1.0F - share.y)));
+  for (int i = 0; i < kWide; ++i) {
+    const float gate = x.gates.values[i];
+    const float up = x.ups.values[i];
+    const float share = __fdividef(1.0F, 1.0F + __expf(-gate));
+    const float active = gate * share;
+    results.values[i] = active * up;
+    dups.values[i] = dout.values[i] * active;
+    dgates.values[i] = dout.values[i] * up * (share + active * (1.0F - share));
   }
-  gates = dgates;
-  ups = dups;
-  products = results;
+  store_eight(gate_up + row * 2 * cols + col, dgates);
+  store_eight(gate_up + (row * 2 + 1) * cols + col, dups);
+  store_eight(product_row, results);
 }
 
 }  // namespace
@@ -96,6 +106,14 @@ void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const flo
     const dim3 grid(rows, (cols + kThreads * kWide - 1) / (kThreads * kWide));
     winnow::cuda::launch(silu_multiply_kernel, grid, kThreads, 0, stream, true, out, gate_up, cols,
                          bias);
+  }
+}
+
+void silu_multiply(const Fp8RowsTo& out, const bf16* gate_up, int rows, int cols, const float* bias,
+                   cudaStream_t stream) {
+  if (rows > 0) {
+    winnow::cuda::launch(silu_multiply_codes_kernel, static_cast<unsigned>(rows), kCodeThreads, 0,
+                         stream, true, out, gate_up, cols, bias);
   }
 }
 

@@ -6,12 +6,16 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/cuda/linear/fp8_rows.h"
 
 namespace winnow::ops::cuda {
 
 /// SwiGLU: out [rows, cols] = silu(gate) * up of gate_up [rows, 2 * cols], the gates first; `bias`
 /// [2 * cols] is added before, when there is one. cols is a multiple of 8.
 void silu_multiply(bf16* out, const bf16* gate_up, int rows, int cols, const float* bias,
+                   cudaStream_t stream);
+/// The same, rounded to bf16, as codes.
+void silu_multiply(const Fp8RowsTo& out, const bf16* gate_up, int rows, int cols, const float* bias,
                    cudaStream_t stream);
 
 /// Backward of silu_multiply, in place: gate_up becomes its gradient and `product`, which holds

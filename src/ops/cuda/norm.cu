@@ -1,29 +1,22 @@
-#include <cuda_bf16.h>
+#include "ops/cuda/norm.h"
 
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/norm.h"
+#include "ops/cuda/linear/fp8_rows.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarpSize = 32;
 
-// The sum of x over a block's threads, in each of them.
-__device__ float block_sum(float x) {
-  __shared__ float sums[kThreads / kWarpSize];
-  for (int step = kWarpSize / 2; step > 0; step /= 2) {
-    x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
+// The factor of a row's norm, in each of a block's threads.
+__device__ float rms_factor(const float* x, int cols, float eps) {
+  const auto* fours = reinterpret_cast<const float4*>(x);
+  float squares = 0.0F;
+  for (int i = threadIdx.x; i < cols / 4; i += kThreads) {
+    const float4 v = fours[i];
+    squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
   }
-  if (threadIdx.x % kWarpSize == 0) {
-    sums[threadIdx.x / kWarpSize] = x;
-  }
-  __syncthreads();
-  float total = 0.0F;
-  for (const float sum : sums) {
-    total += sum;
-  }
-  return total;
+  return rsqrtf(block_sum<kThreads>(squares) / static_cast<float>(cols) + eps);
 }
 
 // One block per row, which stays in the first-level cache between the two passes.
@@ -31,13 +24,8 @@ __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(bf16* out, const float* x, int cols, const float* weight, float eps) {
   winnow::cuda::wait_for_predecessor();
   const std::size_t row = blockIdx.x;
+  const float factor = rms_factor(x + row * cols, cols, eps);
   const auto* from = reinterpret_cast<const float4*>(x + row * cols);
-  float squares = 0.0F;
-  for (int i = threadIdx.x; i < cols / 4; i += kThreads) {
-    const float4 v = from[i];
-    squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-  }
-  const float factor = rsqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
   auto* to = reinterpret_cast<__nv_bfloat162*>(out + row * cols);
   for (int i = threadIdx.x; i < cols / 4; i += kThreads) {
     const float4 v = from[i];
@@ -45,6 +33,23 @@ __global__ void __launch_bounds__(kThreads)
     to[2 * i] = __floats2bfloat162_rn(v.x * factor * w.x, v.y * factor * w.y);
     to[2 * i + 1] = __floats2bfloat162_rn(v.z * factor * w.z, v.w * factor * w.w);
   }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_codes_kernel(Fp8RowsTo out, const float* x, int cols, const float* weight, float eps) {
+  static_assert(kThreads == kCodeThreads);
+  winnow::cuda::wait_for_predecessor();
+  const float* row = x + std::size_t{blockIdx.x} * cols;
+  const float factor = rms_factor(row, cols, eps);
+  write_codes<4>(out, cols, [&](int column) {
+    Eight normed = load_eight(row + column);
+    const Eight weights = load_eight(weight + column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      normed.values[i] = normed.values[i] * factor * weights.values[i];
+    }
+    return normed;
+  });
 }
 
 __global__ void __launch_bounds__(kThreads) add_bias_kernel(float* x, int cols, const float* bias) {
@@ -61,6 +66,14 @@ void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight
   if (rows > 0) {
     winnow::cuda::launch(rms_norm_kernel, rows, kThreads, 0, stream, true, out, x, cols, weight,
                          eps);
+  }
+}
+
+void rms_norm(const Fp8RowsTo& out, const float* x, int rows, int cols, const float* weight,
+              float eps, cudaStream_t stream) {
+  if (rows > 0) {
+    winnow::cuda::launch(rms_norm_codes_kernel, rows, kThreads, 0, stream, true, out, x, cols,
+                         weight, eps);
   }
 }
 

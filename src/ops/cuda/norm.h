@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/dtype.h"
+#include "ops/cuda/linear/fp8_rows.h"
 
 namespace winnow::ops::cuda {
 
@@ -11,6 +12,10 @@ namespace winnow::ops::cuda {
 /// 4.
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
               cudaStream_t stream);
+
+/// The same, rounded to bf16, as codes; cols is a multiple of 8.
+void rms_norm(const Fp8RowsTo& out, const float* x, int rows, int cols, const float* weight,
+              float eps, cudaStream_t stream);
 
 /// x += bias for each row of x [rows, cols].
 void add_bias(float* x, int rows, int cols, const float* bias, cudaStream_t stream);

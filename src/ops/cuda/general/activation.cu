@@ -160,11 +160,6 @@ void with_unit(const GatedActivation& activation, const F& f) {
   with_activation(activation.kind, [&]<Activation kKind>() { f(GatedUnit<kKind>{}); });
 }
 
-// What has kernels of its own (ops/cuda/activation.h).
-bool is_swiglu(const GatedActivation& activation) {
-  return activation.kind == Activation::silu && activation.limit == 0.0F;
-}
-
 template <class T>
 void run_gated(const GatedActivation& activation, T* out, const T* gate_up, int rows, int cols,
                const float* bias, cudaStream_t stream) {
@@ -213,7 +208,7 @@ void run_plain_backward(Activation activation, T* x, T* result, int rows, int co
 
 void activate_multiply(const GatedActivation& activation, bf16* out, const bf16* gate_up, int rows,
                        int cols, const float* bias, cudaStream_t stream) {
-  if (is_swiglu(activation)) {
+  if (activation.is_swiglu()) {  // it has kernels of its own
     return silu_multiply(out, gate_up, rows, cols, bias, stream);
   }
   run_gated(activation, out, gate_up, rows, cols, bias, stream);
@@ -225,7 +220,7 @@ void activate_multiply(const GatedActivation& activation, float* out, const floa
 
 void activate_multiply_backward(const GatedActivation& activation, bf16* gate_up, bf16* product,
                                 int rows, int cols, const float* bias, cudaStream_t stream) {
-  if (is_swiglu(activation)) {
+  if (activation.is_swiglu()) {  // it has kernels of its own
     return silu_multiply_backward(gate_up, product, rows, cols, bias, stream);
   }
   run_gated_backward(activation, gate_up, product, rows, cols, bias, stream);

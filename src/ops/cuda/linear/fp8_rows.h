@@ -10,11 +10,15 @@
 
 namespace winnow::ops::cuda {
 
-/// x [rows, cols] is about codes * scales [rows]: the largest magnitude of each row becomes 448.
-/// cols is a multiple of 8. A row with a number that is not finite becomes NaN; one of numbers too
-/// small to be scaled up, zeros.
-void quantize_rows(std::uint8_t* codes, float* scales, const bf16* x, int rows, int cols,
-                   cudaStream_t stream);
+/// Where rows of activations become codes: x [rows, cols] is about codes * scales [rows], and the
+/// largest magnitude of each row becomes 448. cols is a multiple of 8. A row with a number that is
+/// not finite becomes NaN; one of numbers too small to be scaled up, zeros.
+struct Fp8RowsTo {
+  std::uint8_t* codes = nullptr;
+  float* scales = nullptr;
+};
+
+void quantize_rows(const Fp8RowsTo& out, const bf16* x, int rows, int cols, cudaStream_t stream);
 
 /// Rows [first, first + count) of an fp8 weight as they are, row-major [count, cols], in the order
 /// in which they came, paired or not. Their scales are weight.row_scales.

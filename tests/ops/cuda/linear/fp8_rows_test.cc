@@ -1,11 +1,14 @@
 // Products in fp8: their operands, and what cuBLASLt makes of them.
 #include "ops/cuda/linear/fp8_rows.h"
 
+#include <array>
 #include <limits>
 #include <vector>
 
 #include "base/cuda/on_device.h"
+#include "ops/cuda/activation.h"
 #include "ops/cuda/linear/linear.h"
+#include "ops/cuda/norm.h"
 #include "ops/cuda/training/training_ops_testing.h"
 
 namespace winnow::ops::cuda::testing {
@@ -33,6 +36,15 @@ struct HostRows {
   }
 };
 
+// What `make` leaves.
+template <class Make>
+HostRows rows_of(std::size_t rows, std::size_t cols, const Make& make) {
+  const auto codes = poisoned<std::uint8_t>(rows * cols);
+  const auto scales = poisoned<float>(rows);
+  make(Fp8RowsTo{codes.data(), scales.data()});
+  return HostRows(codes, scales);
+}
+
 // As the CPU rounds them, in rows that fit into registers and in longer ones.
 TEST_F(CudaFp8Rows, HaveTheirLargestMagnitudeAtTheTop) {
   constexpr std::size_t kRows = 5;
@@ -43,7 +55,7 @@ TEST_F(CudaFp8Rows, HaveTheirLargestMagnitudeAtTheTop) {
     const auto device_x = upload_bf16(x);
     const auto codes = poisoned<std::uint8_t>(x.size());
     const auto scales = poisoned<float>(kRows);
-    quantize_rows(codes.data(), scales.data(), device_x.data(), kRows, static_cast<int>(cols),
+    quantize_rows({codes.data(), scales.data()}, device_x.data(), kRows, static_cast<int>(cols),
                   nullptr);
     const HostRows found(codes, scales);
     for (std::size_t row = 0; row < kRows; ++row) {
@@ -71,7 +83,7 @@ TEST_F(CudaFp8Rows, ThatAreNotFiniteBecomeNaN) {
     const auto device_x = upload_bf16(x);
     const auto codes = poisoned<std::uint8_t>(x.size());
     const auto scales = poisoned<float>(3);
-    quantize_rows(codes.data(), scales.data(), device_x.data(), 3, 512, nullptr);
+    quantize_rows({codes.data(), scales.data()}, device_x.data(), 3, 512, nullptr);
     const auto values = HostRows(codes, scales).values();
     for (std::size_t i = 0; i < values.size(); ++i) {
       EXPECT_EQ(std::isnan(values[i]), i / 512 == 1) << i;
@@ -86,8 +98,49 @@ TEST_F(CudaFp8Rows, OfTinyNumbersBecomeZeros) {
     const auto device_x = upload_bf16(x);
     const auto codes = poisoned<std::uint8_t>(x.size());
     const auto scales = poisoned<float>(1);
-    quantize_rows(codes.data(), scales.data(), device_x.data(), 1, 512, nullptr);
+    quantize_rows({codes.data(), scales.data()}, device_x.data(), 1, 512, nullptr);
     EXPECT_EQ(HostRows(codes, scales).values(), std::vector<float>(512, 0.0F)) << tiny;
+  }
+}
+
+// To the bit what a pass of its own makes of them.
+TEST_F(CudaFp8Rows, OfNormsAreMadeWithThem) {
+  constexpr int kRows = 3;
+  for (const int cols : {8, 264, 4096, 12'000}) {
+    const std::size_t size = std::size_t{kRows} * static_cast<std::size_t>(cols);
+    const auto x = upload(draw(size, 6));
+    const auto weight = upload(draw(static_cast<std::size_t>(cols), 7));
+    const auto normed = poisoned<bf16>(size);
+    rms_norm(normed.data(), x.data(), kRows, cols, weight.data(), 1e-5F, nullptr);
+    const HostRows expected = rows_of(kRows, static_cast<std::size_t>(cols), [&](Fp8RowsTo to) {
+      quantize_rows(to, normed.data(), kRows, cols, nullptr);
+    });
+    const HostRows found = rows_of(kRows, static_cast<std::size_t>(cols), [&](Fp8RowsTo to) {
+      rms_norm(to, x.data(), kRows, cols, weight.data(), 1e-5F, nullptr);
+    });
+    EXPECT_EQ(found.codes, expected.codes) << cols;
+    EXPECT_EQ(found.scales, expected.scales) << cols;
+  }
+}
+
+TEST_F(CudaFp8Rows, OfSwiGluAreMadeWithIt) {
+  constexpr int kRows = 3;
+  for (const int cols : {8, 264, 14'336, 20'000}) {
+    const std::size_t size = std::size_t{kRows} * static_cast<std::size_t>(cols);
+    const auto gate_up = upload_bf16(draw(2 * size, 8));
+    const auto biases = upload(draw(2 * static_cast<std::size_t>(cols), 9));
+    for (const float* bias : std::array<const float*, 2>{nullptr, biases.data()}) {
+      const auto product = poisoned<bf16>(size);
+      silu_multiply(product.data(), gate_up.data(), kRows, cols, bias, nullptr);
+      const HostRows expected = rows_of(kRows, static_cast<std::size_t>(cols), [&](Fp8RowsTo to) {
+        quantize_rows(to, product.data(), kRows, cols, nullptr);
+      });
+      const HostRows found = rows_of(kRows, static_cast<std::size_t>(cols), [&](Fp8RowsTo to) {
+        silu_multiply(to, gate_up.data(), kRows, cols, bias, nullptr);
+      });
+      EXPECT_EQ(found.codes, expected.codes) << cols;
+      EXPECT_EQ(found.scales, expected.scales) << cols;
+    }
   }
 }
 
@@ -131,7 +184,7 @@ TEST_F(CudaFp8Rows, AreMultipliedWithTheirScales) {
                                DeviceBuffer<float>& scales) {
       const auto x = upload_bf16(draw(of_rows * kInputs, seed));
       DeviceBuffer<std::uint8_t> codes(of_rows * kInputs);
-      quantize_rows(codes.data(), scales.data(), x.data(), static_cast<int>(of_rows), kInputs,
+      quantize_rows({codes.data(), scales.data()}, x.data(), static_cast<int>(of_rows), kInputs,
                     nullptr);
       winnow::cuda::check(cudaDeviceSynchronize(), "wait");
       return codes;
