@@ -171,11 +171,12 @@ __device__ void prefetch_tile(const DeviceWeightView& weight, int tile, int thre
   }
 }
 
-/// The product of a row of all experts' matrices, given the sum of its codes' products.
+/// The product of a row of all experts' matrices, given the sum of its codes' products. Not joined
+/// with a sum behind it, so that all kernels give the same bits.
 template <class Format>
 __device__ float product_of(const ExpertsMatrix& matrix, int row, float sum) {
   if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-    sum *= matrix.weight.row_scales[row];
+    sum = __fmul_rn(sum, matrix.weight.row_scales[row]);
   }
   return sum;
 }

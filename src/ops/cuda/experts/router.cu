@@ -108,7 +108,7 @@ __device__ void add_outputs(Eight& sum, const bf16* y, const RoutesView& routes,
     const Eight part = load_eight(y + place * cols);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      sum.values[i] += weight * part.values[i];
+      sum.values[i] = fmaf(weight, part.values[i], sum.values[i]);
     }
   }
 }
@@ -138,6 +138,23 @@ __global__ void __launch_bounds__(kAddThreads)
   }
 }
 
+// In the order in which lane_sum() adds eight lanes.
+__device__ float sum_of_squares(const Eight& x) {
+  float squares[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    squares[i] = __fmul_rn(x.values[i], x.values[i]);
+  }
+#pragma unroll
+  for (int step = 4; step > 0; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < step; ++i) {
+      squares[i] += squares[i + step];
+    }
+  }
+  return squares[0];
+}
+
 // Eight columns a thread, those of one token in a row of blocks; `residual` is the stream, and what
 // the next layer reads of it.
 __global__ void __launch_bounds__(kStreamThreads)
@@ -156,10 +173,10 @@ __global__ void __launch_bounds__(kStreamThreads)
     Eight normed;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      squares += sum.values[i] * sum.values[i];
       normed.values[i] = sum.values[i] * weight.values[i];
     }
     store_eight(residual.normed + first + column, normed);
+    squares = sum_of_squares(sum);
   }
   squares = lane_sum<2>(squares);
   if (column < cols && column % kTileRows == 0) {

@@ -12,7 +12,16 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kLanes * kWarps;
-constexpr int kDeep = 4;  // steps of a warp that are on their way at once
+// Partial sums of an output, each of every fourth step: the bits are those of the ordered path,
+// where a warp has each.
+constexpr int kParts = 4;
+
+// An output as the ordered path stores it.
+template <class Format>
+__device__ float rounded(const ExpertsMatrix& matrix, int row, float sum) {
+  return to_float(
+      to_bf16(product_of<Format>(matrix, row, Format::kUnit * sum) + bias_of(matrix, row)));
+}
 
 // A warp's sums of one tile with one token, which all columns of the product repeat: row r at
 // to[r].
@@ -24,10 +33,55 @@ __device__ void keep_sums(const float (&sums)[4], float* to) {
   }
 }
 
-// A block has 16 gates, and what they multiply, of one pair; its warps share the columns.
+// The warp's sum of one tile and one token, of all steps.
+template <class Format>
+__device__ void multiply_all_steps(const DeviceWeightView& weight, int tile, const RowInput& input,
+                                   float (&sums)[4]) {
+  float parts[kParts][4] = {};
+  const auto add = [&](const TileStep<Format>& step_weights, int step, float(&part)[4]) {
+#pragma unroll
+    for (int j = 0; j < Format::kBlocks; ++j) {
+      std::uint32_t x[4];
+      input.load(step * Format::kBlocks + j, x);
+      multiply_block(step_weights, j, x, part);
+    }
+  };
+  const int whole = weight.steps / kParts * kParts;
+#pragma unroll 2
+  for (int first = 0; first < whole; first += kParts) {
+    TileStep<Format> weights[kParts];
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      weights[i].load(weight, tile, first + i);
+    }
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      add(weights[i], first + i, parts[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kParts - 1; ++i) {
+    if (whole + i < weight.steps) {
+      TileStep<Format> weights;
+      weights.load(weight, tile, whole + i);
+      add(weights, whole + i, parts[i]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    sums[r] = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      sums[r] += parts[i][r];
+    }
+  }
+}
+
+// A block has 16 gates, and what they multiply, of one pair: four warps share the columns of
+// either tile.
 template <class Format, class Unit>
 __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Unit unit) {
-  __shared__ float parts[2][kWarps][kTileRows];
+  __shared__ float parts[2][kParts][kTileRows];
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const int pair = static_cast<int>(blockIdx.y);
@@ -41,36 +95,42 @@ __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Uni
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const RowInput inputs[] = {
       {call.x + static_cast<std::size_t>(token) * matrix.weight.cols, matrix.weight.cols}};
-  float sums[2][1][4];
-  multiply_steps<Format, kDeep>(matrix.weight, first / kTileRows, inner / kTileRows, warp, kWarps,
-                                inputs, sums);
-  keep_sums(sums[0][0], parts[0][warp]);
-  keep_sums(sums[1][0], parts[1][warp]);
+  constexpr int kDeep = 8;  // steps of a warp that are on their way at once
+  const int tile = first / kTileRows + (warp < kParts ? 0 : inner / kTileRows);
+  float sums[1][1][4];
+  multiply_steps<Format, kDeep>(matrix.weight, tile, 0, warp % kParts, kParts, inputs, sums);
+  keep_sums(sums[0][0], parts[warp / kParts][warp % kParts]);
   __syncthreads();
   const int output = static_cast<int>(threadIdx.x);
   if (output < kTileRows) {
     float gate = 0.0F;
     float up = 0.0F;
-    for (int w = 0; w < kWarps; ++w) {
-      gate += parts[0][w][output];
-      up += parts[1][w][output];
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      gate += parts[0][i][output];
+      up += parts[1][i][output];
     }
     const int row = first + output;
-    gate = product_of<Format>(matrix, row, Format::kUnit * gate) + bias_of(matrix, row);
-    up = product_of<Format>(matrix, row + inner, Format::kUnit * up) + bias_of(matrix, row + inner);
     call.activated[static_cast<std::size_t>(pair) * inner + blockIdx.x * kTileRows + output] =
-        to_bf16(unit(gate, up).value);
+        to_bf16(unit(rounded<Format>(matrix, row, gate), rounded<Format>(matrix, row + inner, up))
+                    .value);
   }
 }
 
-// The columns of a tile: residual.hidden += sum, and what the next layer reads of it. A warp calls
-// it; lanes from 16 on repeat the others.
-__device__ void add_to_stream(const SkinnyExperts& call, int token, float sum) {
+// The columns of a tile: residual.hidden += the products, each times its expert's weight, and what
+// the next layer reads of it. A warp calls it; lanes from 16 on repeat the others.
+__device__ void add_to_stream(const SkinnyExperts& call, int token, float weight,
+                              const float (&products)[kMostChosen][kTileRows]) {
   const int lane = static_cast<int>(threadIdx.x);
   const int column = static_cast<int>(blockIdx.x) * kTileRows + lane % kTileRows;
   const std::size_t at = static_cast<std::size_t>(token) * call.down.outputs + column;
-  const float hidden = call.residual.hidden[at] + sum;
-  const float squares = lane_sum<kTileRows>(hidden * hidden);
+  float hidden = call.residual.hidden[at];
+  for (int k = 0; k < call.router.active; ++k) {
+    hidden = fmaf(__shfl_sync(~0U, weight, k), products[k][lane % kTileRows], hidden);
+  }
+  // In the order of add_outputs_and_norm_kernel: eight columns, then both eights.
+  float squares = lane_sum<8>(__fmul_rn(hidden, hidden));
+  squares += __shfl_xor_sync(~0U, squares, 8);
   if (lane < kTileRows) {
     call.residual.hidden[at] = hidden;
     call.residual.normed[at] = to_bf16(hidden * call.residual.norm_weight[column]);
@@ -104,24 +164,18 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(SkinnyExperts call) {
   for (int k = warp; k < active; k += kWarps) {
     const int row = row_of(k);
     const std::size_t pair = static_cast<std::size_t>(token) * active + k;
-    const RowInput inputs[] = {{call.activated + pair * matrix.weight.cols, matrix.weight.cols}};
-    float sums[1][1][4];
-    multiply_steps<Format, 2 * kDeep>(matrix.weight, row / kTileRows, 0, 0, 1, inputs, sums);
-    keep_sums(sums[0][0], products[k]);
+    const RowInput input(call.activated + pair * matrix.weight.cols, matrix.weight.cols);
+    float sums[4];
+    multiply_all_steps<Format>(matrix.weight, row / kTileRows, input, sums);
+    keep_sums(sums, products[k]);
     __syncwarp();
     if (lane < kTileRows) {
-      products[k][lane] =
-          product_of<Format>(matrix, row + lane, Format::kUnit * products[k][lane]) +
-          bias_of(matrix, row + lane);
+      products[k][lane] = rounded<Format>(matrix, row + lane, products[k][lane]);
     }
   }
   __syncthreads();
   if (warp == 0) {
-    float sum = 0.0F;
-    for (int k = 0; k < active; ++k) {
-      sum += __shfl_sync(~0U, chosen.weight, k) * products[k][lane % kTileRows];
-    }
-    add_to_stream(call, token, sum);
+    add_to_stream(call, token, chosen.weight, products);
   }
 }
 

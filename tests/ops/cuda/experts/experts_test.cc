@@ -5,17 +5,11 @@
 #include <numeric>
 
 #include "base/cuda/on_device.h"
-#include "ops/activation.h"
+#include "ops/cuda/experts/experts_layer.h"
 #include "ops/cuda/experts/experts_testing.h"
-#include "ops/cuda/experts/skinny_experts.h"
-#include "ops/experts.h"
-#include "ops/linear.h"
-#include "ops/owned_weight.h"
 
 namespace winnow::ops::cuda::testing {
 namespace {
-
-using ops::testing::OwnedWeight;
 
 // x / sqrt(mean(x^2) + eps) * weight for each row.
 std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight, float eps) {
@@ -29,16 +23,6 @@ std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& w
     }
   }
   return result;
-}
-
-// [residual_parts(cols), rows], of 16 columns each.
-std::vector<float> square_sums(const std::vector<float>& x, std::size_t cols) {
-  const std::size_t rows = x.size() / cols;
-  std::vector<float> sums(static_cast<std::size_t>(residual_parts(static_cast<int>(cols))) * rows);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    sums[i % cols / 16 * rows + i / cols] += x[i] * x[i];
-  }
-  return sums;
 }
 
 TEST_F(CudaExperts, NormAndRoutesOfAFewRows) {
@@ -128,87 +112,9 @@ TEST_F(CudaExperts, TheResidualStreamReceivesTheSameAsRows) {
   }
 }
 
-// How the device holds what a source has, and how far its results may be from the CPU's.
-constexpr struct {
-  WeightFormat source;
-  DeviceWeightFormat format;
-  double tolerance;
-} kFormats[] = {{WeightFormat::bf16, DeviceWeightFormat::bf16, 1e-2},
-                {WeightFormat::bf16, DeviceWeightFormat::fp8, 1e-1},
-                {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
-                {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
-
-// A layer of experts, as the CPU and as the device hold it.
-struct Layer {
-  Layer(const Router& which, WeightFormat source, DeviceWeightFormat format,
-        GatedActivation activated, bool scales)
-      : router(which),
-        activation(activated),
-        scales_input(scales),
-        router_weight(WeightFormat::bf16, static_cast<std::size_t>(which.count), kWidth, 999) {
-    std::vector<Weight> gate_up;
-    std::vector<Weight> down;
-    matrices.reserve(3 * static_cast<std::size_t>(router.count));
-    for (std::size_t e = 0; e < static_cast<std::size_t>(router.count); ++e) {
-      matrices.emplace_back(source, kInner, kWidth, 3 * e);
-      matrices.emplace_back(source, kInner, kWidth, 3 * e + 1);
-      matrices.emplace_back(source, kWidth, kInner, 3 * e + 2);
-      const auto part = [&](std::size_t i) { return matrices[3 * e + i].view(); };
-      gate_up.insert(gate_up.end(), {part(0), part(1)});
-      down.push_back(part(2));
-    }
-    const auto experts = static_cast<std::size_t>(router.count);
-    gate_up_bias = draw(experts * 2 * kInner, 5);
-    down_bias = draw(experts * kWidth, 6);
-    device_gate_up = DeviceWeight(gate_up, format);
-    device_down = DeviceWeight(down, format);
-  }
-
-  static constexpr std::size_t kWidth = 256;
-  static constexpr std::size_t kInner = 96;
-  Router router;
-  GatedActivation activation;
-  bool scales_input;
-  OwnedWeight router_weight;
-  std::vector<OwnedWeight> matrices;
-  std::vector<float> gate_up_bias;
-  std::vector<float> down_bias;
-  DeviceWeight device_gate_up;
-  DeviceWeight device_down;
-};
-
-std::vector<float> on_cpu(const Layer& layer, std::vector<float>& x, std::vector<float> out) {
-  std::vector<MlpWeights> experts;
-  for (std::size_t e = 0; e < static_cast<std::size_t>(layer.router.count); ++e) {
-    const float* bias = layer.gate_up_bias.data() + e * 2 * Layer::kInner;
-    experts.push_back({.gate = &layer.matrices[3 * e].view(),
-                       .up = &layer.matrices[3 * e + 1].view(),
-                       .down = &layer.matrices[3 * e + 2].view(),
-                       .gate_bias = bias,
-                       .up_bias = bias + Layer::kInner,
-                       .down_bias = layer.down_bias.data() + e * Layer::kWidth,
-                       .activation = layer.activation});
-  }
-  Workspace workspace;
-  Context context{.compute = DType::f32, .workspace = &workspace};
-  ops::add_experts(context, layer.router, matrix(out, Layer::kWidth), matrix(x, Layer::kWidth),
-                   {.router = &layer.router_weight.view(),
-                    .experts = experts,
-                    .scales_input = layer.scales_input});
-  return out;
-}
-
-std::vector<float> router_logits(const Layer& layer, std::vector<float> x) {
-  const auto count = static_cast<std::size_t>(layer.router.count);
-  std::vector<float> logits(x.size() / Layer::kWidth * count);
-  Workspace workspace;
-  Context context{.compute = DType::f32, .workspace = &workspace};
-  linear(context, matrix(logits, count), matrix(x, Layer::kWidth), layer.router_weight.view());
-  return logits;
-}
-
 std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
                              const std::vector<float>& before) {
+  const int inner = static_cast<int>(layer.inner);
   const int rows = static_cast<int>(x.size() / Layer::kWidth);
   const auto pairs = static_cast<std::size_t>(rows) * static_cast<std::size_t>(layer.router.active);
   RoutesMemory routes;
@@ -220,12 +126,12 @@ std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
   const auto out = upload(before);
   const auto gate_up_bias = upload(layer.gate_up_bias);
   const auto down_bias = upload(layer.down_bias);
-  const auto gate_up = poisoned<bf16>(pairs * 2 * Layer::kInner);
-  const auto activated = poisoned<bf16>(pairs * Layer::kInner);
+  const auto gate_up = poisoned<bf16>(pairs * 2 * layer.inner);
+  const auto activated = poisoned<bf16>(pairs * layer.inner);
   const auto y = poisoned<bf16>(pairs * Layer::kWidth);
   multiply_gated_experts(layer.router, activated.data(), gate_up.data(), layer.activation,
                          {.x = device_x.data(), .by_token = true, .weighted = layer.scales_input},
-                         {layer.device_gate_up.view(), gate_up_bias.data(), 2 * Layer::kInner},
+                         {layer.device_gate_up.view(), gate_up_bias.data(), 2 * inner},
                          routes.view(), rows, nullptr);
   multiply_experts(layer.router, y.data(), {.x = activated.data()},
                    {layer.device_down.view(), down_bias.data(), Layer::kWidth}, routes.view(), rows,
@@ -233,42 +139,6 @@ std::vector<float> on_device(const Layer& layer, const std::vector<float>& x,
   add_expert_outputs(layer.router, out.data(), y.data(), routes.view(), !layer.scales_input, rows,
                      Layer::kWidth, nullptr);
   return download(out);
-}
-
-// Experts that choose for themselves, with what the next layer reads.
-std::vector<float> at_once(const Layer& layer, const std::vector<float>& x,
-                           const std::vector<float>& before) {
-  const std::size_t rows = x.size() / Layer::kWidth;
-  const auto logits = upload(router_logits(layer, x));
-  const auto device_x = upload_bf16(x);
-  const auto out = upload(before);
-  const auto gate_up_bias = upload(layer.gate_up_bias);
-  const auto down_bias = upload(layer.down_bias);
-  const auto activated =
-      poisoned<bf16>(rows * static_cast<std::size_t>(layer.router.active) * Layer::kInner);
-  const auto norm_weight = draw(Layer::kWidth, 9);
-  const auto device_norm = upload(norm_weight);
-  const auto normed = poisoned<bf16>(x.size());
-  const auto squares = poisoned<float>(rows * Layer::kWidth / 16);
-  const ExpertsMatrix gate_up{layer.device_gate_up.view(), gate_up_bias.data(), 2 * Layer::kInner};
-  EXPECT_TRUE(takes_skinny_experts(layer.router, layer.activation, gate_up));
-  skinny_experts({.router = layer.router,
-                  .logits = logits.data(),
-                  .x = device_x.data(),
-                  .activation = layer.activation,
-                  .gate_up = gate_up,
-                  .down = {layer.device_down.view(), down_bias.data(), Layer::kWidth},
-                  .activated = activated.data(),
-                  .residual = {out.data(), device_norm.data(), normed.data(), squares.data()}},
-                 static_cast<int>(rows), nullptr);
-  auto result = download(out);
-  auto products = result;
-  for (std::size_t i = 0; i < products.size(); ++i) {
-    products[i] *= norm_weight[i % Layer::kWidth];
-  }
-  expect_close(download(normed), products, 1e-2, "normed");
-  expect_close(download(squares), square_sums(result, Layer::kWidth), 1e-5, "square sums");
-  return result;
 }
 
 void expect_as_on_the_cpu(const Layer& layer, double tolerance) {
@@ -289,25 +159,6 @@ TEST_F(CudaExperts, GiveWhatTheCpuGives) {
     expect_as_on_the_cpu({kRouters[1], source, format, {Activation::gelu_tanh}, false}, tolerance);
     expect_as_on_the_cpu({kRouters[2], source, format, {Activation::silu, 7.0F}, false}, tolerance);
     expect_as_on_the_cpu({kRouters[4], source, format, {}, true}, tolerance);
-  }
-}
-
-TEST_F(CudaExperts, OfVeryFewTokensGiveWhatTheCpuGives) {
-  for (const auto& [source, format, tolerance] : kFormats) {
-    SCOPED_TRACE(format_name(format));
-    for (const std::size_t which : {0U, 1U, 2U, 3U, 4U, 6U}) {
-      SCOPED_TRACE(which);
-      const float limit = which == 2 ? 7.0F : 0.0F;
-      const Layer layer(kRouters[which], source, format, {Activation::silu, limit}, false);
-      for (const std::size_t tokens : {1, 2, 7}) {
-        const auto x = draw_bf16(tokens * Layer::kWidth, 7);
-        const auto before = draw(x.size(), 8);
-        auto input = x;
-        const auto found = at_once(layer, x, before);
-        expect_close(found, on_cpu(layer, input, before), tolerance, "out");
-        EXPECT_EQ(found, at_once(layer, x, before)) << "not the same bits again";
-      }
-    }
   }
 }
 
