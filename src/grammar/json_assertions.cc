@@ -179,9 +179,6 @@ void SchemaReader::add_types(const Schema& schema, const std::string& where,
       require(name.is_string(), "{}: type is not a name, or names", where);
       types |= type_of_name(name.get<std::string>(), where);
     }
-    if (schema.value("nullable", Schema(false)) == true) {  // OpenAPI's
-      types |= kNull;
-    }
     all.types &= types;
     all.has_types = true;
   } else if (!schema.contains("enum") && !schema.contains("const")) {
