@@ -134,3 +134,12 @@ def test_earlier_calls_reach_the_prompt(server):
 def test_what_is_wrong_with_tools_is_named(server, fields, param):
     answer = post(server, {"messages": USER, "tools": TOOLS} | fields, CHAT)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+@pytest.mark.parametrize("stop, finish", [('"city"', "stop"), ("</tool_call>", "tool_calls")])
+def test_a_call_that_a_stop_string_cuts_is_no_end_with_calls(server, stop, finish):
+    """Whoever reads "tool_calls" goes on to parse their arguments."""
+    (choice,) = ask(server, tool_choice={"type": "function", "function": {"name": "weather"}},
+                    stop=stop)["choices"]
+    assert choice["finish_reason"] == finish and choice["stop_reason"] == stop
+    assert len(choice["message"]["tool_calls"]) == 1

@@ -45,6 +45,12 @@ std::string CompletionJob::call_id(int index, int call) const {
   return digits;
 }
 
+bool CompletionJob::Slot::called() const {
+  return !calls.is_null() &&
+         (choice.stop().empty() ||
+          Json::accept(calls.back()["function"]["arguments"].get_ref<const std::string&>()));
+}
+
 // Takes calls of tools out of a piece's text: as the deltas that streams tell, added to those of
 // the answer. null: there are none.
 nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
@@ -89,7 +95,7 @@ nlohmann::ordered_json CompletionJob::piece_json(int index, const Piece& piece, 
                      .token_ids = token_ids,
                      .finish = slot.choice.finish(),
                      .tool_calls = calls,
-                     .called = slot.parser && slot.parser->calls() > 0,
+                     .called = slot.called(),
                      .thought = piece.thought,
                      .stop = slot.choice.stop()},
                     request_.chat, !slot.begun);
@@ -197,7 +203,7 @@ nlohmann::ordered_json CompletionJob::whole_answer() const {
                                    .token_ids = slot->token_ids,
                                    .finish = slot->choice.finish(),
                                    .tool_calls = slot->calls,
-                                   .called = !slot->calls.is_null(),
+                                   .called = slot->called(),
                                    .thought = slot->thought,
                                    .stop = slot->choice.stop()},
                                   request_.chat));

@@ -67,11 +67,14 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     std::optional<TextFrame> frame = {};
     double logprob = 0.0;                          // of all of its tokens
     std::optional<ToolParser> parser = {};         // where calls are looked for
-    Json calls = nullptr;                          // of an answer that is not streamed
+    Json calls = nullptr;                          // null: none
     Json pieces = Json::array();                   // of one, if they are kept
     std::unique_ptr<ThoughtParser> thoughts = {};  // where thoughts are looked for
     std::string thought = {};
     int thought_tokens = 0;
+
+    /// Whether it ends with calls; one that a stop string has cut does not count.
+    [[nodiscard]] bool called() const;
   };
 
   [[nodiscard]] ChoiceOptions choice_options() const;

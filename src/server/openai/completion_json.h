@@ -51,7 +51,7 @@ struct ToldText {
   std::span<const std::int32_t> token_ids;                   // empty: not asked for, or none
   engine::FinishReason finish = engine::FinishReason::none;  // none: it goes on
   nlohmann::ordered_json tool_calls = {};                    // null: none
-  bool called = false;                                       // there have been some
+  bool called = false;                                       // it ends with such
   std::string_view thought = {};                             // of reasoning
   std::string_view stop = {};                                // the stop string that ended it
 };
