@@ -56,7 +56,8 @@ Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* 
       shape_(backend.cache_shape()),
       config_(config),
       runner_(backend.make_runner(config)),
-      store_(store) {
+      store_(store),
+      prefixes_(config.prefix_listener) {
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
   config_.reuse_prefixes = config.reuse_prefixes && config.cache.traits().shares_prefixes() &&

@@ -31,8 +31,9 @@ struct EngineConfig {
   int max_sequences = 256;      // that hold cache at a time
   bool reuse_prefixes =
       false;  // finished sequences leave their cache for others with the same prefix
-  std::optional<std::size_t> prefix_bytes;  // prefixes are dropped while all sequences hold
-                                            // more than this; nullopt: a quarter of the cache
+  std::optional<std::size_t> prefix_bytes;    // prefixes are dropped while all sequences hold
+                                              // more than this; nullopt: a quarter of the cache
+  PrefixListener* prefix_listener = nullptr;  // must outlive the engine
   WeightStorage weights = WeightStorage::as_stored;
   bool fp8_products = false;       // of prompts and large batches, with fp8 weights on a device
   std::optional<int> cuda_device;  // nullopt: the CPU

@@ -32,7 +32,7 @@ std::size_t common_length(Tokens a, Tokens b) {
 
 }  // namespace
 
-PrefixCache::PrefixCache() {
+PrefixCache::PrefixCache(PrefixListener* listener) : listener_(listener) {
   roots_[nullptr] = std::make_unique<Node>();
 }
 PrefixCache::~PrefixCache() = default;
@@ -88,6 +88,9 @@ void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Pu
   }
   Node& node = node_at(*root, tokens);
   node.purpose = node.state ? std::max(node.purpose, purpose) : purpose;
+  if (listener_ != nullptr && !node.state) {
+    listener_->prefix_stored(tokens, adapter.get());
+  }
   node.state = std::move(state);
   touch(node);
 }
@@ -132,6 +135,9 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
   Node* node = by_use_.begin()->second;
   by_use_.erase(by_use_.begin());
   Prefix prefix{tokens_to(*node), std::move(node->state), is_unstored(*node)};
+  if (listener_ != nullptr) {
+    listener_->prefix_removed(prefix.tokens, adapter_of(*node).get());
+  }
   node->used = 0;
   tidy(node);
   return prefix;
@@ -149,14 +155,16 @@ std::optional<PrefixCache::Unstored> PrefixCache::take_unstored() {
 
 // Files are of the model alone.
 bool PrefixCache::is_unstored(const Node& node) const {
-  if (node.purpose != Purpose::continuation) {
-    return false;
-  }
+  return node.purpose == Purpose::continuation && adapter_of(node) == nullptr;
+}
+
+const PrefixCache::Adapter& PrefixCache::adapter_of(const Node& node) const {
   const Node* root = &node;
   while (root->parent != nullptr) {
     root = root->parent;
   }
-  return root == roots_.at(nullptr).get();
+  return std::ranges::find(roots_, root, [](const auto& entry) { return entry.second.get(); })
+      ->first;
 }
 
 std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {

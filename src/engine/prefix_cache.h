@@ -9,11 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/prefix_listener.h"
 #include "engine/runner.h"
-
-namespace winnow::model {
-class Lora;
-}
 
 namespace winnow::engine {
 
@@ -47,7 +44,8 @@ class PrefixCache {
     bool unstored = false;  // worth a place on disk, and not there; never with an adapter
   };
 
-  PrefixCache();
+  /// `listener` (may be null) must outlive this.
+  explicit PrefixCache(PrefixListener* listener = nullptr);
   ~PrefixCache();
 
   /// The longest prefix of `tokens` that a state is known for; it counts as used now.
@@ -76,10 +74,12 @@ class PrefixCache {
   static Place walk(Node& root, std::span<const std::int32_t> tokens);
   static Node& node_at(Node& root, std::span<const std::int32_t> tokens);
   static std::vector<std::int32_t> tokens_to(const Node& node);
+  [[nodiscard]] const Adapter& adapter_of(const Node& node) const;
   [[nodiscard]] bool is_unstored(const Node& node) const;
   void touch(Node& node);
   static void tidy(Node* node);
 
+  PrefixListener* listener_;
   std::map<Adapter, std::unique_ptr<Node>> roots_;  // at least that of the model alone
   std::map<std::uint64_t, Node*> by_use_;           // nodes with a state, least recently used first
   std::uint64_t clock_ = 0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "kvcache/property.h"
 
@@ -45,6 +46,34 @@ TEST(PrefixCache, FindsTheLongestPrefixAndWhereTokensPart) {
   EXPECT_EQ(cache.find(Tokens{1, 9}).common, 1);
   EXPECT_EQ(cache.find(Tokens{}).common, 0);
   EXPECT_EQ(cache.tokens(), 4U);
+}
+
+class Listener : public PrefixListener {
+ public:
+  void prefix_stored(std::span<const std::int32_t> tokens,
+                     const model::Lora* /*adapter*/) override {
+    EXPECT_TRUE(known.insert({tokens.begin(), tokens.end()}).second);
+  }
+  void prefix_removed(std::span<const std::int32_t> tokens,
+                      const model::Lora* /*adapter*/) override {
+    EXPECT_EQ(known.erase({tokens.begin(), tokens.end()}), 1U);
+  }
+
+  std::set<Tokens> known;
+};
+
+TEST(PrefixCache, AListenerKnowsWhichPrefixesThereAre) {
+  int alive = 0;
+  Listener listener;
+  PrefixCache cache(&listener);
+  insert(cache, {1, 2, 3, 4}, &alive);
+  insert(cache, {1, 2}, &alive);
+  insert(cache, {1, 2}, &alive);  // in the place of the one before
+  EXPECT_EQ(listener.known, (std::set<Tokens>{{1, 2}, {1, 2, 3, 4}}));
+  cache.take_oldest();
+  EXPECT_EQ(listener.known, (std::set<Tokens>{{1, 2}}));
+  cache.take_oldest();
+  EXPECT_TRUE(listener.known.empty());
 }
 
 TEST(PrefixCache, AdaptersShareNothing) {
