@@ -35,7 +35,7 @@ endfunction()
 # winnow_add_room(NAME LIBRARY... [COLD REGEX...]): one folder of src/ as an object library winnow_NAME;
 # the files of it that match a regex, which have no hot loops, as winnow_NAME_cold. What lies in a cuda/
 # folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere;
-# the same of mpi/ and without_mpi/.
+# the same of mpi/ and zmq/.
 # *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
 # just that one.
 function(winnow_add_room name)
@@ -51,6 +51,11 @@ function(winnow_add_room name)
     list(FILTER sources EXCLUDE REGEX "/without_mpi/")
   else()
     list(FILTER sources EXCLUDE REGEX "/mpi/")
+  endif()
+  if(winnow_zmq_found)
+    list(FILTER sources EXCLUDE REGEX "/without_zmq/")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/zmq/")
   endif()
   if(NOT sources)
     return()

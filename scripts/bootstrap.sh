@@ -4,7 +4,7 @@
 #   scripts/bootstrap.sh --python  also what the Python package is built with
 #   scripts/bootstrap.sh --package  also what packages are made with
 #   scripts/bootstrap.sh --ci      also that and the checkers: clang-format, clang-tidy, clang for
-#                                  the fuzzers, MPI, and a browser for the page's tests
+#                                  the fuzzers, MPI, ZeroMQ, and a browser for the page's tests
 # The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
 set -euo pipefail
 
@@ -19,7 +19,7 @@ packages=(
 )
 python=(python3-dev python3-venv)
 packagers=(dpkg-dev file patchelf "${python[@]}")
-checkers=(clang clang-format clang-tidy libopenmpi-dev openmpi-bin)
+checkers=(clang clang-format clang-tidy libopenmpi-dev openmpi-bin libzmq3-dev libmsgpack-cxx-dev)
 
 # libFuzzer and the sanitizers of clang come in a package that carries clang's version.
 clang_runtime() {

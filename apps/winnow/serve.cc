@@ -33,6 +33,9 @@ struct ServeCommand {
   double body_timeout = 60.0;
   double write_timeout = 60.0;
   double shutdown_timeout = 30.0;
+  double drain_delay = 0.0;
+  std::string metrics_names = "winnow";
+  std::string kv_events_format = "maps";
   double max_body_mib = 8.0;
 };
 
@@ -40,6 +43,20 @@ milliseconds to_milliseconds(double seconds, std::string_view flag) {
   require(std::isfinite(seconds) && seconds > 0.0 && seconds <= 86400.0,
           "{} {}: expected more than 0 and at most 86400 seconds", flag, seconds);
   return milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1e3)));
+}
+
+// What routers read, and how.
+void resolve_routers(const ServeCommand& command, server::ServerConfig& config) {
+  require(command.metrics_names == "winnow" || command.metrics_names == "vllm",
+          "--metrics-names {}: expected winnow or vllm", command.metrics_names);
+  config.service.vllm_metrics = command.metrics_names == "vllm";
+  config.kv_events.format = server::parse_kv_event_format(command.kv_events_format);
+  require(config.kv_events.block_size >= 1 && config.kv_events.block_size <= 1 << 16,
+          "--kv-block-size {}: expected 1 to {}", config.kv_events.block_size, 1 << 16);
+  config.service.block_tokens = config.kv_events.block_size;
+  require(std::isfinite(command.drain_delay) && command.drain_delay >= 0.0 &&
+              command.drain_delay <= 86400.0,
+          "--drain-delay {}: expected 0 to 86400 seconds", command.drain_delay);
 }
 
 void read_keys(const std::string& path, std::vector<std::string>& keys) {
@@ -83,6 +100,7 @@ server::ServerConfig resolve(const ServeCommand& command) {
               config.cache_dir_gib <= 1e6,
           "--cache-dir-size {}: expected more than 0 and at most 1000000 GiB",
           config.cache_dir_gib);
+  resolve_routers(command, config);
   if (!command.api_key_file.empty()) {
     read_keys(command.api_key_file, config.service.api_keys);
   }
@@ -110,6 +128,10 @@ int run_serve(const ServeCommand& command) {
                         host_in_url(config.http.host), server.port()));
   while (!interrupted() && server.failure().empty()) {
     std::this_thread::sleep_for(milliseconds(50));
+  }
+  if (command.drain_delay > 0.0 && server.failure().empty()) {
+    server.leave();
+    std::this_thread::sleep_for(to_milliseconds(command.drain_delay, "--drain-delay"));
   }
   server.drain(shutdown);
   require(server.failure().empty(), "the engine has failed: {}", server.failure());
@@ -207,6 +229,31 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
       ->needs(directory);
 }
 
+void add_router_flags(CLI::App& command, ServeCommand& options) {
+  const FlagGroup group(command, "Routers");
+  server::KvEventsConfig& events = options.server.kv_events;
+  group.option("--drain-delay", options.drain_delay, "S",
+               "Seconds after SIGTERM for which /ready says no and requests are still taken");
+  group.option("--metrics-names", options.metrics_names, "NAME",
+               "winnow, or vllm: /metrics also has what routers read under vLLM's names");
+  group.option("--kv-block-size", events.block_size, "N",
+               "Tokens of a block, as metrics and events count the cache");
+  CLI::Option* const endpoint = group.open_option(
+      "--kv-events", events.endpoint, "ENDPOINT",
+      "Publish which prefixes are cached to this address of ZeroMQ, such as tcp://*:5557 "
+      "(default: none)");
+  group
+      .open_option("--kv-events-replay", events.replay, "ENDPOINT",
+                   "Where subscribers ask for the last 10,000 batches again (default: none)")
+      ->needs(endpoint);
+  group.open_option("--kv-events-topic", events.topic, "TOPIC", "Of all batches (default: \"\")")
+      ->needs(endpoint);
+  group
+      .option("--kv-events-format", options.kv_events_format, "NAME",
+              "maps (as vLLM 0.33) or arrays (as vLLM up to 0.23)")
+      ->needs(endpoint);
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, Run& run) {
@@ -218,6 +265,7 @@ void add_serve(CLI::App& app, Run& run) {
                   options, run_serve);
   add_network_flags(*command, *options);
   add_scheduling_flags(*command, *options);
+  add_router_flags(*command, *options);
   add_load_flags(*command, options->load);
   command->get_option("--model")->required(false);  // not by --fields
 }

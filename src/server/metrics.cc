@@ -4,22 +4,11 @@
 
 #include <algorithm>
 
+#include "server/metric_text.h"
 #include "winnow/version.h"
 
 namespace winnow::server {
 namespace {
-
-void describe(std::string_view name, std::string_view type, std::string_view help,
-              std::string& page) {
-  page += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
-}
-
-template <class Number>
-void add(std::string_view name, std::string_view type, std::string_view help, Number value,
-         std::string& page) {
-  describe(name, type, help, page);
-  page += fmt::format("{} {}\n", name, value);
-}
 
 void add_engine(const engine::EngineStats& engine, std::string& page) {
   add("winnow_sequences_running", "gauge", "Sequences that hold cache.", engine.running, page);
@@ -106,13 +95,18 @@ void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) 
   ++requests_[std::string(outcome)];
 }
 
-std::string Metrics::render(const EngineReport& report, int connections) const {
+std::string Metrics::render(const EngineReport& report, int connections,
+                            const RouterView& routers) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
   add("winnow_http_connections", "gauge", "Open connections.", connections, page);
   add("winnow_requests_open", "gauge", "Open completion requests.", report.open_requests, page);
   add_engine(report.engine, page);
+  page += router_metrics(report.engine, routers.blocks);
+  if (!routers.vllm_name.empty()) {
+    page += vllm_metrics(report.engine, routers.blocks, routers.vllm_name, generated_tokens_);
+  }
   add_engine_seconds(report, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),
       page);

@@ -14,6 +14,7 @@
 
 #include "server/engine_thread.h"
 #include "server/openai/completion_json.h"
+#include "server/router_metrics.h"
 
 namespace winnow::server {
 
@@ -31,6 +32,12 @@ class SecondsHistogram {
   std::atomic<std::int64_t> microseconds_ = 0;
 };
 
+/// What the page holds for routers.
+struct RouterView {
+  CacheBlocks blocks;
+  std::string vllm_name = {};  // of the model, for metrics under vLLM's names; "": none of these
+};
+
 class Metrics {
  public:
   /// An HTTP exchange is over. `route` is one of the server's own names, never the client's.
@@ -45,7 +52,8 @@ class Metrics {
   SecondsHistogram whole_request;
 
   /// The page; what the engine and the server say of themselves goes in as well.
-  [[nodiscard]] std::string render(const EngineReport& report, int connections) const;
+  [[nodiscard]] std::string render(const EngineReport& report, int connections,
+                                   const RouterView& routers) const;
 
  private:
   mutable std::mutex mutex_;  // of the maps

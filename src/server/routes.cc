@@ -29,6 +29,7 @@ constexpr RouteEntry post(std::string_view path, Route route, Endpoint endpoint,
 
 constexpr std::array kRoutes{
     open("/health", Route::health, "Whether requests are taken"),
+    open("/ready", Route::ready, "Whether more should be sent"),
     get("/metrics", Route::metrics, "Metrics in Prometheus's text format"),
     get("/v1/models", Route::models, "The model and its other names"),
     post("/v1/completions", Route::completions, Endpoint::completions,

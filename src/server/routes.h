@@ -13,6 +13,7 @@ namespace winnow::server {
 
 enum class Route : std::uint8_t {
   health,
+  ready,
   metrics,
   models,
   completions,

@@ -34,11 +34,15 @@ std::string name_of(const std::filesystem::path& model) {
   return (is_file ? model : path).filename().string();
 }
 
-ServiceConfig complete(ServiceConfig config, const LoadOptions& options) {
+ServiceConfig complete(ServiceConfig config, const LoadOptions& options,
+                       const std::filesystem::path& cache_dir) {
   if (config.model_name.empty()) {
     config.model_name = name_of(options.model);
   }
   config.model_directory = options.model;
+  if (!cache_dir.empty()) {
+    config.response_directory = cache_dir / "responses";
+  }
   return config;
 }
 
@@ -53,7 +57,9 @@ HttpConfig complete(HttpConfig http, const ServiceConfig& service) {
   return http;
 }
 
-engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& config) {
+engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& config,
+                              KvEvents* events) {
+  engine.prefix_listener = events;
   engine.max_sequences = config.max_sequences;
   engine.reuse_prefixes = config.prefix_cache;
   if (config.prefix_gib > 0.0) {
@@ -81,6 +87,19 @@ std::unique_ptr<engine::PrefixStore> open_store(const LoadOptions& options,
       });
 }
 
+// Where routers are told of prefixes; null: nowhere.
+std::unique_ptr<KvEvents> open_events(const ServerConfig& config,
+                                      const engine::LoadedModel& model) {
+  if (config.kv_events.endpoint.empty()) {
+    return nullptr;
+  }
+  require(config.prefix_cache, "--kv-events: tells of prefixes, but --no-prefix-cache keeps none");
+  require(model.engine.cache.traits().shares_prefixes(),
+          "--kv-events: under {} prefixes cannot be shared",
+          kvcache::rule_name(model.engine.cache.rule));
+  return open_kv_events(config.kv_events);
+}
+
 }  // namespace
 
 // In the order in which they need each other.
@@ -91,10 +110,13 @@ struct Server::Parts {
         tokenizer(load_tokenizer(options.model)),
         chat_template(ChatTemplate::load(options.model)),
         store(open_store(options, config, *model, log)),
+        events(open_events(config, *model)),
         engine(
-            std::in_place, *model->backend, complete(model->engine, config), config.engine,
-            [this](std::function<void()> work) { http.run(std::move(work)); }, store.get()),
-        service(complete(config.service, options), *model, *tokenizer, chat_template, *engine, log),
+            std::in_place, *model->backend, complete(model->engine, config, events.get()),
+            config.engine, [this](std::function<void()> work) { http.run(std::move(work)); },
+            store.get()),
+        service(complete(config.service, options, config.cache_dir), *model, *tokenizer,
+                chat_template, *engine, log),
         http(
             complete(config.http, config.service),
             [this](const HttpRequest& head) { return service.refuse(head); }, Service::send_refusal,
@@ -103,6 +125,11 @@ struct Server::Parts {
             },
             [this](const HttpRecord& record) { service.note(record); }) {
     service.count_connections(http);
+    for (const auto& [name, adapter] : service.adapters()) {
+      if (events != nullptr) {
+        events->name_adapter(adapter.get(), name);
+      }
+    }
   }
   // First stop accepting requests, then stop the engine, then free the connections.
   ~Parts() {
@@ -117,6 +144,7 @@ struct Server::Parts {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::unique_ptr<engine::PrefixStore> store;
+  std::unique_ptr<KvEvents> events;
   std::optional<EngineThread> engine;
   Service service;
   HttpServer http;
@@ -141,6 +169,11 @@ int Server::port() const {
 
 std::string Server::failure() const {
   return parts_->engine->failure();
+}
+
+void Server::leave() {
+  parts_->service.leave();
+  parts_->log.write(LogLevel::info, "leaving", {{"requests", parts_->engine->open_requests()}});
 }
 
 bool Server::drain(std::chrono::milliseconds most) {

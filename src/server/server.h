@@ -7,6 +7,7 @@
 
 #include "server/engine_thread.h"
 #include "server/http/http_server.h"
+#include "server/kv_events/kv_events.h"
 #include "server/log.h"
 #include "server/service.h"
 #include "winnow/llm.h"
@@ -22,6 +23,7 @@ struct ServerConfig {
   double prefix_gib = 0.0;     // 0: a quarter of the cache
   std::string cache_dir = {};  // for prefixes on disk; empty: none
   double cache_dir_gib = 10.0;
+  KvEventsConfig kv_events = {};
   LogLevel log_level = LogLevel::info;
 };
 
@@ -36,6 +38,8 @@ class Server {
   [[nodiscard]] int port() const;
   /// Why no request is answered any more (a device that failed); empty while all is well.
   [[nodiscard]] std::string failure() const;
+  /// Tells routers to send no more: /ready says no. Requests are taken all the same.
+  void leave();
   /// Refuses what is new, and finishes what was begun if that takes no longer than `most`. True
   /// when everything was finished.
   bool drain(std::chrono::milliseconds most);

@@ -21,8 +21,6 @@
 #include "server/openai/tokenize.h"
 #include "server/openapi.h"
 #include "server/page.h"
-#include "server/responses/responses_reply.h"
-#include "server/responses/responses_request.h"
 #include "server/routes.h"
 #include "server/sampling_defaults.h"
 #include "winnow/version.h"
@@ -31,8 +29,6 @@ namespace winnow::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kMostResponseBytes = std::size_t{64} << 20;
 
 // Also what keeps other sites' forms from posting here: a browser asks before it sends JSON.
 void require_json(const HttpRequest& request) {
@@ -85,7 +81,7 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       engine_(engine),
       log_(log),
       grammars_(tokenizer, model.spec().vocab),
-      responses_(kMostResponseBytes),
+      responses_(open_responses(config_, log)),
       task_(find_model_task(config_.model_directory, config_.task)),
       context_(model.spec().max_positions),
       started_(unix_time()) {
@@ -160,6 +156,9 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   switch (entry.route) {
     case Route::health:
       reply->send(health());
+      break;
+    case Route::ready:
+      reply->send(ready());
       break;
     case Route::metrics:
       reply->send(show_metrics());
@@ -267,48 +266,6 @@ void Service::messages(const HttpRequest& request, const std::shared_ptr<Reply>&
         request.id, std::make_shared<MessagesReply>(reply));
 }
 
-void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
-  if (refusing_) {
-    throw shutting_down();
-  }
-  ResponsesRequest asked = parse_responses_request(request.body, responses_, config_.limits);
-  const std::string id = new_response_id();
-  ResponsesReply::Done done;
-  if (asked.store) {
-    done = [this, id, input = std::move(asked.input), messages = std::move(asked.messages)](
-               const Json& response, Json message) {
-      Json all = messages;
-      all.push_back(std::move(message));
-      responses_.put({id, response, input, std::move(all)});
-    };
-  }
-  start(std::move(asked.completion), request.id,
-        std::make_shared<ResponsesReply>(reply, id, std::move(asked.told_back), std::move(done)));
-}
-
-HttpResponse Service::stored_response(const HttpRequest& request) {
-  const RouteEntry entry = find_route(request.path);
-  const std::string id(argument_of(entry, request.path));
-  const ApiError missing(404, fmt::format("there is no response {} here", id), {}, "not_found");
-  if (request.method == "DELETE") {
-    if (!responses_.erase(id)) {
-      throw missing;
-    }
-    return json_response({{"id", id}, {"object", "response.deleted"}, {"deleted", true}});
-  }
-  const auto stored = responses_.find(id);
-  if (!stored) {
-    throw missing;
-  }
-  if (entry.route == Route::cancel_response) {
-    throw ApiError(400, "Cannot cancel a synchronous response.", {}, {});
-  }
-  if (entry.route == Route::response_items) {
-    return json_response({{"object", "list"}, {"data", stored->input}, {"has_more", false}});
-  }
-  return json_response(stored->response);
-}
-
 HttpResponse Service::count_tokens(const HttpRequest& request) const {
   CompletionRequest completion = parse_messages_request(request.body, /*counts=*/true,
                                                         thought_format_ != nullptr, config_.limits);
@@ -316,20 +273,6 @@ HttpResponse Service::count_tokens(const HttpRequest& request) const {
   check_template_fields(completion);
   HttpResponse response = json_response(
       {{"input_tokens", prompts().chat(completion.prompt, /*add_special=*/false).size()}});
-  add_ignored(completion.ignored, response);
-  note_ignored(request.id, completion.ignored);
-  return response;
-}
-
-HttpResponse Service::count_response_tokens(const HttpRequest& request) {
-  CompletionRequest completion =
-      parse_responses_request(request.body, responses_, config_.limits).completion;
-  check_model(completion.model);
-  check_template_fields(completion);
-  const bool special = completion.add_special_tokens == true;
-  HttpResponse response =
-      json_response({{"object", "response.input_tokens"},
-                     {"input_tokens", prompts().chat(completion.prompt, special).size()}});
   add_ignored(completion.ignored, response);
   note_ignored(request.id, completion.ignored);
   return response;

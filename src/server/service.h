@@ -39,11 +39,14 @@ struct ServiceConfig {
   int max_context = 0;                     // tokens of prompt and answer; 0: the model's positions
   bool trust_chat_templates = false;       // that requests bring
   std::filesystem::path model_directory;   // that no answer names
-  std::string tool_format;                 // "": as the chat template shows calls
-  std::string reasoning_format;            // "": by the model's tokens; "none": thoughts are text
-  std::vector<std::string> loras;          // NAME=DIR: adapters, chosen by the model's name
-  std::string task = "auto";               // or what the model is made for: find_model_task()
+  std::filesystem::path response_directory;  // of stored responses; empty: in memory
+  std::string tool_format;                   // "": as the chat template shows calls
+  std::string reasoning_format;              // "": by the model's tokens; "none": thoughts are text
+  std::vector<std::string> loras;            // NAME=DIR: adapters, chosen by the model's name
+  std::string task = "auto";                 // or what the model is made for: find_model_task()
   bool model_sampling = true;  // the model's generation_config.json says what holds by default
+  bool vllm_metrics = false;   // /metrics has vLLM's names as well
+  int block_tokens = 16;       // of a block, as routers count the cache
   RequestLimits limits;        // whose sampling the model's takes the place of
 };
 
@@ -67,6 +70,8 @@ class Service {
   void note(const HttpRecord& record);
   /// Logs which fields of a request have had no effect.
   void note_ignored(const std::string& id, const std::vector<std::string>& fields) const;
+  /// From now on /ready says no.
+  void leave() { leaving_ = true; }
   /// From now on completions are refused (503).
   void refuse_completions() { refusing_ = true; }
   void count_connections(const HttpServer& http) { http_ = &http; }
@@ -97,6 +102,8 @@ class Service {
       const AnswerFormat& format, std::string_view header);
   /// The adapter of this name; null for the model itself.
   [[nodiscard]] std::shared_ptr<const winnow::model::Lora> adapter(std::string_view name) const;
+  /// All of them, by name.
+  [[nodiscard]] const auto& adapters() const { return adapters_; }
   /// Throws ApiError (404) for the name of another model; "": any.
   void check_model(const std::string& name) const;
   /// Throws ApiError (400) for what the chat template has no place for, or names it in the
@@ -123,10 +130,13 @@ class Service {
                          const std::shared_ptr<Reply>& reply);
   void messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   void respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  static ResponseStore open_responses(const ServiceConfig& config, Log& log);
   [[nodiscard]] HttpResponse stored_response(const HttpRequest& request);
   [[nodiscard]] HttpResponse count_tokens(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse count_response_tokens(const HttpRequest& request);
   [[nodiscard]] HttpResponse health() const;
+  [[nodiscard]] HttpResponse ready() const;
+  [[nodiscard]] RouterView router_view() const;
   [[nodiscard]] HttpResponse load() const;
   [[nodiscard]] HttpResponse properties() const;
   [[nodiscard]] HttpResponse tokenizer_info() const;
@@ -152,6 +162,7 @@ class Service {
   std::int64_t started_;  // seconds since 1970
   std::atomic<const HttpServer*> http_ = nullptr;
   std::atomic<bool> refusing_ = false;
+  std::atomic<bool> leaving_ = false;
 };
 
 /// What /health answers of a server that refuses requests, or whose engine failed so.

@@ -42,11 +42,34 @@ HttpResponse Service::health() const {
   return health_of(refusing_, engine_.failure());
 }
 
+// Where routers and probes see first that the server is about to leave.
+HttpResponse Service::ready() const {
+  HttpResponse response = health();
+  if (response.status == 200 && leaving_) {
+    response = json_response({{"status", "draining"}});
+    response.status = 503;
+  }
+  return response;
+}
+
 HttpResponse Service::show_metrics() const {
   const HttpServer* http = http_;
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .headers = {},
-          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections())};
+          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections(),
+                                  router_view())};
+}
+
+RouterView Service::router_view() const {
+  const kvcache::CacheShape shape = model_.cache_shape();
+  const ops::PageLayout page(model_.engine.cache.format, shape.head_dim);
+  RouterView view{{.tokens = config_.block_tokens, .bytes = page.page_bytes()}};
+  view.blocks.bytes = view.blocks.bytes * static_cast<std::size_t>(shape.all_heads()) *
+                      static_cast<std::size_t>(config_.block_tokens) / ops::kPageEntries;
+  if (config_.vllm_metrics) {
+    view.vllm_name = config_.model_name;
+  }
+  return view;
 }
 
 // How busy the server is, as vLLM tells it.

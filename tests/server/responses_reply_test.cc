@@ -70,7 +70,7 @@ Json response_of(bool stream, const Json& pieces, Json* message = nullptr) {
     }
   });
   const Json usage{{"prompt_tokens", 1},
-                   {"prompt_tokens_details", Json::object()},
+                   {"prompt_tokens_details", {{"cached_tokens", 0}}},
                    {"completion_tokens", 2},
                    {"completion_tokens_details", Json::object()},
                    {"total_tokens", 3}};

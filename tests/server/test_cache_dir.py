@@ -4,6 +4,7 @@ import signal
 import subprocess
 import threading
 
+import httpx
 import pytest
 
 from conftest import BINARY, PATIENCE, ROOT, serving
@@ -91,7 +92,7 @@ def test_a_full_disk_is_a_warning(directory):
         assert ask(server, TEXT)[0] == text
         assert "cannot write" in server.read_log()
         assert server.stop() == 0
-    assert not list(directory.iterdir())
+    assert not [file for file in directory.iterdir() if file.is_file()]
 
 
 def test_two_servers_share_a_directory(directory):
@@ -130,3 +131,25 @@ def test_what_cannot_be(words, complaint):
     assert result.returncode == 1
     assert complaint in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_responses_outlive_the_server(directory):
+    asked = {"input": TEXT, "max_output_tokens": 8, "temperature": 0}
+    with serving(*flags(directory)) as server:
+        first = post(server, asked, "/v1/responses").json()
+        assert server.stop() == 0
+    stored = list((directory / "responses").iterdir())
+    assert [file.name for file in stored] == [first["id"] + ".json"]
+    assert stored[0].stat().st_mode & 0o077 == 0
+    with serving(*flags(directory)) as server, serving(*flags(directory)) as other:
+        path = f"/v1/responses/{first['id']}"
+        assert httpx.get(server.url + path).json() == first
+        again = post(server, {"input": "And then?", "previous_response_id": first["id"],
+                              "max_output_tokens": 4}, "/v1/responses").json()
+        assert again["usage"]["input_tokens_details"]["cached_tokens"] > 300
+        assert httpx.delete(other.url + path).json()["deleted"] is True
+        assert httpx.get(server.url + path).status_code == 404
+        stored = directory / "responses" / (again["id"] + ".json")
+        stored.write_text(stored.read_text()[:50])
+        assert httpx.get(f"{server.url}/v1/responses/{again['id']}").status_code == 404
+        assert httpx.get(f"{server.url}/v1/responses/..%2f..%2fconfig").status_code == 404

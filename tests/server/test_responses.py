@@ -1,6 +1,7 @@
 """OpenAI's Responses API, asked by its client."""
 import json
 
+import httpx
 import jsonschema
 import openai
 import pytest
@@ -83,8 +84,8 @@ def test_a_response_goes_on_with_another(client, server):
                   {"role": "user", "content": "And now?"}])
     assert second.output_text == chat.choices[0].message.content
     assert client.responses.retrieve(first.id).output_text == first.output_text
-    items = client.responses.input_items.list(second.id).data
-    assert items[0].content == "And now?" if isinstance(items[0].content, str) else items
+    (item,) = client.responses.input_items.list(second.id).data
+    assert item.type == "message" and [part.text for part in item.content] == ["And now?"]
     client.responses.delete(first.id)
     for call in (lambda: client.responses.retrieve(first.id),
                  lambda: client.responses.create(**ASK, previous_response_id=first.id)):
@@ -264,3 +265,29 @@ def test_nothing_is_ignored_in_silence(server):
                                  "reasoning": {"summary": "auto"}}, "/v1/responses")
     assert set(answer.headers["x-winnow-ignored"].split(", ")) == {
         "text.verbosity", "reasoning.summary", "user"}
+
+
+def test_items_are_listed_by_page(server, client):
+    words = [f"word {i}" for i in range(5)]
+    made = client.responses.create(**ASK | {"input": [{"role": "user", "content": word}
+                                                      for word in words]})
+    def listed(**query):
+        return [item.content[0].text
+                for item in client.responses.input_items.list(made.id, **query)]
+    assert listed() == words[::-1]  # page by page, the last item first
+    assert listed(order="asc", limit=2) == words
+    items = f"{server.url}/v1/responses/{made.id}/input_items"
+    page = httpx.get(items, params={"limit": 2, "order": "asc", "include": "x"})
+    assert page.json()["has_more"] is True
+    assert page.headers["X-Winnow-Ignored"] == "include"
+    for query in ("limit=0", "limit=x", "order=up", "after=nobody"):
+        answer = httpx.get(f"{items}?{query}")
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == query.split("=")[0]
+    stream = httpx.get(f"{server.url}/v1/responses/{made.id}?stream=true")
+    assert stream.status_code == 400 and stream.json()["error"]["param"] == "stream"
+
+
+def test_whole_answers_are_of_openai_s_type(client):
+    made = client.responses.with_raw_response.create(**ASK)
+    openai.types.responses.Response.model_validate_json(made.text)

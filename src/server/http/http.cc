@@ -1,5 +1,6 @@
 #include "server/http/http.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace winnow::server {
@@ -26,6 +27,20 @@ std::string percent_decoded(std::string_view text) {
     }
   }
   return decoded;
+}
+
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  while (!query.empty()) {
+    const std::string_view parameter = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), parameter.size() + 1));
+    const std::size_t equals = std::min(parameter.find('='), parameter.size());
+    const std::string_view value = parameter.substr(std::min(parameter.size(), equals + 1));
+    if (!parameter.empty()) {
+      parameters.emplace_back(percent_decoded(parameter.substr(0, equals)), percent_decoded(value));
+    }
+  }
+  return parameters;
 }
 
 std::string_view reason_phrase(int status) {

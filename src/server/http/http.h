@@ -33,6 +33,9 @@ struct HttpResponse {
 /// What percent signs and two hexadecimal digits stand for; others stay.
 std::string percent_decoded(std::string_view text);
 
+/// Names and values of a query, decoded, in its order.
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query);
+
 /// The phrase that goes with a status code: 404 -> "Not Found".
 std::string_view reason_phrase(int status);
 

@@ -161,7 +161,7 @@ constexpr std::array kRules{
           "messages, reasoning, function_call and function_call_output"),
     text("instructions", kResponses, "none", "come first, and are not kept"),
     text("previous_response_id", kResponses, "none", "its messages come before these"),
-    boolean("store", kResponses, "true", "kept in memory, the oldest 64 MiB go first"),
+    boolean("store", kResponses, "true", "kept in memory or --cache-dir, the oldest go first"),
     integer("max_output_tokens", kResponses, 1, kMostTokens, "the rest of the context", ""),
     number_of("temperature", kResponses, 0.0, 100.0, "the model's; 1", ""),
     number_of("top_p", kResponses, 0.0, 1.0, "the model's; 1", ""),

@@ -9,6 +9,10 @@
 namespace winnow::server {
 
 void ResponseStore::put(StoredResponse response) {
+  if (files_) {
+    files_->put(response);
+    return;
+  }
   const std::size_t bytes = response.response.dump().size() + response.input.dump().size() +
                             response.messages.dump().size();
   const std::lock_guard lock(mutex_);
@@ -26,6 +30,9 @@ std::list<ResponseStore::Entry>::iterator ResponseStore::position(std::string_vi
 }
 
 std::optional<StoredResponse> ResponseStore::find(std::string_view id) {
+  if (files_) {
+    return files_->find(id);
+  }
   const std::lock_guard lock(mutex_);
   const auto found = position(id);
   if (found == entries_.end()) {
@@ -36,6 +43,9 @@ std::optional<StoredResponse> ResponseStore::find(std::string_view id) {
 }
 
 bool ResponseStore::erase(std::string_view id) {
+  if (files_) {
+    return files_->erase(id);
+  }
   const std::lock_guard lock(mutex_);
   const auto found = position(id);
   if (found == entries_.end()) {

@@ -8,6 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "server/responses/response_files.h"
 
 namespace winnow::server {
 
@@ -18,10 +21,12 @@ struct StoredResponse {
   nlohmann::ordered_json messages;  // of the chat so far, the answer among them
 };
 
-/// In memory, the oldest go first. May be used from many threads.
+/// In memory, the oldest go first, or in files. May be used from many threads.
 class ResponseStore {
  public:
-  explicit ResponseStore(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+  /// `files`: where they are instead; nullopt: nowhere else.
+  ResponseStore(std::size_t most_bytes, std::optional<ResponseFiles> files)
+      : most_bytes_(most_bytes), files_(std::move(files)) {}
 
   void put(StoredResponse response);
   [[nodiscard]] std::optional<StoredResponse> find(std::string_view id);
@@ -37,6 +42,7 @@ class ResponseStore {
   std::list<Entry>::iterator position(std::string_view id);
 
   std::size_t most_bytes_;
+  std::optional<ResponseFiles> files_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;
   std::list<Entry> entries_;  // those used last come first

@@ -11,7 +11,9 @@ using Json = nlohmann::ordered_json;
 
 Json usage_of(const Json& usage) {
   return {{"input_tokens", usage.at("prompt_tokens")},
-          {"input_tokens_details", usage.at("prompt_tokens_details")},
+          {"input_tokens_details",
+           {{"cached_tokens", usage.at("prompt_tokens_details").at("cached_tokens")},
+            {"cache_write_tokens", 0}}},  // those that cost more, of which there are none here
           {"output_tokens", usage.at("completion_tokens")},
           {"output_tokens_details", usage.at("completion_tokens_details")},
           {"total_tokens", usage.at("total_tokens")}};

@@ -1,0 +1,168 @@
+#include "server/kv_events/zmq/kv_event_publisher.h"
+
+#include <zmq.h>
+
+#include <array>
+#include <chrono>
+
+namespace winnow::server {
+namespace {
+
+constexpr std::size_t kMostSent = 10'000;  // batches that are kept to be asked for again
+constexpr int kMostQueued = 100'000;       // batches for one subscriber
+constexpr std::chrono::milliseconds kReplayPause{50};  // between looks for who asks for them
+
+bool binds(const std::string& endpoint) {
+  return endpoint.find('*') != std::string::npos || endpoint.find("::") != std::string::npos ||
+         endpoint.starts_with("ipc://");
+}
+
+double seconds_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+// Eight bytes, the highest first.
+std::string big_endian(std::uint64_t number) {
+  std::string bytes(8, '\0');
+  for (std::size_t i = bytes.size(); i-- > 0; number >>= 8U) {
+    bytes[i] = static_cast<char>(number & 0xFFU);
+  }
+  return bytes;
+}
+
+std::uint64_t from_big_endian(const std::string& bytes) {
+  std::uint64_t number = 0;
+  for (const char byte : bytes) {
+    number = number << 8U | static_cast<unsigned char>(byte);
+  }
+  return number;
+}
+
+}  // namespace
+
+KvEventPublisher::KvEventPublisher(KvEventsConfig config)
+    : config_(std::move(config)),
+      publisher_(ZMQ_PUB, config_.endpoint, binds(config_.endpoint), kMostQueued, "--kv-events"),
+      chains_(config_.block_size) {
+  if (!config_.replay.empty()) {
+    replay_.emplace(ZMQ_ROUTER, config_.replay, /*binds=*/true,
+                    2 * (static_cast<int>(kMostSent) + 1), "--kv-events-replay");
+  }
+  thread_ = std::thread([this] { work(); });
+}
+
+KvEventPublisher::~KvEventPublisher() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void KvEventPublisher::prefix_stored(std::span<const std::int32_t> tokens,
+                                     const model::Lora* adapter) {
+  note(/*stored=*/true, tokens, adapter);
+}
+
+void KvEventPublisher::prefix_removed(std::span<const std::int32_t> tokens,
+                                      const model::Lora* adapter) {
+  note(/*stored=*/false, tokens, adapter);
+}
+
+void KvEventPublisher::name_adapter(const model::Lora* adapter, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  adapters_[adapter] = name;
+}
+
+void KvEventPublisher::note(bool stored, std::span<const std::int32_t> tokens,
+                            const model::Lora* adapter) {
+  {
+    const std::lock_guard lock(mutex_);
+    changes_.push_back({stored, {tokens.begin(), tokens.end()}, adapters_[adapter]});
+  }
+  wake_.notify_one();
+}
+
+void KvEventPublisher::work() {
+  send({AllBlocksCleared{}});
+  std::vector<Change> changes;
+  for (bool open = true; open;) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto has_work = [this] { return closing_ || !changes_.empty(); };
+      if (replay_) {
+        wake_.wait_for(lock, kReplayPause, has_work);
+      } else {
+        wake_.wait(lock, has_work);
+      }
+      changes.swap(changes_);
+      open = !closing_;
+    }
+    publish(changes);
+    changes.clear();
+    answer_replays();
+  }
+  send({AllBlocksCleared{}});
+}
+
+void KvEventPublisher::publish(const std::vector<Change>& changes) {
+  std::vector<KvEvent> events;
+  for (const Change& change : changes) {
+    if (change.stored) {
+      if (auto blocks = chains_.add(change.tokens, change.adapter)) {
+        events.emplace_back(BlocksStored{std::move(*blocks), change.adapter});
+      }
+    } else if (auto hashes = chains_.remove(change.tokens, change.adapter); !hashes.empty()) {
+      events.emplace_back(BlocksRemoved{std::move(hashes)});
+    }
+  }
+  if (!events.empty()) {
+    send(events);
+  }
+}
+
+void KvEventPublisher::send(const std::vector<KvEvent>& events) {
+  sent_.emplace_back(next_++,
+                     pack_batch(seconds_now(), events, config_.format, config_.block_size));
+  const auto& [number, batch] = sent_.back();
+  publisher_.send({config_.topic, big_endian(number), batch});
+  if (sent_.size() > kMostSent) {
+    sent_.pop_front();
+  }
+}
+
+// A request is [client, "", number of the first batch].
+void KvEventPublisher::answer_replays() {
+  constexpr std::size_t kFrames = 3;
+  while (auto frames = replay_ ? replay_->receive() : std::nullopt) {
+    if (frames->size() == kFrames) {
+      answer(frames->front(), from_big_endian(frames->back()));
+    }
+  }
+}
+
+// All batches from `first` on that are kept, and one of the number -1 without content.
+void KvEventPublisher::answer(const std::string& client, std::uint64_t first) {
+  const auto reply = [&](std::string_view topic, std::uint64_t number, std::string_view batch) {
+    const std::string sequence = big_endian(number);
+    if (config_.format == KvEventFormat::arrays) {  // of a time before replies had a topic
+      replay_->send({client, "", sequence, batch});
+    } else {
+      replay_->send({client, "", topic, sequence, batch});
+    }
+  };
+  for (const auto& [number, batch] : sent_) {
+    if (number >= first) {
+      reply(config_.topic, number, batch);
+    }
+  }
+  reply("", ~std::uint64_t{0}, "");
+}
+
+std::unique_ptr<KvEvents> open_kv_events(const KvEventsConfig& config) {
+  return std::make_unique<KvEventPublisher>(config);
+}
+
+}  // namespace winnow::server

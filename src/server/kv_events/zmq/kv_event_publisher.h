@@ -1,0 +1,67 @@
+// KvEvents over ZeroMQ.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/kv_events/block_chains.h"
+#include "server/kv_events/kv_events.h"
+#include "server/kv_events/zmq/event_batch.h"
+#include "server/kv_events/zmq/zmq_socket.h"
+
+namespace winnow::server {
+
+/// Batches have numbers from 0 on. The first and the last say that all is gone: a subscriber may
+/// still know blocks of a server that was here before.
+class KvEventPublisher : public KvEvents {
+ public:
+  explicit KvEventPublisher(KvEventsConfig config);
+  ~KvEventPublisher() override;
+  KvEventPublisher(const KvEventPublisher&) = delete;
+  KvEventPublisher& operator=(const KvEventPublisher&) = delete;
+
+  void prefix_stored(std::span<const std::int32_t> tokens, const model::Lora* adapter) override;
+  void prefix_removed(std::span<const std::int32_t> tokens, const model::Lora* adapter) override;
+  void name_adapter(const model::Lora* adapter, const std::string& name) override;
+
+ private:
+  struct Change {
+    bool stored;
+    std::vector<std::int32_t> tokens;
+    std::string adapter;
+  };
+
+  void note(bool stored, std::span<const std::int32_t> tokens, const model::Lora* adapter);
+  void work();
+  void publish(const std::vector<Change>& changes);
+  void send(const std::vector<KvEvent>& events);
+  void answer_replays();
+  void answer(const std::string& client, std::uint64_t first);
+
+  KvEventsConfig config_;
+
+  // The publisher's thread alone.
+  ZmqSocket publisher_;
+  std::optional<ZmqSocket> replay_;
+  BlockChains chains_;
+  std::uint64_t next_ = 0;
+  std::deque<std::pair<std::uint64_t, std::string>> sent_;  // the last batches, by number
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::vector<Change> changes_;
+  std::map<const model::Lora*, std::string> adapters_;
+  bool closing_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace winnow::server

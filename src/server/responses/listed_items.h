@@ -1,0 +1,18 @@
+// The items that a stored response was asked with, as OpenAI lists them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow::server {
+
+/// The page of `items` that a query (limit, order, after) asks for. Messages have parts of text,
+/// and each item an id that begins with `response_id`'s. `ignored` gets the names of other
+/// parameters. Throws ApiError.
+nlohmann::ordered_json listed_items(const nlohmann::ordered_json& items,
+                                    std::string_view response_id, std::string_view query,
+                                    std::vector<std::string>& ignored);
+
+}  // namespace winnow::server

@@ -1,0 +1,28 @@
+// What routers read of /metrics to choose a server.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "server/engine_thread.h"
+
+namespace winnow::server {
+
+/// The cache as routers count it: in blocks that a dense cache of the same format would fill.
+struct CacheBlocks {
+  int tokens = 16;        // of a block
+  std::size_t bytes = 0;  // of a block; 0: the model's cache has no entries
+};
+
+/// Share of the cache that is handed out. Prefixes without a sequence count, too: they go first, as
+/// soon as all of it exceeds --prefix-cache-gib.
+double cache_utilisation(const engine::EngineStats& engine);
+
+/// The engine's state under winnow's names.
+std::string router_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks);
+
+/// The same under vLLM's names, and what else routers know of vLLM; the model goes by `name`.
+std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks,
+                         std::string_view name, std::int64_t generated_tokens);
+
+}  // namespace winnow::server
