@@ -1,12 +1,20 @@
 """vLLM's and SGLang's routers before two servers: benchmarks/routers.py, small."""
+import concurrent.futures
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import time
+import types
 
+import httpx
 import pytest
 from conftest import BINARY, PATIENCE, ROOT
+from test_http import wait_until
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import routers
 
 
 @pytest.mark.parametrize("router, policy", [("vllm-router", "kv_aware"), ("vllm-router", "cache_aware"),
@@ -26,3 +34,41 @@ def test_chats_find_their_server_again(tmp_path, router, policy):
     assert by_cache["turns"] == 20
     assert by_cache["hit_rate"] > max(0.8, by_turns["hit_rate"]), (by_turns, by_cache)
     assert all(by_cache["prompt_tokens_by_worker"]), "one server had all of it"
+
+
+@pytest.mark.parametrize("router", ["vllm-router", "sglang-router"])
+def test_a_killed_worker_ends_its_own_streams_alone(tmp_path, monkeypatch, router):
+    monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
+    args = types.SimpleNamespace(model="assets/dms-cr8", log=tmp_path / "log")
+    workers = [routers.Worker(BINARY, [], args.model, tells_events=False) for _ in range(2)]
+
+    def events(port, number, told):
+        body = {"model": "dms-cr8", "prompt": f"{number}. The sea was", "max_tokens": 2000, "temperature": 1,
+                "ignore_eos": True, "stream": True}
+        try:
+            with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/completions", json=body, timeout=PATIENCE) as s:
+                for line in s.iter_lines():
+                    told.append(line)
+        except httpx.HTTPError:
+            pass
+        return time.monotonic()
+
+    try:
+        with routers.routing(router, "round_robin", workers, args) as port, \
+                concurrent.futures.ThreadPoolExecutor() as threads:
+            told = [[] for _ in range(4)]
+            streams = [threads.submit(events, port, i, told[i]) for i in range(4)]
+            wait_until(lambda: min(map(len, told)) > 20)
+            workers[0].process.kill()
+            killed = time.monotonic()
+            for i in range(4):  # whatever worker it is meant for
+                answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", timeout=PATIENCE,
+                                    json={"model": "dms-cr8", "prompt": f"After {i}", "max_tokens": 3})
+                assert answer.status_code == 200, answer.text
+            ends = [stream.result() for stream in streams]
+        whole = ["data: [DONE]" in lines for lines in told]
+        assert sorted(whole) == [False, False, True, True]
+        assert all(end - killed < 30 for end, done in zip(ends, whole) if not done)
+    finally:
+        for worker in workers:
+            worker.process.kill()
