@@ -27,6 +27,8 @@ void validate(const Request& request, const model::ModelSpec& model) {
   require(total <= model.max_positions,
           "{} prompt tokens and {} new ones are more than the model's {} positions",
           request.prompt.size(), request.max_tokens, model.max_positions);
+  require(request.draft_tokens.value_or(0) >= 0 && request.draft_tokens.value_or(0) <= kMostDrafted,
+          "{} draft tokens: expected 0 to {}", request.draft_tokens.value_or(0), kMostDrafted);
   validate(request.sampling);
   validate(request.rules, model.vocab);
 }
@@ -158,13 +160,18 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   if (!sequence.cache) {
     return;
   }
+  const bool whole = reason == FinishReason::stop || reason == FinishReason::length;
+  if (whole) {
+    catch_up(sequence);
+  }
   CacheUsage& usage = usage_[{sequence.request, sequence.sample}];
   usage = sequence.cache->usage();
   usage.reused_tokens = sequence.reused;
+  usage.drafted_tokens = sequence.drafted_tokens;
+  usage.accepted_tokens = sequence.accepted_tokens;
   if (sequence.reads) {
     usage.reads = sequence.reads->reads();
   }
-  const bool whole = reason == FinishReason::stop || reason == FinishReason::length;
   if (whole) {
     estimate_.observe(usage);
     estimate_.observe_answer(sequence.length() - sequence.prompt_length());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/stopwatch.h"
+#include "engine/drafter.h"
 #include "engine/keep_estimate.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -29,6 +30,7 @@ struct EngineConfig {
   bool deterministic = false;   // results do not depend on batching or chunking, to the last bit
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // that hold cache at a time
+  int draft_tokens = 0;         // most that are drafted for a sequence in a step; 0: none
   bool reuse_prefixes =
       false;  // finished sequences leave their cache for others with the same prefix
   std::optional<std::size_t> prefix_bytes;    // prefixes are dropped while all sequences hold
@@ -58,9 +60,11 @@ struct EngineStats {
   std::size_t capacity_bytes = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
-  std::int64_t prompt_tokens = 0;  // of sequences that began; computed or reused
-  std::int64_t reused_tokens = 0;  // of those, found in the cache
-  std::int64_t prefix_hits = 0;    // sequences that found something
+  std::int64_t drafted_tokens = 0;
+  std::int64_t accepted_tokens = 0;  // of those
+  std::int64_t prompt_tokens = 0;    // of sequences that began; computed or reused
+  std::int64_t reused_tokens = 0;    // of those, found in the cache
+  std::int64_t prefix_hits = 0;      // sequences that found something
   std::int64_t prefix_misses = 0;
   double plan_seconds = 0.0;     // planning: choosing the sequences of a step
   double forward_seconds = 0.0;  // the model, and tokens that it chooses
@@ -69,12 +73,13 @@ struct EngineStats {
 
 /// Continuous batching with chunked prefill over one compressed cache.
 ///
-/// A step takes one token of every sequence that decodes, and deals the rest of its tokens out to
-/// prompts (token_budget.h), so no sequence starves and no step is longer than config.step_tokens
-/// and the decoding sequences. New sequences are admitted in order while the cache is expected to
-/// hold what they will keep (keep_estimate.h). When pages run out all the same, unused prefixes are
-/// dropped first. Then the youngest sequence is preempted: it frees its pages and is computed again
-/// later. A request only fails when it does not fit alone. Not thread-safe: one caller drives it.
+/// A step takes one token of every sequence that decodes, with drafted ones behind it, and deals
+/// the rest of its tokens out to prompts (token_budget.h), so no sequence starves and no step is
+/// longer than config.step_tokens and the decoding sequences. New sequences are admitted in order
+/// while the cache is expected to hold what they will keep (keep_estimate.h). When pages run out
+/// all the same, unused prefixes are dropped first. Then the youngest sequence is preempted: it
+/// frees its pages and is computed again later. A request only fails when it does not fit alone.
+/// Not thread-safe: one caller drives it.
 class Engine {
  public:
   /// `backend` and `store` (may be null) must outlive the engine. The store keeps prefixes that do
@@ -170,6 +175,15 @@ class Engine {
   void accept(Sequence& sequence, std::size_t row, bool from_logits,
               std::vector<TokenEvent>& events);
 
+  // engine_draft.cc: speculation.
+  void draft();
+  void draft(Sequence& sequence, int rows);
+  [[nodiscard]] bool may_draft(const Sequence& sequence) const;
+  void drop_drafts();
+  void verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);
+  static void take_back(Sequence& sequence);
+  void catch_up(Sequence& sequence);
+
   void finish(Sequence& sequence, FinishReason reason);
   void remove_finished(std::vector<TokenEvent>& events);
 
@@ -177,6 +191,7 @@ class Engine {
   kvcache::CacheShape shape_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;
+  std::unique_ptr<const Drafter> drafter_ = std::make_unique<PromptLookup>();
   PrefixStore* store_;
   PrefixCache prefixes_;
   std::size_t prefix_bytes_ = 0;
@@ -190,6 +205,7 @@ class Engine {
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // a sequence was preempted and none has finished since: admit no new ones
+  bool reads_prompts_ = false;  // the step that runs, or the last one
   EngineStats stats_;
   Throughput throughput_;
   Stopwatch step_clock_;

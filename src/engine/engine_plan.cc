@@ -25,22 +25,28 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
   return shares;
 }
 
-// Deals out the step's tokens: first one to every sequence that decodes, then those of prompts.
+// Deals out the step's tokens: first one to every sequence that decodes, and drafts; then those of
+// prompts.
 std::vector<Engine::Share> Engine::deal_step() {
   std::vector<Share> shares;
+  draft();
   kvcache::PageNeed need;
   for (const SequencePtr& sequence : running_) {
-    if (sequence->pending() == 1) {
-      shares.push_back({sequence.get(), 1, 1, runner_->need(*sequence->cache, 1)});
+    if (sequence->is_decoding()) {
+      const int drafted = static_cast<int>(sequence->draft.size());
+      const int tokens = sequence->pending() + drafted;
+      shares.push_back(
+          {sequence.get(), tokens, 1 + drafted, runner_->need(*sequence->cache, tokens)});
       need += shares.back().need;
     }
   }
   // Nearly always there is room for all of them, which one question tells; else one by one.
   if (!runner_->has_room(need)) {
     shares.clear();
+    drop_drafts();
     for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
-      if (running_[i]->pending() == 1) {
-        claim(*running_[i], 1, shares);
+      if (running_[i]->is_decoding()) {
+        claim(*running_[i], running_[i]->pending(), shares);
       }
     }
   }
@@ -124,6 +130,8 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
   running_.pop_back();
   std::erase_if(shares, [&](const Share& share) { return share.sequence == victim.get(); });
   victim->cache.reset();
+  victim->forget_draft();
+  victim->uncommitted = 0;
   waiting_.push_front(std::move(victim));
   ++stats_.preemptions;
   crowded_ = true;

@@ -26,17 +26,18 @@ void Engine::run(std::span<const Share> shares) {
   std::vector<SequenceShare> steps;
   std::size_t rows = 0;
   std::int64_t tokens = 0;
-  bool any_prefill = false;
+  reads_prompts_ = false;
   bool needs_logits = false;
   for (const Share& share : shares) {
     Sequence& sequence = *share.sequence;
-    any_prefill = any_prefill || sequence.pending() > 1;
+    const bool decodes = sequence.is_decoding();
+    reads_prompts_ = reads_prompts_ || !decodes;
     SequenceShare step;
     step.sequence = sequence.cache.get();
     step.tokens = sequence.next(share.tokens);
     step.logit_rows = static_cast<std::size_t>(share.rows);
     step.adapter = sequence.spec->adapter.get();
-    if (share.rows > 0 && sequence.needs_logits()) {
+    if (share.rows > 0 && sequence.chooses_from_logits()) {
       needs_logits = true;
     } else if (share.rows > 0) {
       step.rule = token_rule(sequence.spec->sampling, sequence.sample, sequence.length());
@@ -47,7 +48,7 @@ void Engine::run(std::span<const Share> shares) {
     }
     steps.push_back(step);
     rows += static_cast<std::size_t>(share.rows);
-    tokens += share.tokens;
+    tokens += decodes ? 1 : share.tokens;  // drafts count once they are accepted
   }
   std::vector<CacheTrace> seen = watch(shares, steps);
   const std::vector<std::vector<float>> states = ask_for_states(shares, steps);
@@ -58,8 +59,8 @@ void Engine::run(std::span<const Share> shares) {
   runner_->forward(steps, {logits_.data(), needs_logits ? rows : 0, vocab}, next_);
   const double elapsed = step_clock_.lap();
   stats_.forward_seconds += elapsed;
-  (any_prefill ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
-  (any_prefill ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed;
+  (reads_prompts_ ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
+  (reads_prompts_ ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed;
   count_reads(shares, steps);
   traces_.clear();
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -122,6 +123,11 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
   std::size_t row = 0;
   for (const Share& share : shares) {
     Sequence& sequence = *share.sequence;
+    if (!sequence.draft.empty()) {
+      verify(sequence, row, events);
+      row += static_cast<std::size_t>(share.rows);
+      continue;
+    }
     if (sequence.spec->on_logits) {
       show_logits(share, row);
     }
@@ -134,6 +140,7 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
     if (sequence.pending() > 0) {
       continue;  // its prompt goes on in the next step
     }
+    sequence.uncommitted = 0;
     const bool from_logits = sequence.needs_logits();
     std::vector<SequencePtr> forks = fork_samples(sequence);
     accept(sequence, row - 1, from_logits, events);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -55,7 +56,8 @@ struct Request {
   /// The saved cache of a beginning of the prompt: shorter than the prompt, valid for the engine's
   /// cache and this request's limits.
   std::shared_ptr<const kvcache::SavedSequence> beginning = {};
-  bool save_prompt = false;  // Engine::take_prompt() is wanted
+  std::optional<int> draft_tokens = {};  // instead of EngineConfig::draft_tokens
+  bool save_prompt = false;              // Engine::take_prompt() is wanted
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,
@@ -125,6 +127,8 @@ struct CacheUsage {
   std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
   int reused_tokens = 0;               // of a prefix that was in the cache already
+  int drafted_tokens = 0;              // of its answer
+  int accepted_tokens = 0;             // of those
   CacheReads reads;                    // when Request::count_reads
 
   /// Dense entries over stored ones.

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/drafter.h"
 #include "engine/engine.h"
 #include "engine/prefix_store.h"
 #include "engine/read_counter.h"
@@ -36,6 +37,14 @@ struct Engine::Sequence {
   int left = 0;      // where the last state was stored
   int scored = 1;    // prompt tokens whose log-probabilities are reported; the first has none
   int accepted = 0;  // tokens of the answer that the constraint knows
+  // Speculation (engine_draft.cc).
+  DraftLength draft_length;
+  std::vector<std::int32_t> draft;           // guesses that the step verifies
+  std::vector<std::int32_t> with_draft;      // tokens of the step
+  std::unique_ptr<SequenceState> undrafted;  // the cache before a step with a draft
+  int drafted_tokens = 0;
+  int accepted_tokens = 0;
+  int uncommitted = 0;  // tokens of the answer that a wrong draft has left to be cached
 
   /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
   /// are, too.
@@ -47,6 +56,13 @@ struct Engine::Sequence {
            spec->on_logits || counts_tokens(spec->sampling) ||
            (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
+  /// The same for a step with a draft: runners choose the most likely tokens in all rows but the
+  /// last.
+  [[nodiscard]] bool chooses_from_logits() const {
+    const bool most_likely = spec->sampling.temperature == 0.0 &&
+                             spec->sampling.repetition_penalty == 1.0 && !constraint;
+    return needs_logits() || (!draft.empty() && !most_likely);
+  }
   /// Whether some tokens are forbidden.
   [[nodiscard]] bool is_restricted() const { return constraint || spec->rules.any(); }
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
@@ -54,6 +70,9 @@ struct Engine::Sequence {
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
+  /// Whether the next step brings its next token, and takes no more of its tokens than the last one
+  /// and those that a wrong draft has left.
+  [[nodiscard]] bool is_decoding() const { return cache && pending() == 1 + uncommitted; }
   /// Whether logits or log-probabilities of its prompt must still be reported.
   [[nodiscard]] bool is_scored() const {
     return (spec->prompt_logprobs >= 0 || spec->on_logits) && scored < prompt_length();
@@ -70,9 +89,18 @@ struct Engine::Sequence {
     }
     constraint->allow(allowed);
   }
-  [[nodiscard]] std::span<const std::int32_t> next(int count) const {
-    return std::span(tokens).subspan(static_cast<std::size_t>(cached()),
-                                     static_cast<std::size_t>(count));
+  void forget_draft() {
+    draft.clear();
+    undrafted.reset();
+  }
+  [[nodiscard]] std::span<const std::int32_t> next(int count) {
+    const auto first = static_cast<std::size_t>(cached());
+    if (draft.empty()) {
+      return std::span(tokens).subspan(first, static_cast<std::size_t>(count));
+    }
+    with_draft.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first), tokens.end());
+    with_draft.insert(with_draft.end(), draft.begin(), draft.end());
+    return with_draft;
   }
 };
 

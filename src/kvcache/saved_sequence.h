@@ -29,6 +29,8 @@ struct SavedSequence {
   std::vector<std::int32_t> positions;  // TOVA, H2O: of every archive entry
   std::vector<float> attention;         // TOVA, H2O: that it has received
   std::vector<float> state;             // of recurrent layers (RecurrentState::values)
+
+  bool operator==(const SavedSequence&) const = default;
 };
 
 /// Entries that a window of `rule` holds in pages after `length` tokens. (DMC's is an average.)

@@ -1,9 +1,10 @@
 // A request's answer does not depend on what else the engine does: company, arrival, chunks, forks,
-// a cache too small for all, preemption. And every page comes back.
+// a cache too small for all, preemption, drafts. And every page comes back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ Client any_client() {
   request.prompt_logprobs = *rc::gen::element(-1, -1, -1, 0);
   request.trace = *rc::gen::element(false, false, false, true);
   request.logprobs = 0;
+  request.draft_tokens = *rc::gen::element(std::optional<int>(), std::optional<int>(),
+                                           std::optional<int>(0), std::optional<int>(15));
   request.stop_tokens =
       *rc::gen::element(std::vector<std::int32_t>{}, std::vector<std::int32_t>{3, 30});
   client.arrives = *rc::gen::inRange(0, 40);
@@ -75,6 +78,7 @@ EngineConfig any_engine(const Taught& taught) {
   config.compute = DType::f32;
   config.deterministic = true;
   config.reuse_prefixes = *rc::gen::element(false, true, true);
+  config.draft_tokens = *rc::gen::element(0, 1, 4, 15);
   // From a single page to enough for a few sequences; DMC's open entries have a pool of their own.
   const std::size_t page =
       rule == RuleKind::dmc ? 1024 : ops::PageLayout(config.cache.format, 8).page_bytes();
@@ -86,7 +90,8 @@ EngineConfig any_engine(const Taught& taught) {
 void show(const EngineConfig& config, const std::vector<Client>& clients) {
   RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << ops::format_name(config.cache.format)
            << " cr " << config.cache.cr << " bytes " << config.cache.max_bytes << " step "
-           << config.step_tokens << " sequences " << config.max_sequences << '\n';
+           << config.step_tokens << " sequences " << config.max_sequences << " drafts "
+           << config.draft_tokens << '\n';
   for (const Client& client : clients) {
     RC_LOG() << "  prompt " << client.request.prompt.size() << " new " << client.request.max_tokens
              << " samples " << client.request.samples << " temperature "

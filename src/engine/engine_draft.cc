@@ -1,0 +1,118 @@
+// Speculation. A step takes a sequence's last token and the drafted ones after it; a copy of the
+// cache keeps what was before. Where a draft is wrong, the copy takes the cache's place, so nothing
+// is left of it under any rule, and the next step takes the tokens that were right once more.
+#include <algorithm>
+#include <utility>
+
+#include "engine/drafter.h"
+#include "engine/engine.h"
+#include "engine/sequence.h"
+
+namespace winnow::engine {
+namespace {
+
+// Of a step with drafts: with more, a row costs about as much as a step of its own.
+constexpr int kMostRows = kMostDrafted + 1;
+
+}  // namespace
+
+// Drafts for sequences that decode, as far as a step has rows for them.
+void Engine::draft() {
+  int rows = kMostRows;
+  for (const SequencePtr& sequence : running_) {
+    rows -= sequence->is_decoding() ? sequence->pending() : 0;
+  }
+  for (const SequencePtr& sequence : running_) {
+    if (rows > 0 && may_draft(*sequence)) {
+      draft(*sequence, rows);
+      rows -= static_cast<int>(sequence->draft.size());
+    }
+  }
+}
+
+bool Engine::may_draft(const Sequence& sequence) const {
+  return sequence.spec->draft_tokens.value_or(config_.draft_tokens) > 0 && sequence.is_decoding() &&
+         sequence.finish == FinishReason::none && sequence.length() > sequence.prompt_length() &&
+         !sequence.is_watched();
+}
+
+// Up to `rows` tokens, and never beyond the answer's longest.
+void Engine::draft(Sequence& sequence, int rows) {
+  const int most = sequence.spec->draft_tokens.value_or(config_.draft_tokens);
+  const int left = sequence.prompt_length() + sequence.spec->max_tokens - sequence.length();
+  // Tokens that a wrong draft has left to be taken again have a place in the step, too.
+  const int room = std::min({rows, left - 1, most - sequence.uncommitted});
+  const int wanted = room > 0 ? sequence.draft_length.next(room) : 0;
+  if (wanted == 0) {
+    return;
+  }
+  sequence.draft = drafter_->draft(sequence.tokens, wanted);
+  if (!sequence.draft.empty()) {
+    sequence.undrafted = sequence.cache->fork();
+  }
+  if (!sequence.undrafted) {
+    sequence.draft.clear();
+  }
+}
+
+// Where there is no room for them. The step has not run: cache and copy are the same.
+void Engine::drop_drafts() {
+  for (const SequencePtr& sequence : running_) {
+    sequence->forget_draft();
+  }
+}
+
+// Gives a sequence the tokens of the step's rows from `row` on: that of its last token, and those
+// of drafted tokens for as long as they are what the row before has brought.
+void Engine::verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events) {
+  const bool from_logits = sequence.chooses_from_logits();
+  const std::vector<std::int32_t> draft = std::exchange(sequence.draft, {});
+  const auto drafted = static_cast<int>(draft.size());
+  const int accepted_before = sequence.accepted_tokens;
+  sequence.drafted_tokens += drafted;
+  for (std::size_t right = 0;; ++right) {
+    if (right == draft.size()) {
+      sequence.undrafted.reset();  // all of it was right
+      sequence.uncommitted = 0;
+    }
+    accept(sequence, row + right, from_logits, events);
+    if (sequence.finish != FinishReason::none || right == draft.size() ||
+        sequence.tokens.back() != draft[right]) {
+      break;
+    }
+    ++sequence.accepted_tokens;
+  }
+  take_back(sequence);
+  const int accepted = sequence.accepted_tokens - accepted_before;
+  sequence.draft_length.observe(drafted, accepted);
+  stats_.drafted_tokens += drafted;
+  stats_.accepted_tokens += accepted;
+  throughput_.decode_tokens += reads_prompts_ ? 0 : accepted;
+}
+
+// The cache as it was before a draft that was wrong.
+void Engine::take_back(Sequence& sequence) {
+  if (sequence.undrafted) {
+    sequence.cache = std::move(sequence.undrafted);
+    sequence.uncommitted = sequence.pending() - 1;
+  }
+}
+
+// Before an answer ends: takes the tokens that a wrong draft has left, so that its cache is as
+// without drafts.
+void Engine::catch_up(Sequence& sequence) {
+  take_back(sequence);
+  const int tokens = sequence.uncommitted;
+  if (tokens == 0 || !sequence.is_decoding() ||
+      !runner_->has_room(runner_->need(*sequence.cache, tokens))) {
+    return;
+  }
+  SequenceShare step;
+  step.sequence = sequence.cache.get();
+  step.tokens = sequence.next(tokens);
+  step.logit_rows = 0;
+  step.adapter = sequence.spec->adapter.get();
+  runner_->forward(std::span(&step, 1), {}, {});
+}
+
+}  // namespace winnow::engine
