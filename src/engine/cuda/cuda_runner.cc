@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/drafter.h"
 #include "model/cuda/decode_steps.h"
 #include "model/cuda/device_lora.h"
 #include "model/cuda/fast_paths.h"
@@ -165,11 +166,12 @@ class CudaRunner : public Runner {
                             device_.stream.get());
     }
     // Runs of shares of one kind go together; results lie in the order of the shares.
+    const bool verifies = verifies_drafts(shares);
     std::size_t row = 0;
     for (std::size_t first = 0; first < shares.size();) {
       std::size_t last = first + 1;
-      const bool decodes = is_decode(shares[first]);
-      while (last < shares.size() && is_decode(shares[last]) == decodes &&
+      const bool decodes = !verifies && is_decode(shares[first]);
+      while (last < shares.size() && (!verifies && is_decode(shares[last])) == decodes &&
              (!decodes || last - first < most_decoded())) {
         ++last;
       }
@@ -202,6 +204,17 @@ class CudaRunner : public Runner {
   [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
 
  private:
+  // Drafts and a few tokens beside them, which are one pass over the weights.
+  static bool verifies_drafts(std::span<const SequenceShare> shares) {
+    std::size_t tokens = 0;
+    bool drafts = false;
+    for (const SequenceShare& share : shares) {
+      tokens += share.tokens.size();
+      drafts = drafts || (share.tokens.size() > 1 && share.logit_rows > 1);
+    }
+    return drafts && tokens <= std::size_t{kMostDrafted + 1};
+  }
+
   // A captured step tells what queries see where that does not follow from lengths and rule.
   [[nodiscard]] bool is_decode(const SequenceShare& share) const {
     return share.tokens.size() == 1 && share.logit_rows == 1 && share.state.empty() &&

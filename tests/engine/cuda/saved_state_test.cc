@@ -166,5 +166,74 @@ TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
   }
 }
 
+// What speculation relies on: the copy from before a draft is as if there had been none.
+TEST_P(CudaSavedState, AWrongDraftLeavesNothing) {
+  const auto runner = cuda_->make_runner(config_);
+  auto sequence = runner->open({kPrompt, 400});
+  feed(*runner, *sequence, kPrompt);
+  for (const int drafted : {1, 5, 15}) {
+    const kvcache::SavedSequence saved = sequence->save();
+    auto before = sequence->fork();
+    ASSERT_NE(before, nullptr);
+    feed(*runner, *sequence, 1 + drafted);
+    sequence = std::move(before);
+    expect_same(sequence->save(), saved);
+    feed(*runner, *sequence, 1);
+  }
+}
+
+// An answer to a text that repeats itself.
+struct Drafted {
+  std::vector<TokenEvent> events;
+  EngineStats stats;
+};
+
+Drafted answer(const Backend& backend, EngineConfig config, int draft_tokens, double temperature,
+               int logprobs) {
+  config.draft_tokens = draft_tokens;
+  Engine engine(backend, config);
+  Request request;
+  for (int i = 0; i < kPrompt; ++i) {
+    request.prompt.push_back(i % 7 + 20 * (i % 3));
+  }
+  request.max_tokens = 120;
+  request.sampling = {.temperature = temperature, .seed = 3};
+  request.rules.allowed =
+      logprobs < 0 ? std::vector<std::int32_t>() : std::vector<std::int32_t>{0, 1, 2, 3};
+  request.logprobs = logprobs;
+  engine.submit(request);
+  Drafted result;
+  while (!engine.idle()) {
+    for (TokenEvent& event : engine.step()) {
+      result.events.push_back(std::move(event));
+    }
+  }
+  result.stats = engine.stats();
+  return result;
+}
+
+TEST_P(CudaSavedState, DraftsChangeAnswersByRoundingOnly) {
+  const Drafted plain = answer(*cuda_, config_, 0, 0.0, 1);
+  const Drafted drafted = answer(*cuda_, config_, 6, 0.0, 1);
+  ASSERT_EQ(drafted.events.size(), plain.events.size());
+  EXPECT_EQ(plain.stats.drafted_tokens, 0);
+  EXPECT_GT(drafted.stats.accepted_tokens, 0);
+  EXPECT_EQ(drafted.stats.steps + drafted.stats.accepted_tokens, plain.stats.steps);
+  const bool rounding_decides = config_.cache.traits().drops() || config_.cache.traits().selects ||
+                                model_.spec().experts() != nullptr;
+  for (std::size_t i = 0; i < plain.events.size() && !rounding_decides; ++i) {
+    ASSERT_NEAR(drafted.events[i].logprob, plain.events[i].logprob, 0.2) << i;
+    if (drafted.events[i].token != plain.events[i].token) {
+      break;  // two tokens were nearly as good
+    }
+  }
+  // The runner's own choices, and drawn ones.
+  for (const double temperature : {0.0, 1.0}) {
+    const Drafted other = answer(*cuda_, config_, 15, temperature, -1);
+    EXPECT_EQ(other.events.size(), plain.events.size());
+    EXPECT_EQ(other.stats.steps + other.stats.accepted_tokens, plain.stats.steps);
+  }
+}
+
 }  // namespace
 }  // namespace winnow::engine
