@@ -77,6 +77,14 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
              "Results do not depend on chunking or batching, to the last bit (default: off)");
 }
 
+void add_speculate_flag(CLI::App& command, std::string& speculate) {
+  FlagGroup(command, "Cache and computation")
+      .open_option(
+          "--speculate", speculate, "HOW",
+          "lookup or lookup:N: draft up to N (8) tokens by looking the last ones up in the "
+          "text so far, verify them in one step; same answers (default: off)");
+}
+
 void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold) {
   const FlagGroup group(command, "Cache and computation");
   CLI::Option* directory = group.open_option(

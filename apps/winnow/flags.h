@@ -29,6 +29,8 @@ void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling);
 void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold);
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
 void add_run_flags(CLI::App& command, LoadOptions& options);
+/// --speculate, of commands that generate.
+void add_speculate_flag(CLI::App& command, std::string& speculate);
 /// --model, which must be given, and the run flags.
 void add_load_flags(CLI::App& command, LoadOptions& options);
 

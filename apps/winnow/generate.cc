@@ -234,6 +234,7 @@ void add_generate(CLI::App& app, Run& run) {
                    "--data-out: JSON lines with a \"prompt\" each, used in turn (default: "
                    "documents start with the beginning-of-text token)");
   add_load_flags(*command, options->load);
+  add_speculate_flag(*command, options->load.speculate);
 }
 
 }  // namespace winnow::cli

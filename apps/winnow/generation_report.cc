@@ -36,12 +36,23 @@ std::string speeds(const Generation& generation) {
   return parts.empty() ? "" : fmt::format("; {} tokens/s", fmt::join(parts, ", "));
 }
 
+std::string drafts(const Generation& generation) {
+  return generation.drafted_tokens > 0
+             ? fmt::format("; {} of {} drafted tokens accepted",
+                           grouped(generation.accepted_tokens), grouped(generation.drafted_tokens))
+             : "";
+}
+
 }  // namespace
 
 Json generation_json(const Generation& generation) {
   Json result = sample_json(generation.samples.front());
   result["prompt_tokens"] = generation.prompt_tokens;
   result["reused_tokens"] = generation.reused_tokens;
+  if (generation.drafted_tokens > 0) {
+    result["drafted_tokens"] = generation.drafted_tokens;
+    result["accepted_tokens"] = generation.accepted_tokens;
+  }
   result["prefill_tokens_per_s"] = generation.prefill_tokens_per_s;
   result["decode_tokens_per_s"] = generation.decode_tokens_per_s;
   if (generation.samples.size() > 1) {
@@ -61,10 +72,10 @@ std::string summary(const Generation& generation, const ModelInfo& info) {
           ? fmt::format("{} of {} prompt tokens from --prompt-cache; ",
                         grouped(generation.reused_tokens), grouped(generation.prompt_tokens))
           : "";
-  return fmt::format("[{}{} cache, {}: {} for {} when dense ({:.2f}x fewer entries){}]", reused,
+  return fmt::format("[{}{} cache, {}: {} for {} when dense ({:.2f}x fewer entries){}{}]", reused,
                      info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
                      readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
-                     speeds(generation));
+                     speeds(generation), drafts(generation));
 }
 
 }  // namespace winnow::cli

@@ -267,6 +267,7 @@ void add_serve(CLI::App& app, Run& run) {
   add_scheduling_flags(*command, *options);
   add_router_flags(*command, *options);
   add_load_flags(*command, options->load);
+  add_speculate_flag(*command, options->load.speculate);
   command->get_option("--model")->required(false);  // not by --fields
 }
 

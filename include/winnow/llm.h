@@ -53,6 +53,10 @@ struct LoadOptions {
   /// has started, or else threads of this one. In processes other than the first, load() returns
   /// only by an error, when the first has ended. docs/many-devices.md
   int tensor_parallel = 1;
+  /// Speculation: lookup or lookup:N. What followed the last tokens where the text had them before
+  /// is taken for a draft of up to N (8) tokens, which one step verifies. Answers stay the same.
+  /// Empty: none.
+  std::string speculate = {};
   int threads = 0;             // 0: one per core
   int chunk = 0;               // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
   bool deterministic = false;  // results do not depend on chunking or batching, to the last bit
@@ -113,6 +117,8 @@ struct Generation {
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
   /// Of the prompt, from GenerateOptions::prompt_cache or by LoadOptions::reuse_prefixes.
   int reused_tokens = 0;
+  int drafted_tokens = 0;   // over all samples, by LoadOptions::speculate
+  int accepted_tokens = 0;  // of those
   /// Why the file could not be used or written; empty: no problem.
   std::string prompt_cache_warning = {};
   double prefill_tokens_per_s = 0.0;

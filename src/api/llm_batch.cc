@@ -259,6 +259,8 @@ Generation Batch::finish(Answer& answer) {
   for (std::size_t i = 0; i < result.samples.size(); ++i) {
     const CacheUsage& usage = *answer.usage_[i];
     result.samples[i].kv = to_stats(usage, model_);
+    result.drafted_tokens += usage.drafted_tokens;
+    result.accepted_tokens += usage.accepted_tokens;
     result.reused_tokens = std::max(result.reused_tokens, usage.reused_tokens);
   }
   result.prompt_tokens = answer.prompt_tokens_;

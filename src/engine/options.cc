@@ -89,6 +89,24 @@ WeightStorage parse_weights(std::string_view weights, bool on_cpu) {
   return found->second;
 }
 
+// Tokens that are drafted in a step.
+int parse_speculate(std::string_view text) {
+  constexpr int kDefault = 8;
+  constexpr std::string_view kLookup = "lookup";
+  if (text.empty()) {
+    return 0;
+  }
+  int most = text == kLookup ? kDefault : 0;
+  if (text.starts_with("lookup:")) {
+    const std::string_view number = text.substr(kLookup.size() + 1);
+    const auto [end, code] = std::from_chars(number.begin(), number.end(), most);
+    most = code == std::errc() && end == number.end() ? most : 0;
+  }
+  require(most >= 1 && most <= kMostDrafted,
+          "--speculate {}: expected lookup or lookup:N, N tokens from 1 to {}", text, kMostDrafted);
+  return most;
+}
+
 DType parse_compute(std::string_view dtype) {
   require(dtype == "bf16" || dtype == "fp32" || dtype == "fp8",
           "--dtype {}: expected bf16, fp32 or fp8", dtype);
@@ -158,6 +176,7 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(!config.cuda_device || !options.deterministic,
           "--deterministic: runs on the CPU only so far");
   config.deterministic = options.deterministic;
+  config.draft_tokens = parse_speculate(options.speculate);
   config.weights = parse_weights(options.weights, !config.cuda_device);
   config.fp8_products = options.dtype == "fp8";
   require(!config.fp8_products || (config.cuda_device && config.weights == WeightStorage::fp8),

@@ -20,6 +20,10 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
       page);
   add("winnow_preemptions_total", "counter", "Preempted sequences.", engine.preemptions, page);
   add("winnow_engine_steps_total", "counter", "Batches run.", engine.steps, page);
+  add("winnow_drafted_tokens_total", "counter", "Tokens that speculation has drafted.",
+      engine.drafted_tokens, page);
+  add("winnow_accepted_tokens_total", "counter", "Drafted tokens that were right.",
+      engine.accepted_tokens, page);
   add("winnow_prompt_tokens_total", "counter",
       "Prompt tokens of started sequences, computed or found in the prefix cache.",
       engine.prompt_tokens, page);

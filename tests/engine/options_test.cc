@@ -112,6 +112,22 @@ TEST(Options, ValuesReachTheEngine) {
   EXPECT_TRUE(config.deterministic);
 }
 
+TEST(Options, DraftsHaveALength) {
+  const auto drafted = [](const char* how) {
+    return resolve_options(with([&](LoadOptions& o) { o.speculate = how; }), dense_model())
+        .draft_tokens;
+  };
+  EXPECT_EQ(drafted(""), 0);
+  EXPECT_EQ(drafted("lookup"), 8);
+  EXPECT_EQ(drafted("lookup:1"), 1);
+  EXPECT_EQ(drafted("lookup:15"), 15);
+  for (const std::string wrong : {"on", "lookup:", "lookup:0", "lookup:16", "lookup:-1",
+                                  "lookup:3x", "lookups", "lookup:99999999999"}) {
+    EXPECT_THAT(error_of([&](auto& o) { o.speculate = wrong; }),
+                StartsWith("--speculate " + wrong + ": expected lookup or lookup:N"));
+  }
+}
+
 TEST(Options, EntriesAreStoredAsComputedUnlessSaid) {
   EXPECT_EQ(resolve_options({}, dense_model()).cache.format, ops::EntryFormat::bf16);
   const auto fp32 = with([](LoadOptions& o) { o.dtype = "fp32"; });

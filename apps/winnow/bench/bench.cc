@@ -113,6 +113,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_json_flag(own, options->json);
   add_plan_flags(*command, *options);
   add_run_flags(*command, options->load);
+  add_speculate_flag(*command, options->load.speculate);
 }
 
 }  // namespace winnow::cli

@@ -26,8 +26,8 @@ class Bench {
         runner_(backend.make_runner(config)) {
     Random random(1);
     // In addition to the measured steps, two steps count what queries see and one warms up.
-    longest_ =
-        std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill) + 3;
+    longest_ = std::max(plan.decode_depth() + plan.generate, plan.prefill_depth() + plan.prefill) +
+               3 + plan.drafted;
     for (int i = 0; i < longest_; ++i) {
       tokens_.push_back(static_cast<std::int32_t>(random.uniform() * model_.vocab));
     }
@@ -236,7 +236,30 @@ class Bench {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     result_.decode_tokens_per_s.push_back(static_cast<double>(plan_.generate) * result_.batch /
                                           elapsed.count());
+    if (plan_.drafted > 0) {
+      result_.verify_steps_per_s.push_back(measure_verify(sequences.front()));
+    }
     seen_ += decode_step(sequences, true);
+  }
+
+  // Steps that verify a draft, all of it wrong. Returns steps per second.
+  double measure_verify(Sequence& sequence) {
+    const int rows = 1 + plan_.drafted;
+    next_.resize(static_cast<std::size_t>(rows));
+    const auto verify = [&] {
+      Sequence before = fork(sequence);
+      const engine::SequenceShare share{
+          sequence.get(), next(*sequence, rows), static_cast<std::size_t>(rows), {}};
+      forward(std::span(&share, 1), share.logit_rows);
+      sequence = std::move(before);
+    };
+    verify();
+    const auto start = std::chrono::steady_clock::now();
+    for (int step = 0; step < plan_.generate; ++step) {
+      verify();
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    return static_cast<double>(plan_.generate) / elapsed.count();
   }
 
   const model::ModelSpec& model_;

@@ -21,6 +21,7 @@ struct BenchPlan {
   int generate = 128;
   std::optional<int> batch = 1;  // nullopt: as many as the cache holds when decoding ends
   int repeat = 3;
+  int drafted = 0;      // tokens behind the one of a step, in steps that verify a draft
   bool growth = false;  // note what the first sequence's cache holds as its prompt is read
 
   /// Tokens in each sequence's cache when the measured prompt begins.
@@ -41,6 +42,7 @@ struct BenchResult {
   double fill_tokens_per_s = 0.0;            // reading the first `depth` tokens; 0 without depth
   std::vector<double> prefill_tokens_per_s;  // one for each repetition
   std::vector<double> decode_tokens_per_s;
+  std::vector<double> verify_steps_per_s;  // of one sequence, and taken back; with drafted tokens
   // Of all sequences together, when decoding begins.
   std::size_t kv_bytes = 0;
   std::size_t dense_bytes = 0;

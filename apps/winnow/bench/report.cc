@@ -89,6 +89,11 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
       {"share_of_floor", report.share_of_floor()},
       {"peak_rss_bytes", report.peak_rss},
       {"growth", growth}});
+  if (setup.plan.drafted > 0) {
+    json["drafted"] = setup.plan.drafted;
+    json["verify_steps_per_s"] = median(r.verify_steps_per_s);
+    json["verify_runs"] = r.verify_steps_per_s;
+  }
   if (r.memory_in_use) {
     json["memory_in_use_bytes"] = *r.memory_in_use;
   }
@@ -111,6 +116,12 @@ std::string table(const BenchOptions& options, const Setup& setup, const FixedBa
       speed(r.prefill_tokens_per_s));
   row(fmt::format("decode {} @ {}", setup.plan.generate, setup.plan.decode_depth()),
       speed(r.decode_tokens_per_s));
+  if (setup.plan.drafted > 0) {
+    row(fmt::format("verify {} drafted @ {}", setup.plan.drafted, setup.plan.decode_depth()),
+        fmt::format("{:>10.2f} steps/s  {:.2f} times as long as a decode step",
+                    median(r.verify_steps_per_s),
+                    median(r.decode_tokens_per_s) / median(r.verify_steps_per_s)));
+  }
   row("decode floor", fmt::format("{:>10.2f} tokens/s  {:.1f}% of it reached",
                                   report.floor_tokens_per_s(), 100.0 * report.share_of_floor()));
   row("read per step",

@@ -109,6 +109,7 @@ void add_chat(CLI::App& app, Run& run) {
   flags->generate.sampling.temperature = 0.7;
   add_sampling_flags(FlagGroup(*command, "Sampling"), flags->generate.sampling);
   add_load_flags(*command, flags->load);
+  add_speculate_flag(*command, flags->load.speculate);
 }
 
 }  // namespace winnow::cli

@@ -228,6 +228,9 @@ CompletionRequest read_completion(std::string_view body, bool chat, const Reques
   request.skip_special_tokens = fields.boolean_or("skip_special_tokens", true);
   request.return_token_ids = fields.boolean_or("return_token_ids", false);
   request.priority = fields.integer_or("priority", 0);
+  if (fields.find("winnow_draft_tokens") != nullptr) {
+    request.draft_tokens = fields.integer_or("winnow_draft_tokens", 0);
+  }
   request.trace = fields.boolean_or("winnow_trace", false);
   if (request.trace && (!request.stream || request.n != 1 || request.prompts.size() > 1)) {
     fields.reject("winnow_trace", "a stream of one choice");

@@ -58,6 +58,7 @@ struct CompletionRequest {
   std::optional<VoteRequest> votes;  // winnow: several chains, of which the majority answers
   bool trace = false;                // winnow: stream what the heads of the cache hold
   int priority = 0;
+  std::optional<int> draft_tokens;
   std::vector<std::string> ignored;  // fields without effect
 
   /// Samples that the engine makes for each prompt.

@@ -1,6 +1,7 @@
 // The table of fields.
 #include <array>
 
+#include "engine/drafter.h"
 #include "server/openai/field_forms.h"
 #include "server/openai/field_table.h"
 
@@ -134,6 +135,8 @@ constexpr std::array kRules{
     typed("tokens", kDetokenize, "token ids", kRequired, ""),
     integer("priority", kBoth, -kAnyInteger, kAnyInteger, "0",
             "waiting requests with lower numbers go first"),
+    integer("winnow_draft_tokens", kBoth, 0, engine::kMostDrafted, "as --speculate",
+            "most that are drafted in a step; 0: none"),
     typed("winnow_votes", kBoth, "{\"chains\": 1 to 128, \"by\": \"answer\" or \"text\"}", "none",
           "see Votes"),
     boolean("winnow_trace", kBoth, "false", "see The live cache"),

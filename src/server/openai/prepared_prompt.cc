@@ -203,6 +203,7 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
     request.prompt_logprobs = std::max(request.prompt_logprobs, completion.logprobs);
   }
   request.priority = completion.priority;
+  request.draft_tokens = completion.draft_tokens;
   request.trace = completion.trace;
   request.adapter = service.adapter(completion.model);
   request.count_reads = completion.votes.has_value();
