@@ -57,7 +57,7 @@ void DraftLength::observe(int drafted, int accepted) {
     pause_ = 0;
   } else {
     length_ = std::max(1, drafted / 2);
-    pause_ = std::clamp(2 * pause_, 1, kLongestPause);
+    pause_ = std::clamp(4 * pause_, 1, kLongestPause);
   }
   wait_ = pause_;
 }

@@ -38,7 +38,7 @@ class DraftLength {
   void observe(int drafted, int accepted);
 
  private:
-  int length_ = 4;
+  int length_ = 2;
   int pause_ = 0;  // steps without a draft after the last wrong one
   int wait_ = 0;   // of these, still to come
 };
