@@ -144,7 +144,7 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
     setup.engine.max_sequences = options.max_sequences.value_or(setup.engine.max_sequences);
   } else {
     setup.plan.drafted = setup.engine.draft_tokens;
-    require(setup.plan.drafted == 0 || setup.plan.batch == 1,
+    require(setup.plan.drafted == 0 || (options.batches == std::vector{1} && !options.fit),
             "--speculate: is measured with one sequence, or under --load; it excludes --batch and "
             "--fit");
     setup.engine.max_sequences = setup.plan.batch.value_or(BenchPlan::kMostFitted);
