@@ -127,6 +127,26 @@ TEST(Generate, DeterministicDoesNotDependOnChunks) {
   EXPECT_EQ(cut.at("kv"), whole.at("kv"));
 }
 
+// A prompt that says everything twice, so that drafts are right.
+TEST(Generate, SpeculationChangesNoAnswer) {
+  const std::string twice = std::string(kPrompt) + "\n" + kPrompt + "\n" + kPrompt + "\nThe quick";
+  for (const Words& how : {Words{}, Words{"--temperature", "0.5", "--seed", "3", "--n", "2"},
+                           Words{"--stop", " fox"}, Words{"--cache", "h2o", "--cr", "2"}}) {
+    Words words{"generate", "--model",   kRetrofitted, "--prompt",     twice,    "--max-tokens",
+                "24",       "--threads", "1",          "--ignore-eos", "--json", "--deterministic"};
+    words.insert(words.end(), how.begin(), how.end());
+    const json plain = run_json(words);
+    words.insert(words.end(), {"--speculate", "lookup:5"});
+    const json drafted = run_json(words);
+    for (const char* key : {"text", "finish_reason", "prompt_tokens"}) {
+      EXPECT_EQ(drafted.at(key), plain.at(key));
+    }
+    EXPECT_FALSE(plain.contains("drafted_tokens"));
+    EXPECT_GE(drafted.at("drafted_tokens"), drafted.at("accepted_tokens"));
+    EXPECT_GT(drafted.at("accepted_tokens"), 0);
+  }
+}
+
 TEST(Generate, AStopStringEndsTheTextBeforeIt) {
   const std::string text = generate(kBase).at("text");
   const std::string stop = text.substr(text.size() / 2, 1);
@@ -381,6 +401,15 @@ TEST(Bench, MeasuresSpeedAndMemory) {
     EXPECT_GT(result.at(key), 0) << key;
   }
   EXPECT_FALSE(result.contains("memory_in_use_bytes")) << "of the CPU's it is everybody's";
+}
+
+TEST(Bench, MeasuresAStepThatVerifiesADraft) {
+  const json result =
+      run_json({"bench", "--model", kRetrofitted, "--depth", "64", "--generate", "4", "--repeat",
+                "2", "--threads", "1", "--json", "--speculate", "lookup:3"});
+  EXPECT_EQ(result.at("drafted"), 3);
+  EXPECT_EQ(result.at("verify_runs").size(), 2U);
+  EXPECT_GT(result.at("verify_steps_per_s"), 0);
 }
 
 TEST(Bench, HeadsMayKeepUnlikeShares) {

@@ -164,13 +164,13 @@ TEST_P(Speculation, ChangesNoAnswerInFewerSteps) {
 TEST_P(Speculation, DrawsTheSameTokens) {
   Client client = repetitive();
   client.request.max_tokens = 200;
-  client.request.rules.allowed = {1, 2, 3};
+  client.request.rules.allowed = {1, 2};
   client.request.sampling = {.temperature = 1.0, .top_p = 0.95, .seed = 5};
   const Served drafted = serve_one(backend(), config(), client.request);
   expect_same_answer(drafted.answer,
                      serve_alone(backend(), config(), client, kMuchMemory).at({0, 0}));
   EXPECT_GT(drafted.stats.accepted_tokens, 10);
-  EXPECT_LT(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens - 10);
+  EXPECT_LT(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens);
 }
 
 // Each row sees the tokens before it: penalties, DRY, Mirostat's surprise, the state of a grammar.

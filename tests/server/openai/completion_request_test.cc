@@ -97,6 +97,20 @@ TEST(CompletionRequest, NumbersAreCheckedBeforeTheyAreConverted) {
   EXPECT_THAT(error_of(R"({"prompt": "a", "temperature": "hot"})"), HasSubstr("a number from"));
 }
 
+TEST(CompletionRequest, DraftsMayBeTheServersOrTheRequests) {
+  const auto drafted = [](const std::string& value) {
+    return parse_completion(R"({"prompt": "Hi", "winnow_draft_tokens": )" + value + "}",
+                            /*chat=*/false, {})
+        .draft_tokens;
+  };
+  EXPECT_EQ(parse_completion(R"({"prompt": "Hi"})", /*chat=*/false, {}).draft_tokens, std::nullopt);
+  EXPECT_EQ(drafted("null"), std::nullopt);
+  EXPECT_EQ(drafted("0"), 0);
+  EXPECT_EQ(drafted("15"), 15);
+  EXPECT_THROW(drafted("16"), ApiError);
+  EXPECT_THROW(drafted("-1"), ApiError);
+}
+
 TEST(CompletionRequest, SeedsAreAnyOf64Bits) {
   const auto seed = [](const std::string& text) {
     return completion(R"({"prompt": "a", "seed": )" + text + "}").seed;
