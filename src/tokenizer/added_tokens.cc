@@ -5,6 +5,7 @@
 #include "checkpoint/json.h"
 #include "tokenizer/char_class.h"
 #include "tokenizer/regex.h"
+#include "tokenizer/utf8.h"
 
 namespace winnow {
 namespace {
@@ -119,6 +120,9 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer
     AddedToken& kept = place->second;
     kept.text = kept.normalized ? normalizer.apply(kept.content) : kept.content;
     ids_.try_emplace(kept.content, id);
+    if (kept.special) {
+      specials_.insert(kept.content);
+    }
     (kept.normalized ? normalized_ : raw_).insert(kept.text, id);
   }
 }
@@ -129,7 +133,7 @@ std::vector<AddedTokens::Part> AddedTokens::split_at(std::string_view text, cons
   std::size_t done = 0;
   const auto add_text = [&](std::size_t end) {
     if (done < end) {
-      parts.push_back({std::string(text.substr(done, end - done)), -1, done == 0});
+      parts.push_back({std::string(text.substr(done, end - done)), -1, done});
     }
   };
   for (std::size_t at = trie.next_place(text, 0); at < text.size();
@@ -147,7 +151,7 @@ std::vector<AddedTokens::Part> AddedTokens::split_at(std::string_view text, cons
     }
     const TextRange range = strip(text, found, token, done);
     add_text(range.begin);
-    parts.push_back({{}, token.id, false});
+    parts.push_back({{}, token.id});
     done = range.end;
   }
   add_text(text.size());
@@ -163,13 +167,19 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text,
       parts.push_back(std::move(raw));
       continue;
     }
-    const std::string normal = normalizer.apply(raw.text);
-    for (Part& part : split_at(normal, normalized_, parse_special)) {
-      part.first = part.first && raw.first;
+    const std::size_t character = raw.begin == 0 ? utf8_length(raw.text.front()) : 0;
+    const TracedText normal = normalizer.trace(raw.text, character);
+    for (Part& part : split_at(normal.text, normalized_, parse_special)) {
+      part.origin = std::min(part.text.size(), normal.origin - std::min(normal.origin, part.begin));
       parts.push_back(std::move(part));
     }
   }
   return parts;
+}
+
+bool AddedTokens::is_special(std::int32_t id) const {
+  const AddedToken* token = find(id);
+  return token != nullptr && specials_.contains(token->text);
 }
 
 const AddedToken* AddedTokens::find(std::int32_t id) const {

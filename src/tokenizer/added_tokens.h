@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tokenizer/json_field.h"
@@ -69,8 +70,9 @@ class AddedTokens {
   /// A stretch of text without added tokens, or an added token.
   struct Part {
     std::string text;
-    std::int32_t id = -1;  // -1: it is text
-    bool first = false;    // it begins where the text begins
+    std::int32_t id = -1;    // -1: it is text
+    std::size_t begin = 0;   // of the text, in what was cut
+    std::size_t origin = 0;  // bytes at its beginning that stand for the first character of all
   };
 
   AddedTokens() = default;
@@ -83,6 +85,9 @@ class AddedTokens {
   [[nodiscard]] std::vector<Part> split(std::string_view text, const Normalizer& normalizer,
                                         bool parse_special) const;
 
+  /// Whether it is left out of decoded text on demand: what it decodes to is the content of a
+  /// special token.
+  [[nodiscard]] bool is_special(std::int32_t id) const;
   [[nodiscard]] const AddedToken* find(std::int32_t id) const;
   [[nodiscard]] const AddedToken* find(std::string_view content) const;
   /// One more than the largest id; 0 when there are none.
@@ -96,6 +101,7 @@ class AddedTokens {
 
   std::map<std::int32_t, AddedToken> tokens_;
   std::unordered_map<std::string, std::int32_t> ids_;
+  std::unordered_set<std::string> specials_;
   TokenTrie raw_;         // looked for in the text as given
   TokenTrie normalized_;  // looked for in the normalized text
 };

@@ -38,8 +38,8 @@ bool is_header(const nlohmann::json& line) {
   return line.is_string() && line.get_ref<const std::string&>().starts_with("#version");
 }
 
-bool is_set(const JsonField& field) {
-  return !field.is_null() && !field.as_string().empty();
+std::string text_or_empty(const JsonField& field) {
+  return field.is_null() ? std::string() : field.as_string();
 }
 
 }  // namespace
@@ -151,11 +151,8 @@ Bpe::Bpe(const JsonField& field)
   if (const JsonField dropout = field["dropout"]; !dropout.is_null() && dropout.json() != 0.0) {
     dropout.unsupported("dropout");
   }
-  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (is_set(field[name])) {
-      field[name].unsupported("a mark on parts of words");
-    }
-  }
+  prefix_ = text_or_empty(field["continuing_subword_prefix"]);
+  suffix_ = text_or_empty(field["end_of_word_suffix"]);
   vocabulary_ = Vocabulary(field["vocab"]);
   if (const JsonField token = field["unk_token"]; !token.is_null()) {
     unknown_ = vocabulary_.find(token.as_string());
@@ -186,7 +183,10 @@ void Bpe::read_merges(const JsonField& field) {
     };
     const std::int32_t left_id = id_of(left);
     const std::int32_t right_id = id_of(right);
-    merges_.insert(left_id, right_id, {static_cast<std::uint32_t>(rank), id_of(left + right)});
+    require(right.size() >= prefix_.size(), "{}[{}]: {} does not begin with {}", field.where(),
+            rank, in_quotes(right), in_quotes(prefix_));
+    const std::int32_t joined = id_of(left + right.substr(prefix_.size()));
+    merges_.insert(left_id, right_id, {static_cast<std::uint32_t>(rank), joined});
   }
 }
 
@@ -227,27 +227,43 @@ bool Bpe::append_bytes(std::string_view character, Word& word) const {
   return true;
 }
 
+std::string Bpe::marked(std::string_view character, bool first, bool last) const {
+  return std::string(first ? "" : prefix_).append(character).append(last ? suffix_ : "");
+}
+
+// An unknown token waits for the next character that is a token: those of bytes overtake it, as
+// they do in Hugging Face's implementation.
 void Bpe::append_characters(std::string_view piece, bool lenient, Word& word) const {
-  bool unknown_before = false;
-  while (!piece.empty()) {
+  const bool marks = !prefix_.empty() || !suffix_.empty();
+  bool waits = false;
+  for (bool first = true; !piece.empty(); first = false) {
     const Utf8Step step = utf8_step(piece);
-    const std::string_view character = piece.substr(0, step.length);
+    std::string_view character = piece.substr(0, step.length);
     piece.remove_prefix(step.length);
-    const std::optional<std::int32_t> id =
-        step.code < kDirectCharacters ? characters_[step.code] : vocabulary_.find(character);
+    std::string with_marks;
+    if (marks) {
+      character = with_marks = marked(character, first, piece.empty());
+    }
+    const std::optional<std::int32_t> id = !marks && step.code < kDirectCharacters
+                                               ? characters_[step.code]
+                                               : vocabulary_.find(character);
     if (id) {
+      if (std::exchange(waits, false)) {
+        word.append(*unknown_);
+      }
       word.append(*id);
-      unknown_before = false;
-    } else if (append_bytes(character, word)) {
-      unknown_before = false;
-    } else if (unknown_ && !(unknown_before && fuse_unknown_)) {
-      word.append(*unknown_);
-      unknown_before = true;
-    } else {
+    } else if (!append_bytes(character, word)) {
       require(lenient || missing_unknown_.empty(),
               "{} is no token, nor is model.unk_token, {}, in model.vocab", in_quotes(character),
               in_quotes(missing_unknown_));
+      if (waits && !fuse_unknown_) {
+        word.append(*unknown_);
+      }
+      waits = unknown_.has_value();
     }
+  }
+  if (waits) {
+    word.append(*unknown_);
   }
 }
 

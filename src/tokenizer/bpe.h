@@ -20,7 +20,7 @@ namespace winnow {
 /// until no merge applies.
 class Bpe : public TokenModel {
  public:
-  /// Error when `field` contradicts itself; Unsupported for dropout, and marks on parts of words.
+  /// Error when `field` contradicts itself; Unsupported for dropout.
   explicit Bpe(const JsonField& field);
 
   /// Appends the ids of all pieces (valid UTF-8). O(n log n) in the length of a piece.
@@ -39,6 +39,8 @@ class Bpe : public TokenModel {
   // An Error for an unknown character is left out with `lenient`.
   void append_characters(std::string_view piece, bool lenient, Word& word) const;
   bool append_bytes(std::string_view character, Word& word) const;
+  // The character as tokens spell it that stand in this place of a piece.
+  [[nodiscard]] std::string marked(std::string_view character, bool first, bool last) const;
 
   Vocabulary vocabulary_;
   MergeTable merges_;
@@ -47,6 +49,8 @@ class Bpe : public TokenModel {
   bool fuse_unknown_;        // neighbouring unknown characters make one unknown token
   std::vector<bool> whole_;  // by id: a piece that is this token's text becomes it, without a look
                              // at its merges
+  std::string prefix_;       // of all characters of a piece but the first
+  std::string suffix_;       // of its last
   std::optional<std::int32_t> unknown_;
   std::string missing_unknown_;  // the name of the unk_token, if it is not in the vocabulary
   std::vector<std::optional<std::int32_t>> bytes_;       // tokens of byte_fallback

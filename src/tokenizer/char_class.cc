@@ -1,5 +1,6 @@
 #include "tokenizer/char_class.h"
 
+#include <unictype.h>
 #include <utf8proc.h>
 
 #include "tokenizer/utf8.h"
@@ -63,6 +64,16 @@ bool is_punctuation(char32_t code) {
     default:
       return false;
   }
+}
+
+std::string_view script_of(char32_t code) {
+  constexpr char32_t kLongVowel = 0x30FC;  // Common in Unicode
+  const uc_script_t* const script = uc_script(code);
+  if (script == nullptr || code == ' ') {
+    return {};
+  }
+  const std::string_view name = script->name;
+  return name == "Hiragana" || name == "Katakana" || code == kLongVowel ? "Han" : name;
 }
 
 std::size_t leading_space(std::string_view text) {

@@ -13,6 +13,10 @@ bool is_space(char32_t code);
 /// P.
 bool is_punctuation(char32_t code);
 
+/// The name of the character's script as pre-tokenizers see it: Japanese ones are Han's. Empty for
+/// a space and for code points of no script.
+std::string_view script_of(char32_t code);
+
 /// How many bytes of white space `text` (valid UTF-8) begins or ends with.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);

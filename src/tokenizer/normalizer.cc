@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "checkpoint/json.h"
 #include "tokenizer/byte_alphabet.h"
@@ -60,26 +61,50 @@ Replacement::Replacement(const JsonField& field, double& growth) {
   multiply_growth(growth, static_cast<double>(with_.size()) / shortest + (regex_ ? 1 : 0), field);
 }
 
+std::vector<TextRange> Replacement::find_all(std::string_view text) const {
+  if (regex_) {  // an empty text stays so, even where the expression matches it
+    return text.empty() ? std::vector<TextRange>() : regex_->find_all(text);
+  }
+  std::vector<TextRange> matches;
+  for (std::size_t at = text.find(what_); at != std::string_view::npos;
+       at = text.find(what_, at + what_.size())) {
+    matches.push_back({at, at + what_.size()});
+  }
+  return matches;
+}
+
 std::string Replacement::apply(std::string_view text) const {
-  if (!regex_) {
-    return replace_all(text, what_, with_);
-  }
   std::string out;
-  if (text.empty()) {  // stays so, even where the expression matches it
-    return out;
-  }
   std::size_t done = 0;
-  for (const TextRange match : regex_->find_all(text)) {
+  for (const TextRange match : find_all(text)) {
     out.append(text.substr(done, match.begin - done)).append(with_);
     done = match.end;
   }
   return out.append(text.substr(done));
 }
 
+// What is put in stands for the last character that it replaces.
+std::size_t Replacement::origin_after(std::string_view text, std::size_t origin) const {
+  std::size_t after = 0;
+  std::size_t done = 0;
+  for (const TextRange match : find_all(text)) {
+    if (match.end > origin) {
+      return after + std::min(match.begin, origin) - done;
+    }
+    after += match.begin - done + with_.size();
+    done = match.end;
+  }
+  return after + origin - done;
+}
+
 Normalizer::Normalizer(const JsonField& field) {
   if (!field.is_null()) {
     add(field, 0);
   }
+}
+
+void Normalizer::add_step(std::function<std::string(std::string_view)> apply) {
+  steps_.push_back({std::move(apply), nullptr});
 }
 
 void Normalizer::add(const JsonField& field, int depth) {
@@ -99,32 +124,25 @@ void Normalizer::add(const JsonField& field, int depth) {
     }
   } else if (form != kForms.end()) {
     multiply_growth(growth_, type.size() == 4 ? kLongestDecomposition : 3, field);
-    steps_.emplace_back(
-        [form = form->second](std::string_view text) { return to_form(form, text); });
+    add_step([form = form->second](std::string_view text) { return to_form(form, text); });
   } else if (type == "Lowercase") {
     multiply_growth(growth_, 1.5, field);
-    steps_.emplace_back(to_lower_case);
+    add_step(to_lower_case);
   } else if (type == "StripAccents") {
-    steps_.emplace_back(without_marks);
+    add_step(without_marks);
   } else if (type == "Strip") {
-    const bool left = field["strip_left"].as_bool();
-    const bool right = field["strip_right"].as_bool();
-    steps_.emplace_back([=](std::string_view text) { return stripped(text, left, right); });
+    add_strip(field);
   } else if (type == "Prepend") {
-    constexpr std::size_t kMaxPrepend = 256;
-    const std::string before = field["prepend"].as_string();
-    require(before.size() <= kMaxPrepend, "{}: prepends {} bytes; expected at most {}",
-            field.where(), before.size(), kMaxPrepend);
-    steps_.emplace_back([before](std::string_view text) {
-      return text.empty() ? std::string() : std::string(before).append(text);
-    });
+    add_prepend(field);
   } else if (type == "Replace") {
-    steps_.emplace_back([replacement = Replacement(field, growth_)](std::string_view text) {
-      return replacement.apply(text);
-    });
+    const Replacement replacement(field, growth_);
+    steps_.push_back({[replacement](std::string_view text) { return replacement.apply(text); },
+                      [replacement](std::string_view text, std::size_t origin) {
+                        return replacement.origin_after(text, origin);
+                      }});
   } else if (type == "ByteLevel") {
     multiply_growth(growth_, 2, field);
-    steps_.emplace_back([](std::string_view text) {
+    add_step([](std::string_view text) {
       std::string out;
       append_in_byte_alphabet(text, out);
       return out;
@@ -132,11 +150,11 @@ void Normalizer::add(const JsonField& field, int depth) {
   } else if (type == "BertNormalizer") {
     add_bert(field);
   } else if (type == "Nmt") {
-    steps_.emplace_back(normalize_nmt);
+    add_step(normalize_nmt);
   } else if (type == "Precompiled") {
     const Charsmap charsmap(field["precompiled_charsmap"]);
     multiply_growth(growth_, charsmap.growth(), field);
-    steps_.emplace_back([charsmap](std::string_view text) { return charsmap.apply(text); });
+    add_step([charsmap](std::string_view text) { return charsmap.apply(text); });
   } else {
     field.unsupported(fmt::format("normalizer {}", in_quotes(type)));
   }
@@ -144,31 +162,65 @@ void Normalizer::add(const JsonField& field, int depth) {
 
 void Normalizer::add_bert(const JsonField& field) {
   if (field["clean_text"].as_bool_or(true)) {
-    steps_.emplace_back(without_controls);
+    add_step(without_controls);
   }
   if (field["handle_chinese_chars"].as_bool_or(true)) {
     multiply_growth(growth_, 2, field);
-    steps_.emplace_back(with_chinese_apart);
+    add_step(with_chinese_apart);
   }
   const bool lower_case = field["lowercase"].as_bool_or(true);
   if (field["strip_accents"].as_bool_or(lower_case)) {
     multiply_growth(growth_, 3, field);
-    steps_.emplace_back([](std::string_view text) {
+    add_step([](std::string_view text) {
       return without_nonspacing_marks(to_form(UnicodeForm::nfd, text));
     });
   }
   if (lower_case) {
     multiply_growth(growth_, 1.5, field);
-    steps_.emplace_back(to_lower_case);
+    add_step(to_lower_case);
   }
+}
+
+void Normalizer::add_strip(const JsonField& field) {
+  const bool left = field["strip_left"].as_bool();
+  const bool right = field["strip_right"].as_bool();
+  steps_.push_back({[=](std::string_view text) { return stripped(text, left, right); },
+                    [=](std::string_view text, std::size_t origin) {
+                      return origin - std::min(origin, left ? leading_space(text) : 0);
+                    }});
+}
+
+void Normalizer::add_prepend(const JsonField& field) {
+  constexpr std::size_t kMaxPrepend = 256;
+  const std::string before = field["prepend"].as_string();
+  require(before.size() <= kMaxPrepend, "{}: prepends {} bytes; expected at most {}", field.where(),
+          before.size(), kMaxPrepend);
+  steps_.push_back({[before](std::string_view text) {
+                      return text.empty() ? std::string() : std::string(before).append(text);
+                    },
+                    [before](std::string_view /*text*/, std::size_t origin) {
+                      return origin > 0 ? origin + before.size() : 0;
+                    }});
 }
 
 std::string Normalizer::apply(std::string_view text) const {
   std::string out(text);
   for (const Step& step : steps_) {
-    out = step(out);
+    out = step.apply(out);
   }
   return out;
+}
+
+TracedText Normalizer::trace(std::string_view text, std::size_t origin) const {
+  std::string out(text);
+  for (const Step& step : steps_) {
+    origin = origin == 0         ? 0
+             : step.origin_after ? step.origin_after(out, origin)
+                                 : step.apply(std::string_view(out).substr(0, origin)).size();
+    out = step.apply(out);
+    origin = std::min(origin, out.size());
+  }
+  return {std::move(out), origin};
 }
 
 }  // namespace winnow

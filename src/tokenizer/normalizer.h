@@ -20,14 +20,25 @@ class Replacement {
   /// can make a text; it grows, and an Error says when it becomes absurd.
   Replacement(const JsonField& field, double& growth);
   [[nodiscard]] std::string apply(std::string_view text) const;
+  /// Of apply(text), how many bytes at its beginning stand for the first `origin` bytes of `text`.
+  [[nodiscard]] std::size_t origin_after(std::string_view text, std::size_t origin) const;
 
  private:
+  [[nodiscard]] std::vector<TextRange> find_all(std::string_view text) const;
+
   std::string what_;
   std::optional<Regex> regex_;  // in place of `what_`
   std::string with_;
 };
 
 /// A chain of the normalizers that tokenizer.json can have.
+/// A text, and how many bytes at its beginning stand for the first character of the text that it
+/// was made from; 0: that is gone.
+struct TracedText {
+  std::string text;
+  std::size_t origin = 0;
+};
+
 class Normalizer {
  public:
   /// Changes nothing.
@@ -36,13 +47,22 @@ class Normalizer {
   explicit Normalizer(const JsonField& field);
 
   [[nodiscard]] std::string apply(std::string_view text) const;
+  /// The same, and what becomes of the first `origin` bytes.
+  [[nodiscard]] TracedText trace(std::string_view text, std::size_t origin) const;
   [[nodiscard]] bool empty() const { return steps_.empty(); }
 
  private:
-  using Step = std::function<std::string(std::string_view)>;
+  struct Step {
+    std::function<std::string(std::string_view)> apply;
+    /// What becomes of the first bytes; null: what apply() makes of them alone.
+    std::function<std::size_t(std::string_view text, std::size_t origin)> origin_after;
+  };
 
   void add(const JsonField& field, int depth);
+  void add_step(std::function<std::string(std::string_view)> apply);
   void add_bert(const JsonField& field);
+  void add_strip(const JsonField& field);
+  void add_prepend(const JsonField& field);
 
   std::vector<Step> steps_;
   double growth_ = 1;

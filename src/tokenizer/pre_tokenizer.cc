@@ -19,16 +19,46 @@ namespace {
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// How many bytes of the pieces from `from` on, which `piece` was cut into, are among its first
+// `origin` bytes.
+std::size_t kept_origin(std::string_view piece, std::size_t origin, const Pieces& out,
+                        std::size_t from) {
+  std::size_t kept = 0;
+  std::size_t at = 0;
+  for (; from < out.size(); ++from) {
+    at = piece.find(out[from], at);
+    if (at >= origin) {
+      break;
+    }
+    kept += std::min(out[from].size(), origin - at);
+    at += out[from].size();
+  }
+  return kept;
+}
+
+// How many of `origin` bytes at the beginning of all pieces are in the one that begins at `begin`.
+std::size_t origin_in(std::string_view piece, std::size_t begin, std::size_t origin) {
+  return std::min(piece.size(), origin - std::min(origin, begin));
+}
+
 class Split : public PreTokenizer::Step {
  public:
   explicit Split(Splitter splitter) : splitter_(std::move(splitter)) {}
 
-  [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+  [[nodiscard]] Pieces apply(const Pieces& pieces, std::size_t& origin) const override {
     Pieces out;
     out.reserve(pieces.bytes(), pieces.size() + pieces.bytes() / 4);
+    std::size_t begin = 0;
+    std::size_t kept = 0;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::size_t before = out.size();
       splitter_.split(pieces[i], out);
+      if (begin < origin) {
+        kept += kept_origin(pieces[i], origin_in(pieces[i], begin, origin), out, before);
+      }
+      begin += pieces[i].size();
     }
+    origin = kept;
     return out;
   }
   [[nodiscard]] const Splitter* left_to_right() const override {
@@ -49,14 +79,15 @@ class ByteLevel : public PreTokenizer::Step {
     }
   }
 
-  [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+  [[nodiscard]] Pieces apply(const Pieces& pieces, std::size_t& origin) const override {
+    origin = origin_after(pieces, origin);
     if (!add_prefix_space_ && !splitter_) {
       return in_alphabet(pieces);
     }
     Pieces cut;
     cut.reserve(pieces.bytes() + pieces.size(), pieces.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const bool prefix = add_prefix_space_ && !pieces[i].starts_with(' ');
+      const bool prefix = wants_prefix(pieces[i]);
       std::string piece(prefix ? 1 : 0, ' ');
       piece += pieces[i];
       if (splitter_) {
@@ -70,6 +101,19 @@ class ByteLevel : public PreTokenizer::Step {
   [[nodiscard]] bool rewrites() const override { return true; }
 
  private:
+  [[nodiscard]] bool wants_prefix(std::string_view piece) const {
+    return add_prefix_space_ && !piece.starts_with(' ');
+  }
+  [[nodiscard]] std::size_t origin_after(const Pieces& pieces, std::size_t origin) const {
+    std::string text;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; begin < origin && i < pieces.size(); ++i) {
+      append_in_byte_alphabet(wants_prefix(pieces[i]) ? " " : "", text);
+      append_in_byte_alphabet(pieces[i].substr(0, origin_in(pieces[i], begin, origin)), text);
+      begin += pieces[i].size();
+    }
+    return text.size();
+  }
   static Pieces in_alphabet(const Pieces& pieces) {
     Pieces out;
     out.reserve(pieces.bytes() + pieces.bytes() / 2, pieces.size());
@@ -98,13 +142,19 @@ class Metaspace : public PreTokenizer::Step {
     }
   }
 
-  [[nodiscard]] Pieces apply(const Pieces& pieces, bool first) const override {
+  [[nodiscard]] Pieces apply(const Pieces& pieces, std::size_t& origin) const override {
     Pieces out;
+    std::size_t begin = 0;
+    std::size_t after = 0;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       std::string piece = replace_all(pieces[i], " ", replacement_);
-      const bool wants = scheme_ == "always" || (scheme_ == "first" && first && i == 0);
+      const std::size_t own = origin_in(pieces[i], begin, origin);
+      begin += pieces[i].size();
+      after += replace_all(pieces[i].substr(0, own), " ", replacement_).size();
+      const bool wants = scheme_ == "always" || (scheme_ == "first" && own > 0);
       if (wants && !piece.starts_with(replacement_)) {
         piece.insert(0, replacement_);
+        after += own > 0 ? replacement_.size() : 0;
       }
       if (splitter_) {
         splitter_->split(piece, out);
@@ -112,6 +162,7 @@ class Metaspace : public PreTokenizer::Step {
         out.add(piece);
       }
     }
+    origin = after;
     return out;
   }
   [[nodiscard]] bool rewrites() const override { return true; }
@@ -140,7 +191,7 @@ class FixedLength : public PreTokenizer::Step {
     require(length_ > 0, "{}: length: expected at least 1", field.where());
   }
 
-  [[nodiscard]] Pieces apply(const Pieces& pieces, bool /*first*/) const override {
+  [[nodiscard]] Pieces apply(const Pieces& pieces, std::size_t& /*origin*/) const override {
     Pieces out;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       std::string_view rest = pieces[i];
@@ -158,6 +209,42 @@ class FixedLength : public PreTokenizer::Step {
 
  private:
   std::size_t length_;
+};
+
+// A new piece begins with each script but after what belongs to any; that has none of its own.
+class UnicodeScripts : public PreTokenizer::Step {
+ public:
+  [[nodiscard]] Pieces apply(const Pieces& pieces, std::size_t& origin) const override {
+    Pieces out;
+    std::size_t begin = 0;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::size_t before = out.size();
+      split(pieces[i], out);
+      kept += kept_origin(pieces[i], origin_in(pieces[i], begin, origin), out, before);
+      begin += pieces[i].size();
+    }
+    origin = kept;
+    return out;
+  }
+
+ private:
+  // What is before the first script is dropped.
+  static void split(std::string_view piece, Pieces& out) {
+    std::string_view last;
+    std::size_t begin = piece.size();
+    for (std::size_t at = 0; at < piece.size();) {
+      const Utf8Step step = utf8_step(piece.substr(at));
+      const std::string_view script = script_of(step.code);
+      if (!script.empty() && script != last) {
+        out.add(piece.substr(begin, at - std::min(at, begin)));
+        begin = at;
+        last = script;
+      }
+      at += step.length;
+    }
+    out.add(piece.substr(begin));
+  }
 };
 
 SplitBehavior behavior_or_isolated(const JsonField& field) {
@@ -222,6 +309,8 @@ void PreTokenizer::add(const JsonField& field, int depth) {
     const std::string delimiter = field["delimiter"].as_string();
     require(!delimiter.empty(), "{}: delimiter: expected a character", field.where());
     add_split({delimiter, SplitBehavior::removed});
+  } else if (type == "UnicodeScripts") {
+    steps_.push_back(std::make_shared<UnicodeScripts>());
   } else if (type == "FixedLength") {
     steps_.push_back(std::make_shared<FixedLength>(field));
   } else if (type == "ByteLevel") {
@@ -246,17 +335,13 @@ void PreTokenizer::add_rewriting(std::shared_ptr<const Step> step, const JsonFie
   steps_.push_back(std::move(step));
 }
 
-Pieces PreTokenizer::apply(std::string_view text, bool first) const {
-  return apply_from(0, Pieces(text), first);
+Pieces PreTokenizer::apply(std::string_view text, std::size_t origin) const {
+  return apply_from(0, Pieces(text), origin);
 }
 
-Pieces PreTokenizer::apply_from(std::size_t step, Pieces pieces, bool first) const {
+Pieces PreTokenizer::apply_from(std::size_t step, Pieces pieces, std::size_t origin) const {
   for (; step < steps_.size(); ++step) {
-    Pieces next = steps_[step]->apply(pieces, first);
-    if (!steps_[step]->rewrites()) {  // it may have dropped the text's beginning
-      first = first && pieces.size() > 0 && next.size() > 0 && pieces[0].starts_with(next[0]);
-    }
-    pieces = std::move(next);
+    pieces = steps_[step]->apply(pieces, origin);
   }
   return pieces;
 }
@@ -270,7 +355,7 @@ PreTokenizer::Cut PreTokenizer::cut_from(std::string_view text, std::size_t from
   Pieces pieces;
   pieces.reserve(text.size() - from, (text.size() - from) / 4);
   const std::size_t end = steps_.front()->left_to_right()->split_from(text, from, open, pieces);
-  return {apply_from(1, std::move(pieces), false), end};
+  return {apply_from(1, std::move(pieces), 0), end};
 }
 
 }  // namespace winnow

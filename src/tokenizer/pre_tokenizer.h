@@ -14,11 +14,12 @@ namespace winnow {
 /// A chain of the pre-tokenizers that tokenizer.json can have.
 class PreTokenizer {
  public:
-  /// One of them. `first`: the pieces come from the very beginning of the text.
+  /// One of them. `origin`: how many bytes at the beginning of the pieces, together, stand for the
+  /// first character of the text; it becomes that of the result.
   class Step {
    public:
     virtual ~Step() = default;
-    [[nodiscard]] virtual Pieces apply(const Pieces& pieces, bool first) const = 0;
+    [[nodiscard]] virtual Pieces apply(const Pieces& pieces, std::size_t& origin) const = 0;
     /// Whether it writes the text in other characters.
     [[nodiscard]] virtual bool rewrites() const { return false; }
     /// Whether it treats each piece by itself.
@@ -32,7 +33,9 @@ class PreTokenizer {
   /// Error when `field` is not a pre-tokenizer, Unsupported when it is another one.
   explicit PreTokenizer(const JsonField& field);
 
-  [[nodiscard]] Pieces apply(std::string_view text, bool first) const;
+  /// `origin`: how many bytes at its beginning stand for the first character of the whole text, as
+  /// it was before normalization; 0: it begins later.
+  [[nodiscard]] Pieces apply(std::string_view text, std::size_t origin) const;
 
   struct Cut {
     Pieces pieces;
@@ -45,7 +48,7 @@ class PreTokenizer {
   [[nodiscard]] Cut cut_from(std::string_view text, std::size_t from, bool open) const;
 
  private:
-  [[nodiscard]] Pieces apply_from(std::size_t step, Pieces pieces, bool first) const;
+  [[nodiscard]] Pieces apply_from(std::size_t step, Pieces pieces, std::size_t origin) const;
   void add(const JsonField& field, int depth);
   void add_split(Splitter splitter);
   void add_rewriting(std::shared_ptr<const Step> step, const JsonField& field);

@@ -99,7 +99,7 @@ class SentencePieceTokenizer : public Tokenizer {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        encode_part(part.text, part.first || legacy_, ids);
+        encode_part(part.text, part.origin > 0 || legacy_, ids);
       }
     }
     if (options.add_special) {

@@ -19,9 +19,22 @@ void append_replacement(std::size_t length, bool each_byte, std::string& out) {
 
 std::string StreamDecoder::push(std::int32_t id) {
   const bool skip = skip_special_ && std::ranges::find(marks_, id) == marks_.end();
+  const bool first = begins_;
   std::string bytes =
-      begins_ ? tokenizer_->first_token_bytes(id, skip) : tokenizer_->token_bytes(id, skip);
-  begins_ = begins_ && skip && tokenizer_->is_special(id);
+      first ? tokenizer_->first_token_bytes(id, skip) : tokenizer_->token_bytes(id, skip);
+  const bool skipped = skip && tokenizer_->is_special(id);
+  begins_ = begins_ && skipped;
+  if (skipped || (tokenizer_->drops_repeats() && std::exchange(previous_, id) == id)) {
+    return {};
+  }
+  if (!tokenizer_->marks_last()) {
+    return append(id, std::move(bytes));
+  }
+  std::optional<Held> before = std::exchange(held_, Held{id, first, std::move(bytes)});
+  return before ? append(before->id, std::move(before->bytes)) : std::string();
+}
+
+std::string StreamDecoder::append(std::int32_t id, std::string bytes) {
   if (bytes.empty()) {
     return {};
   }
@@ -54,12 +67,17 @@ std::string StreamDecoder::push(std::int32_t id) {
 
 std::string StreamDecoder::finish() {
   std::string out;
+  if (held_) {
+    out = append(held_->id, tokenizer_->last_token_bytes(held_->id, held_->first));
+  }
   if (tokenizer_->malformed() == Malformed::byte_run) {
-    out = end_byte_run();
+    out += end_byte_run();
   } else if (!pending_.empty()) {
     append_replacement(pending_.size(), tokenizer_->malformed() == Malformed::each_byte, out);
   }
   pending_.clear();
+  held_.reset();
+  previous_.reset();
   begins_ = true;
   first_ = true;
   return out;

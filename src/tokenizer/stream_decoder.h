@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,7 @@ class StreamDecoder {
   std::string finish();
 
  private:
+  std::string append(std::int32_t id, std::string bytes);
   std::string end_byte_run();
   void drop_first_space(std::string& text);
 
@@ -39,8 +41,15 @@ class StreamDecoder {
   bool skip_special_;
   bool begins_ = true;  // no token has come yet but skipped ones
   std::vector<std::int32_t> marks_;
-  bool first_ = true;    // no text has come yet
-  std::int32_t id_ = 0;  // of the last token that had text
+  bool first_ = true;                     // no text has come yet
+  std::optional<std::int32_t> previous_;  // where repeats are dropped: the token before
+  struct Held {
+    std::int32_t id;
+    bool first;
+    std::string bytes;
+  };
+  std::optional<Held> held_;  // where the last token differs: it may be this one
+  std::int32_t id_ = 0;       // of the last token that had text
   std::string pending_;  // bytes of a character, or of a run of byte tokens, whose end is to come
 };
 

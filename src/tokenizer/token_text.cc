@@ -45,8 +45,8 @@ int byte_token(std::string_view token) {
 
 TokenText::TokenText(const JsonField& field) {
   if (field.is_null()) {
-    steps_.emplace_back([](std::string_view token, bool first) {
-      return std::string(first ? 0 : 1, ' ').append(token);
+    steps_.emplace_back([](std::string_view token, Place place) {
+      return std::string(place.first ? 0 : 1, ' ').append(token);
     });
   } else {
     add(field, 0);
@@ -89,7 +89,7 @@ void TokenText::add_step(const JsonField& field) {
   const std::string& type = field.type();
   if (type == "Replace") {
     steps_.emplace_back(
-        [replacement = Replacement(field, growth_)](std::string_view token, bool /*first*/) {
+        [replacement = Replacement(field, growth_)](std::string_view token, Place /*place*/) {
           return replacement.apply(token);
         });
   } else if (type == "Metaspace") {
@@ -98,24 +98,28 @@ void TokenText::add_step(const JsonField& field) {
     const bool prepends = scheme.is_null() ? field["add_prefix_space"].as_bool_or(true)
                                            : scheme.as_string() != "never";
     require(!space.empty(), "{}: replacement: expected a character", field.where());
-    steps_.emplace_back([space, prepends](std::string_view token, bool first) {
-      return replace_all(token, space, first && prepends ? "" : " ");
+    steps_.emplace_back([space, prepends](std::string_view token, Place place) {
+      return replace_all(token, space, place.first && prepends ? "" : " ");
     });
   } else if (type == "WordPiece") {
     const std::string prefix = field["prefix"].as_string();
     const bool cleanup = field["cleanup"].as_bool_or(true);
-    steps_.emplace_back([prefix, cleanup](std::string_view token, bool first) {
-      std::string text = first                       ? std::string(token)
+    steps_.emplace_back([prefix, cleanup](std::string_view token, Place place) {
+      std::string text = place.first                 ? std::string(token)
                          : token.starts_with(prefix) ? std::string(token.substr(prefix.size()))
                                                      : std::string(" ").append(token);
       return cleanup ? without_spaces_before_marks(text) : text;
     });
+  } else if (type == "BPEDecoder") {
+    add_bpe(field);
+  } else if (type == "CTC" && steps_.empty()) {
+    add_ctc(field);
   } else if (type == "Strip") {
     const std::string content = field["content"].as_string();
     const std::int32_t start = field["start"].as_id();
     const std::int32_t stop = field["stop"].as_id();
     require(!content.empty(), "{}: content: expected a character", field.where());
-    steps_.emplace_back([=](std::string_view token, bool /*first*/) {
+    steps_.emplace_back([=](std::string_view token, Place /*place*/) {
       for (std::int32_t i = 0; i < start && token.starts_with(content); ++i) {
         token.remove_prefix(content.size());
       }
@@ -129,7 +133,31 @@ void TokenText::add_step(const JsonField& field) {
   }
 }
 
-std::string TokenText::bytes_of(std::string_view token, bool first) const {
+// The mark of a word's end is a space, but not at the end of the text.
+void TokenText::add_bpe(const JsonField& field) {
+  const std::string suffix = field["suffix"].is_null() ? "</w>" : field["suffix"].as_string();
+  require(!suffix.empty(), "{}: suffix: expected a text, not an empty one", field.where());
+  marks_last_ = true;
+  steps_.emplace_back([suffix](std::string_view token, Place place) {
+    return replace_all(token, suffix, place.last ? "" : " ");
+  });
+}
+
+// Connectionist temporal classification: a token may come several times in a row.
+void TokenText::add_ctc(const JsonField& field) {
+  const std::string pad = field["pad_token"].as_string();
+  const std::string delimiter = field["word_delimiter_token"].as_string();
+  const bool cleanup = field["cleanup"].as_bool_or(true);
+  require(!pad.empty() && !delimiter.empty(),
+          "{}: expected a pad_token and a word_delimiter_token that are not empty", field.where());
+  drops_repeats_ = true;
+  steps_.emplace_back([=](std::string_view token, Place /*place*/) {
+    const std::string text = replace_all(token, pad, "");
+    return cleanup ? replace_all(without_spaces_before_marks(text), delimiter, " ") : text;
+  });
+}
+
+std::string TokenText::bytes_of(std::string_view token, bool first, bool last) const {
   if (byte_level_) {
     return from_byte_alphabet(token).value_or(std::string(token));
   }
@@ -138,7 +166,7 @@ std::string TokenText::bytes_of(std::string_view token, bool first) const {
   }
   std::string text(token);
   for (const Step& step : steps_) {
-    text = step(text, first);
+    text = step(text, {first, last});
   }
   return text;
 }

@@ -51,6 +51,15 @@ class Tokenizer {
     return token_bytes(id, skip_special);
   }
 
+  /// Whether the text of a token is another one where it ends a text: last_token_bytes(). `first`:
+  /// it begins the text, too.
+  [[nodiscard]] virtual bool marks_last() const { return false; }
+  [[nodiscard]] virtual std::string last_token_bytes(std::int32_t id, bool first) const {
+    return first ? first_token_bytes(id, false) : token_bytes(id, false);
+  }
+  /// Whether a token that follows its like has no text.
+  [[nodiscard]] virtual bool drops_repeats() const { return false; }
+
   /// The text of `ids`, always valid UTF-8; malformed sequences become U+FFFD. Throws Error for an
   /// id that is no token's.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids,

@@ -64,7 +64,7 @@ class JsonTokenizer : public Tokenizer {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        encode_text(part.text, part.first, ids);
+        encode_text(part.text, part.origin, ids);
       }
     }
     if (options.add_special) {
@@ -79,6 +79,12 @@ class JsonTokenizer : public Tokenizer {
   [[nodiscard]] std::string first_token_bytes(std::int32_t id, bool skip_special) const override {
     return bytes_of(id, skip_special, /*first=*/true);
   }
+
+  [[nodiscard]] bool marks_last() const override { return text_.marks_last(); }
+  [[nodiscard]] std::string last_token_bytes(std::int32_t id, bool first) const override {
+    return text_.bytes_of(text_of(id), first, /*last=*/true);
+  }
+  [[nodiscard]] bool drops_repeats() const override { return text_.drops_repeats(); }
 
   [[nodiscard]] bool drops_first_space(std::int32_t /*id*/) const override {
     return text_.drops_first_space();
@@ -97,22 +103,21 @@ class JsonTokenizer : public Tokenizer {
 
   [[nodiscard]] bool has_token(std::int32_t id) const override { return find_text(id) != nullptr; }
 
-  [[nodiscard]] bool is_special(std::int32_t id) const override {
-    const AddedToken* added = added_.find(id);
-    return added != nullptr && added->special;
-  }
+  [[nodiscard]] bool is_special(std::int32_t id) const override { return added_.is_special(id); }
 
   [[nodiscard]] std::int32_t vocab_size() const override {
     return std::max(model_->vocabulary().size(), added_.size());
   }
 
  private:
-  // Appends the ids of a text without added tokens. Of a long one what an earlier one has begun
+  // Appends the ids of a text without added tokens, whose first `origin` bytes stand for the first
+  // character of all. Of a long one what an earlier one has begun
   // with is known.
-  void encode_text(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
+  void encode_text(std::string_view text, std::size_t origin,
+                   std::vector<std::int32_t>& ids) const {
     if (text.size() <= kStepBytes || text.size() > TextMemo::kMostTextBytes ||
         !pre_tokenizer_.goes_on()) {
-      model_->encode(pre_tokenizer_.apply(text, first), ids);
+      model_->encode(pre_tokenizer_.apply(text, origin), ids);
       return;
     }
     const TextMemo::Match known = memo_.find(text);

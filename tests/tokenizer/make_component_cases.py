@@ -52,6 +52,11 @@ PRE_TOKENIZERS = [
     {"type": "Punctuation"}, {"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Punctuation", "behavior": "Removed"},
     {"type": "Punctuation", "behavior": "MergedWithPrevious"}, {"type": "Whitespace"}, {"type": "WhitespaceSplit"},
     {"type": "BertPreTokenizer"}, {"type": "CharDelimiterSplit", "delimiter": "b"}, {"type": "FixedLength", "length": 3},
+    {"type": "UnicodeScripts"},
+    {"type": "Sequence", "pretokenizers": [{"type": "UnicodeScripts"},
+                                           {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}]},
+    {"type": "Sequence", "pretokenizers": [{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}, {"type": "Whitespace"},
+                                           {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}]},
     {"type": "Digits", "individual_digits": True}, {"type": "Digits", "individual_digits": False},
     {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
     {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": False},
@@ -117,6 +122,10 @@ DECODERS = [
     {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"}, {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True},
     {"type": "WordPiece", "prefix": "##", "cleanup": True}, {"type": "WordPiece", "prefix": "##", "cleanup": False},
     {"type": "Replace", "pattern": {"Regex": "▁+"}, "content": " "}, {"type": "Strip", "content": "▁", "start": 1, "stop": 0},
+    {"type": "BPEDecoder", "suffix": "a"}, {"type": "BPEDecoder", "suffix": "▁"},
+    {"type": "CTC", "pad_token": "c", "word_delimiter_token": "▁", "cleanup": True},
+    {"type": "CTC", "pad_token": ".", "word_delimiter_token": "▁", "cleanup": False},
+    {"type": "Sequence", "decoders": [{"type": "WordPiece", "prefix": "##", "cleanup": True}, {"type": "BPEDecoder", "suffix": "."}]},
     BYTE_LEVEL, {"type": "Sequence", "decoders": [BYTE_LEVEL, {"type": "Fuse"}]},
     {"type": "Sequence", "decoders": [{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}, {"type": "Fuse"}]},
     {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}]},
@@ -138,6 +147,11 @@ def pieces(pre_tokenizer, text):
     return [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)]
 
 
+def newer_script(pre_tokenizer, text):
+    """Whether a character is younger than the library's table of scripts, which is of Unicode 9 or so."""
+    return "UnicodeScripts" in json.dumps(pre_tokenizer) and bool(set(text) & set("\u1df6\u32ff"))
+
+
 BYTES = [[f"<0x{b:02X}>", -8.0] for b in range(256)]
 UNIGRAM = [["<unk>", 0.0], ["▁", -2.0], ["t", -3.0], ["h", -3.5], ["e", -3.2], ["th", -3.0], ["the", -3.9], ["▁the", -4.0],
            ["▁c", -4.5], ["at", -3.3], ["▁cat", -6.0], ["a", -4.0], ["aa", -7.5], ["世", -5.0], ["x", -5.0]]
@@ -149,11 +163,32 @@ MODELS = [
      "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 6},
     {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "<unk>": 4}, "merges": ["#version: 0.2", "a b"], "unk_token": "<unk>"},
     {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "<unk>": 4}, "merges": ["a b"], "unk_token": "<unk>", "fuse_unk": True},
+    # Marks on parts of words; unknown characters that tokens of bytes overtake.
+    {"type": "BPE", "vocab": {"a": 0, "b": 1, "##b": 2, "<s>": 3, "</s>": 4, "ab": 5, "##b</w>": 6, "ab</w>": 7, "a</w>": 8, "##a": 9, "<unk>": 10},
+     "merges": ["a ##b", "a ##b</w>"], "unk_token": "<unk>", "continuing_subword_prefix": "##", "end_of_word_suffix": "</w>"},
+    {"type": "BPE", "vocab": {"a": 0, "<unk>": 1, "<0xC3>": 2, "<0xA9>": 3, "<0xE4>": 4, "<0xB8>": 5, "<0x96>": 6, "b": 7}, "merges": [],
+     "unk_token": "<unk>", "byte_fallback": True},
+    {"type": "BPE", "vocab": {"a": 0, "<unk>": 1, "<0xC3>": 2, "<0xA9>": 3, "<0xE4>": 4, "<0xB8>": 5, "<0x96>": 6, "b": 7}, "merges": [],
+     "unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True},
+]
+
+# A text's beginning, which Metaspace's "first" asks for, as normalizers leave it.
+LETTERS = {"type": "BPE", "vocab": {c: i for i, c in enumerate(["<unk>", "▁", "_", "a", "e", "l", "t", "d"])}, "merges": [], "unk_token": "<unk>"}
+FIRST = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+ORIGINS = [
+    {"type": "Strip", "strip_left": True, "strip_right": False}, {"type": "Prepend", "prepend": "_"}, {"type": "NFKD"}, {"type": "StripAccents"},
+    {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Replace", "pattern": {"String": "a"}, "content": ""},
+    {"type": "Replace", "pattern": {"Regex": "^.."}, "content": "_"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}, {"type": "Lowercase"},
+    {"type": "Sequence", "normalizers": [{"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "Prepend", "prepend": "_"}]},
 ]
 
 
 def post(kind):
     return {"type": kind, "sep": ["</s>", 3], "cls": ["<s>", 4], "trim_offsets": True, "add_prefix_space": False}
+
+
+ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": True}
 
 
 def main():
@@ -169,7 +204,8 @@ def main():
             continue
         document["regexes"].append({"pattern": pattern, "pieces": [pieces(split, text) for text in known]})
     document["pre_tokenizers"] = [
-        {"spec": s, "pieces": [pieces(load(pre_tokenizer=s).pre_tokenizer, text) for text in known]} for s in PRE_TOKENIZERS]
+        {"spec": s, "pieces": [None if newer_script(s, text) else pieces(load(pre_tokenizer=s).pre_tokenizer, text) for text in known]}
+        for s in PRE_TOKENIZERS]
     document["normalizers"] = [
         {"spec": s, "texts": [load(normalizer=s).normalizer.normalize_str(text) for text in ALL]} for s in NORMALIZERS]
     document["decoders"] = [
@@ -181,6 +217,12 @@ def main():
         tok = load(model=model, pre_tokenizer=pre, post_processor=post("RobertaProcessing" if pre else "BertProcessing"))
         document["models"].append({"model": model, "pre_tokenizer": pre, "post_processor": json.loads(tok.to_str())["post_processor"],
                                    "ids": [tok.encode(text).ids for text in ALL]})
+    document["origins"] = [
+        {"normalizer": s, "model": LETTERS, "pre_tokenizer": FIRST,
+         "ids": [load(model=LETTERS, normalizer=s, pre_tokenizer=FIRST).encode(text).ids for text in ALL]} for s in ORIGINS]
+    document["skipped"] = {"tokens": [dict(ADDED, id=14, content="[M]"), dict(ADDED, id=15, content="[m]n", normalized=False)]}
+    skipped = load(normalizer={"type": "Lowercase"}, added_tokens=document["skipped"]["tokens"], decoder={"type": "Fuse"})
+    document["skipped"]["text"] = skipped.decode([14, 15, 2], skip_special_tokens=True)
     for entry in document["regexes"]:
         if "error" in entry:
             print(entry)
