@@ -21,12 +21,13 @@ struct Wrapper {
   bool plain_logits = false;  // without the factor that the text part's own class has
 };
 
-constexpr std::array<Wrapper, 28> kWrappers{{
+constexpr std::array<Wrapper, 29> kWrappers{{
     {"aya_vision", "AyaVisionForConditionalGeneration", "cohere2", true, true},
     {"cohere2_vision", "Cohere2VisionForConditionalGeneration", "cohere2", true, true},
     {"exaone4_5", "Exaone4_5_ForConditionalGeneration", "exaone4", false},
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
     {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", true},
+    {"gemma4_unified", "Gemma4UnifiedForConditionalGeneration", "gemma4_unified_text", true},
     {"glm4v", "Glm4vForConditionalGeneration", "glm4v_text", false},
     {"glm4v_moe", "Glm4vMoeForConditionalGeneration", "glm4v_moe_text", false},
     {"hyperclovax_vision_v2", "HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax", true},
@@ -74,7 +75,7 @@ constexpr std::string_view kQwenSizes =
     R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32})";
 
-constexpr std::array<TextType, 22> kTextTypes{{
+constexpr std::array<TextType, 23> kTextTypes{{
     {"cohere2", "cohere2",
      R"({"vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528,
          "num_hidden_layers": 40, "num_attention_heads": 64})"},
@@ -114,6 +115,9 @@ constexpr std::array<TextType, 22> kTextTypes{{
      R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216,
          "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 4,
          "sliding_window": 512})"},
+    {"gemma4_unified_text", "gemma4_unified_text",
+     R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216,
+         "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 4})"},
     {"llama4_text", "llama4_text",
      R"({"vocab_size": 202048, "hidden_size": 5120, "num_hidden_layers": 48,
          "num_attention_heads": 40, "num_key_value_heads": 8})"},

@@ -293,6 +293,11 @@ TEST(Config, SizesAreBounded) {
 
 TEST(Config, WhatWouldChangeTheComputationIsRejected) {
   EXPECT_THAT(error_with({{"hidden_act", "mish"}}), HasSubstr("hidden_act \"mish\""));
+  EXPECT_THAT(
+      error_with(
+          {{"full_attention_interval", 2}, {"partial_rotary_factor", 1.0}, {"hidden_act", "gelu"}},
+          "Qwen3NextForCausalLM"),
+      HasSubstr("hidden_act: expected \"silu\""));
   EXPECT_THAT(error_with({{"tie_word_embeddings", 1}}),
               HasSubstr("tie_word_embeddings: expected true or false, got 1"));
 }
@@ -620,7 +625,8 @@ json rope_parameters(const Family& family, const std::string& type) {
                     {"original_max_position_embeddings", 32},
                     {"llama_4_scaling_beta", 0.5}};
   const bool by_type = family.model_type == "gemma3_text" || family.model_type == "gemma4_text" ||
-                       family.model_type == "olmo3";
+                       family.model_type == "gemma4_unified_text" ||
+                       family.model_type == "mellum" || family.model_type == "olmo3";
   return by_type ? json{{"full_attention", one}} : one;
 }
 

@@ -7,10 +7,11 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 56> kFamilies{{
+constexpr std::array<Family, 63> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
+    {"cohere2_moe", "Cohere2MoeForCausalLM", describe_cohere2_moe},
     {"cwm", "CwmForCausalLM", describe_cwm},
     {"dots1", "Dots1ForCausalLM", describe_dots1},
     {"ernie4_5", "Ernie4_5ForCausalLM", describe_ernie4_5},
@@ -24,6 +25,7 @@ constexpr std::array<Family, 56> kFamilies{{
     {"gemma2", "Gemma2ForCausalLM", describe_gemma2},
     {"gemma3_text", "Gemma3ForCausalLM", describe_gemma3},
     {"gemma4_text", "Gemma4ForCausalLM", describe_gemma4},
+    {"gemma4_unified_text", "Gemma4UnifiedForCausalLM", describe_gemma4_unified},
     {"glm", "GlmForCausalLM", describe_glm},
     {"glm4", "Glm4ForCausalLM", describe_glm4},
     {"glm4_moe", "Glm4MoeForCausalLM", describe_glm4_moe},
@@ -31,15 +33,20 @@ constexpr std::array<Family, 56> kFamilies{{
     {"gpt_oss", "GptOssForCausalLM", describe_gpt_oss},
     {"gptj", "GPTJForCausalLM", describe_gptj},
     {"granite", "GraniteForCausalLM", describe_granite},
+    {"granite_swa", "GraniteSWAForCausalLM", describe_granite_swa},
     {"granitemoe", "GraniteMoeForCausalLM", describe_granitemoe},
+    {"granitemoe_swa", "GraniteMoeSWAForCausalLM", describe_granitemoe_swa},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", describe_granitemoehybrid},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM", describe_granitemoeshared},
     {"helium", "HeliumForCausalLM", describe_helium},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", describe_hunyuan_v1_dense},
     {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", describe_hunyuan_v1_moe},
+    {"hy_v3", "HYV3ForCausalLM", describe_hy_v3},
     {"hyperclovax", "HyperCLOVAXForCausalLM", describe_hyperclovax},
     {"jais2", "Jais2ForCausalLM", describe_jais2},
     {"llama", "LlamaForCausalLM", describe_llama},
     {"llama4_text", "Llama4ForCausalLM", describe_llama4},
+    {"mellum", "MellumForCausalLM", describe_mellum},
     {"minimax_m2", "MiniMaxM2ForCausalLM", describe_minimax_m2},
     {"ministral", "MinistralForCausalLM", describe_ministral},
     {"ministral3", "Ministral3ForCausalLM", describe_ministral3},

@@ -164,4 +164,13 @@ ModelSpec describe_gemma4(const JsonObject& config) {
   return spec;
 }
 
+// Gemma 4 12B: without embeddings for each layer, and other defaults.
+ModelSpec describe_gemma4_unified(const JsonObject& config) {
+  nlohmann::json document = config.document();
+  document["hidden_size_per_layer_input"] = 0;
+  document.emplace("max_position_embeddings", 262144);
+  document.emplace("sliding_window", 1024);
+  return describe_gemma4(JsonObject(document, config.where()));
+}
+
 }  // namespace winnow::model

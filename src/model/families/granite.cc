@@ -1,6 +1,7 @@
 // Granite 3 (IBM Granite Team 2024): Llama's layers with multipliers in four places.
 #include "model/config_fields.h"
 #include "model/families/families.h"
+#include "model/families/granite_layers.h"
 
 namespace winnow::model {
 
@@ -17,6 +18,17 @@ ModelSpec describe_granite(const JsonObject& config) {
     layer.residual_multiplier = multiplier("residual_multiplier");
     std::get<AttentionSpec>(layer.mixer).scale = multiplier("attention_multiplier");
   }
+  return spec;
+}
+
+ModelSpec describe_granite_swa(const JsonObject& config) {
+  nlohmann::json document = config.document();
+  document.emplace("max_position_embeddings", 8192);
+  document.emplace("num_key_value_heads", 4);
+  document.emplace("rms_norm_eps", 1e-5);
+  document.emplace("tie_word_embeddings", true);
+  ModelSpec spec = describe_granite(JsonObject(document, config.where()));
+  detail::set_granite_sliding_layers(config, spec);
   return spec;
 }
 

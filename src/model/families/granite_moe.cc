@@ -1,7 +1,13 @@
 // Granite 3 with experts (IBM Granite Team 2024), with and without a network that every token
 // takes: Granite's multipliers, the softmax of the chosen experts, their matrices in one tensor.
+// Granite 4's class is the same where no layer is recurrent; with sliding layers there are sinks.
+#include <algorithm>
+
+#include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
+#include "model/families/granite_layers.h"
+#include "model/families/layer_types.h"
 
 namespace winnow::model {
 namespace {
@@ -29,6 +35,31 @@ void set_granite_experts(const JsonObject& config, ModelSpec& spec, int shared) 
       {"block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight"}};
 }
 
+// The network of all tokens is the only one.
+void set_granite_network(ModelSpec& spec, int intermediate) {
+  for (LayerSpec& layer : spec.layers) {
+    layer.feed_forward.intermediate = intermediate;
+    layer.feed_forward.bias = false;
+  }
+  spec.names.joins_gate_up = true;
+  spec.names.renamed = {{"mlp.gate_up_proj", "shared_mlp.input_linear"},
+                        {"mlp.down_proj", "shared_mlp.output_linear"}};
+}
+
+// Error where one is recurrent.
+void require_attention(const JsonObject& config, int layers) {
+  const char* key = config.has(detail::kLayerTypes) ? detail::kLayerTypes : "layers_block_type";
+  const nlohmann::json* types = config.find(key);
+  const auto attends = [](const nlohmann::json& type) {
+    return type == "attention" || type == "full_attention";
+  };
+  require(
+      types == nullptr || (types->is_array() && types->size() == static_cast<std::size_t>(layers) &&
+                           std::ranges::all_of(*types, attends)),
+      "{}: {}: expected attention in each of {} layers: those of Mamba 2 are not supported",
+      config.where(), key, layers);
+}
+
 }  // namespace
 
 ModelSpec describe_granitemoe(const JsonObject& config) {
@@ -41,6 +72,28 @@ ModelSpec describe_granitemoeshared(const JsonObject& config) {
   ModelSpec spec = describe_granite(config);
   set_granite_experts(config, spec,
                       config.integer("shared_intermediate_size", 0, detail::kMaxIntermediate, 0));
+  return spec;
+}
+
+ModelSpec describe_granitemoehybrid(const JsonObject& config) {
+  ModelSpec spec = describe_granite(config);
+  require_attention(config, spec.layer_count());
+  if (config.text("position_embedding_type", "") != "rope") {
+    detail::for_each_attention(spec, [](AttentionSpec& attention) { attention.rope.reset(); });
+  }
+  const int shared = config.integer("shared_intermediate_size", 1, detail::kMaxIntermediate, 1024);
+  if (config.integer("num_local_experts", 0, detail::kMaxExperts, 8) > 0) {
+    set_granite_experts(config, spec, shared);
+  } else {
+    set_granite_network(spec, shared);
+  }
+  return spec;
+}
+
+ModelSpec describe_granitemoe_swa(const JsonObject& config) {
+  ModelSpec spec = describe_granitemoeshared(config);
+  spec.names.renamed.resize(2);  // the experts' own are as everywhere
+  detail::set_granite_sliding_layers(config, spec);
   return spec;
 }
 

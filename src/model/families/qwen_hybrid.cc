@@ -52,6 +52,9 @@ ModelSpec read_qwen_hybrid(const JsonObject& config, FamilyDefaults defaults) {
   defaults.rope.partial = true;
   defaults.rope.share = 0.25;
   ModelSpec spec = read_decoder(config, defaults);
+  require(spec.layers.front().feed_forward.activation == ops::Activation::silu,
+          "{}: hidden_act: expected \"silu\", which the convolutions of recurrent layers take too",
+          config.where());
   set_biases(config, spec, {.mlp = false});
   for_each_attention(spec, [](AttentionSpec& attention) {
     attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;

@@ -10,7 +10,9 @@ namespace {
 constexpr const char* kMlpTypes = "mlp_layer_types";
 
 // Which layers have experts.
-std::vector<bool> read_sparse_layers(const JsonObject& config, int layers, int dense_layers) {
+}  // namespace
+
+std::vector<bool> read_expert_layers(const JsonObject& config, int layers, int dense_layers) {
   std::vector<bool> sparse;
   const nlohmann::json* types = config.find(kMlpTypes);
   if (types == nullptr) {
@@ -31,6 +33,8 @@ std::vector<bool> read_sparse_layers(const JsonObject& config, int layers, int d
   }
   return sparse;
 }
+
+namespace {
 
 void read_groups(const JsonObject& config, ExpertsSpec& experts) {
   experts.groups = config.integer("n_group", 1, experts.count, 1);
@@ -63,7 +67,7 @@ void set_shared_experts(const JsonObject& config, ModelSpec& spec,
   const int shared = config.integer(defaults.shared_key, 0, kMaxExperts, defaults.shared);
   experts.shared_intermediate = shared * intermediate;
   const std::vector<bool> sparse =
-      read_sparse_layers(config, spec.layer_count(), defaults.dense_layers);
+      read_expert_layers(config, spec.layer_count(), defaults.dense_layers);
   for (std::size_t i = 0; i < sparse.size(); ++i) {
     if (sparse[i]) {
       spec.layers[i].feed_forward.intermediate = intermediate;

@@ -1,9 +1,15 @@
 // Experts as DeepSeek V3 has them, which many families have taken over.
 #pragma once
 
+#include <vector>
+
 #include "model/config_fields.h"
 
 namespace winnow::model::detail {
+
+/// Which layers have experts: those that "mlp_layer_types" calls sparse, or all but the first
+/// "first_k_dense_replace".
+std::vector<bool> read_expert_layers(const JsonObject& config, int layers, int dense_layers);
 
 /// What transformers assumes where a file says nothing.
 struct SharedExpertDefaults {
