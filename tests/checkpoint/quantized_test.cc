@@ -349,6 +349,11 @@ TEST_F(IntegersTest, GptqPlainAndInOrderOfActivations) {
     expect_values(config, [&](int r, int c) { return value(r, c, zeros_[at(r, c)] + 1); });
     config["checkpoint_format"] = "gptq_v2";
     expect_values(config, [&](int r, int c) { return value(r, c, zeros_[at(r, c)]); });
+    for (const char* format : {"auto_round", "auto_round:gptqmodel", "auto_round:auto_gptq"}) {
+      const int less = format == std::string("auto_round:auto_gptq") ? 1 : 0;
+      expect_values({{"quant_method", "auto-round"}, {"bits", bits}, {"packing_format", format}},
+                    [&](int r, int c) { return value(r, c, zeros_[at(r, c)] + less); });
+    }
 
     const std::vector<int> group_of = integers(kCols, groups_);
     store("g_idx", "I32", {kCols}, group_of);
@@ -389,6 +394,9 @@ TEST_F(IntegersTest, Awq) {
   store("scales", "F16", {groups_, kRows}, halves(scales));
   const json config = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}};
   expect_values(config, [&](int r, int c) { return value(r, c, zeros_[at(r, c)]); });
+  expect_values(
+      {{"quant_method", "auto-round"}, {"bits", 4}, {"packing_format", "auto_round:auto_awq"}},
+      [&](int r, int c) { return value(r, c, zeros_[at(r, c)]); });
   EXPECT_THAT(error({{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}}),
               HasSubstr("version \"gemv\" is not supported"));
 }
@@ -614,6 +622,8 @@ TEST(QuantizationMethods, WhatIsUnknownIsNamed) {
   EXPECT_THAT(
       error({{"quant_method", "hqq"}}),
       HasSubstr("dir/config.json: quantization_config: quant_method \"hqq\" is not supported"));
+  EXPECT_THAT(error({{"quant_method", "auto-round"}, {"packing_format", "auto_round:fake"}}),
+              HasSubstr("packing_format \"auto_round:fake\" is not supported"));
   EXPECT_THAT(error({{"quant_method", "gptq"}, {"bits", 5}}),
               HasSubstr("bits: expected 2, 3, 4 or 8"));
   EXPECT_THAT(error({{"quant_method", "gptq"}, {"bits", 4}, {"checkpoint_format", "marlin"}}),

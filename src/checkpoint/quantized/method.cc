@@ -12,12 +12,14 @@ struct Row {
   std::unique_ptr<const Method> (*read)(const JsonObject& config);
 };
 
-constexpr std::array<Row, 8> kMethods{{
+constexpr std::array<Row, 10> kMethods{{
     {"fp8", read_fp8},
     {"fbgemm_fp8", read_fp8},
     {"compressed-tensors", read_compressed_tensors},
     {"gptq", read_gptq},
     {"awq", read_awq},
+    {"auto-round", read_auto_round},
+    {"intel/auto-round", read_auto_round},
     {"modelopt", read_modelopt},
     {"mxfp4", read_mxfp4},
     {"bitsandbytes", read_bitsandbytes},

@@ -31,6 +31,7 @@ std::unique_ptr<const Method> read_fp8(const JsonObject& config);
 std::unique_ptr<const Method> read_compressed_tensors(const JsonObject& config);
 std::unique_ptr<const Method> read_gptq(const JsonObject& config);
 std::unique_ptr<const Method> read_awq(const JsonObject& config);
+std::unique_ptr<const Method> read_auto_round(const JsonObject& config);
 std::unique_ptr<const Method> read_modelopt(const JsonObject& config);
 std::unique_ptr<const Method> read_mxfp4(const JsonObject& config);
 std::unique_ptr<const Method> read_bitsandbytes(const JsonObject& config);
