@@ -14,8 +14,9 @@ namespace {
 // Nothing of it is left out in silence: fast paths and training refuse what only the general path
 // knows.
 TEST(Spec, DevicesRunFamiliesThatFastPathsAndTrainingRefuse) {
-  const std::set<std::string> trained{"exaone", "flex_olmo", "granitemoe", "granitemoeshared",
-                                      "olmoe"};
+  const std::set<std::string> trained{"exaone",           "flex_olmo",        "granite_swa",
+                                      "granitemoe",       "granitemoeshared", "granitemoe_swa",
+                                      "granitemoehybrid", "mellum",           "olmoe"};
   for (const auto& [family, keys] : winnow::testing::further_cousins()) {
     const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
     EXPECT_EQ(beyond_devices(spec), nullptr) << family;
