@@ -131,7 +131,11 @@ int run_serve(const ServeCommand& command) {
   }
   if (command.drain_delay > 0.0 && server.failure().empty()) {
     server.leave();
-    std::this_thread::sleep_for(to_milliseconds(command.drain_delay, "--drain-delay"));
+    const auto end =
+        std::chrono::steady_clock::now() + to_milliseconds(command.drain_delay, "--drain-delay");
+    while (std::chrono::steady_clock::now() < end && server.failure().empty()) {
+      std::this_thread::sleep_for(milliseconds(50));
+    }
   }
   server.drain(shutdown);
   require(server.failure().empty(), "the engine has failed: {}", server.failure());

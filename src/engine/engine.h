@@ -143,7 +143,7 @@ class Engine {
                                       const std::vector<Share>& shares) const;
   bool make_room(const Sequence& sequence, std::vector<Share>& shares);
   void preempt_youngest(std::vector<Share>& shares);
-  void admit(const std::vector<Share>& shares);
+  void admit(std::vector<Share>& shares);
   void observe_one();
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
   [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
@@ -180,6 +180,7 @@ class Engine {
   void draft(Sequence& sequence, int rows);
   [[nodiscard]] bool may_draft(const Sequence& sequence) const;
   void drop_drafts();
+  bool drop_drafts(std::vector<Share>& shares);
   void verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events);
   static void take_back(Sequence& sequence);
   void catch_up(Sequence& sequence);

@@ -49,6 +49,10 @@ void Engine::draft(Sequence& sequence, int rows) {
   sequence.draft = drafter_->draft(sequence.tokens, wanted);
   if (!sequence.draft.empty()) {
     sequence.undrafted = sequence.cache->fork();
+    // Prefixes may have taken the last of the states that recurrent layers keep.
+    if (!sequence.undrafted && model_.recurrent() != nullptr && drop_prefix()) {
+      sequence.undrafted = sequence.cache->fork();
+    }
   }
   if (!sequence.undrafted) {
     sequence.draft.clear();
@@ -60,6 +64,21 @@ void Engine::drop_drafts() {
   for (const SequencePtr& sequence : running_) {
     sequence->forget_draft();
   }
+}
+
+// The same of a step that is being planned: whether there were any.
+bool Engine::drop_drafts(std::vector<Share>& shares) {
+  bool any = false;
+  for (Share& share : shares) {
+    Sequence& sequence = *share.sequence;
+    if (!sequence.draft.empty()) {
+      any = true;
+      sequence.forget_draft();
+      share = {&sequence, sequence.pending(), 1,
+               runner_->need(*sequence.cache, sequence.pending())};
+    }
+  }
+  return any;
 }
 
 // Gives a sequence the tokens of the step's rows from `row` on: that of its last token, and those

@@ -111,10 +111,10 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
   return 0;
 }
 
-// Frees pages for `sequence`: a prefix's, else those of a younger sequence. False when there is
-// neither.
+// Frees pages for `sequence`: those of drafts, else a prefix's, else those of a younger sequence.
+// False when there is none of them.
 bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
-  if (drop_prefix()) {
+  if (drop_drafts(shares) || drop_prefix()) {
     return true;
   }
   if (running_.back().get() == &sequence) {
@@ -138,7 +138,7 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
 }
 
 // New sequences, first come first served, as long as there is room for them.
-void Engine::admit(const std::vector<Share>& shares) {
+void Engine::admit(std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
   int prompts = static_cast<int>(running_.size() - shares.size());
   const auto may_admit = [&] {
@@ -155,7 +155,7 @@ void Engine::admit(const std::vector<Share>& shares) {
     }
     open_cache(sequence);
     while (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
-      if (!drop_prefix()) {
+      if (!drop_drafts(shares) && !drop_prefix()) {
         sequence.cache.reset();
         return;
       }

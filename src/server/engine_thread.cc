@@ -188,19 +188,28 @@ bool EngineThread::take_commands() {
   for (auto& [ticket, submission] : submissions) {
     begin(ticket, std::move(submission));
   }
-  for (const Ending& ending : endings) {
-    const auto found = ids_.find(ending.ticket);
-    if (found != ids_.end()) {
-      ending.sample < 0 ? engine_.cancel(found->second)
-                        : engine_.stop(found->second, ending.sample);
-    }
-  }
+  end_samples(endings);
   if (shuts_down) {
     StepResult last;
     last.shut_down = true;
     end_all(last);
   }
   return true;
+}
+
+// The engine may use the device for it: a failure ends the open requests, as that of a step does.
+void EngineThread::end_samples(const std::vector<Ending>& endings) {
+  try {
+    for (const Ending& ending : endings) {
+      const auto found = ids_.find(ending.ticket);
+      if (found != ids_.end()) {
+        ending.sample < 0 ? engine_.cancel(found->second)
+                          : engine_.stop(found->second, ending.sample);
+      }
+    }
+  } catch (const std::exception& error) {
+    end_all(failed(error.what()));
+  }
 }
 
 // A request that the engine cannot take fails alone.

@@ -114,6 +114,7 @@ class EngineThread {
 
   void work();
   bool take_commands();
+  void end_samples(const std::vector<Ending>& endings);
   void begin(Ticket ticket, Submission submission);
   [[nodiscard]] bool has_work() const;
   bool store_prefix();

@@ -35,11 +35,12 @@ Json stored_response_for(const StoredResponse& stored, std::string_view query,
 }  // namespace
 
 ResponseStore Service::open_responses(const ServiceConfig& config, Log& log) {
-  std::optional<ResponseFiles> files;
+  std::unique_ptr<ResponseFiles> files;
   if (!config.response_directory.empty()) {
-    files.emplace(config.response_directory, kMostFileBytes, [&log](const std::string& message) {
-      log.write(LogLevel::warn, "cache_dir", {{"message", message}});
-    });
+    files = std::make_unique<ResponseFiles>(
+        config.response_directory, kMostFileBytes, [&log](const std::string& message) {
+          log.write(LogLevel::warn, "cache_dir", {{"message", message}});
+        });
   }
   return {kMostBytes, std::move(files)};
 }

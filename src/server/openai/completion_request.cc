@@ -235,6 +235,10 @@ CompletionRequest read_completion(std::string_view body, bool chat, const Reques
   if (request.trace && (!request.stream || request.n != 1 || request.prompts.size() > 1)) {
     fields.reject("winnow_trace", "a stream of one choice");
   }
+  // Reads and traces are of single steps, so nothing is drafted beside them.
+  if (request.draft_tokens.value_or(0) > 0 && (request.trace || request.votes)) {
+    request.ignored.emplace_back("winnow_draft_tokens");
+  }
   return request;
 }
 

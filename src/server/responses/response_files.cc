@@ -34,6 +34,7 @@ ResponseFiles::ResponseFiles(fs::path directory, std::size_t most_bytes, Warn wa
     fs::permissions(directory_, fs::perms::owner_all, failed);  // they tell what was asked
   }
   require(fs::is_directory(directory_), "{}: cannot be made", directory_.string());
+  make_room();
 }
 
 fs::path ResponseFiles::path_of(std::string_view id) const {
@@ -43,14 +44,19 @@ fs::path ResponseFiles::path_of(std::string_view id) const {
 void ResponseFiles::put(const StoredResponse& response) {
   const Json content{
       {"response", response.response}, {"input", response.input}, {"messages", response.messages}};
+  const std::string text = dump(content);
   try {
     AtomicFile file(path_of(response.id), FileAccess::owner_only);
-    file.write(dump(content));
+    file.write(text);
     file.commit();
   } catch (const Error& error) {
     warn_(error.what());
   }
-  make_room();
+  // Listing the directory takes long where it holds many: only when much has been written.
+  if (bytes_unlisted_.fetch_add(text.size()) + text.size() > most_bytes_ / 16) {
+    bytes_unlisted_ = 0;
+    make_room();
+  }
 }
 
 std::optional<StoredResponse> ResponseFiles::find(std::string_view id) const {

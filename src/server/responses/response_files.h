@@ -1,6 +1,7 @@
 // Stored responses that outlive the server, and that other servers go on with.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -13,7 +14,8 @@ namespace winnow::server {
 struct StoredResponse;
 
 /// A directory with a file for each response, which only its user may read. Several servers may use
-/// one. The oldest go first. May be used from many threads.
+/// one. The oldest go first, when they exceed
+/// `most_bytes` by up to a sixteenth. May be used from many threads.
 class ResponseFiles {
  public:
   using Warn = std::function<void(const std::string&)>;
@@ -35,6 +37,7 @@ class ResponseFiles {
   std::filesystem::path directory_;
   std::size_t most_bytes_;
   Warn warn_;
+  std::atomic<std::size_t> bytes_unlisted_ = 0;  // written since make_room()
 };
 
 }  // namespace winnow::server

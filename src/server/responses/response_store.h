@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,8 +25,8 @@ struct StoredResponse {
 /// In memory, the oldest go first, or in files. May be used from many threads.
 class ResponseStore {
  public:
-  /// `files`: where they are instead; nullopt: nowhere else.
-  ResponseStore(std::size_t most_bytes, std::optional<ResponseFiles> files)
+  /// `files`: where they are instead; null: nowhere else.
+  ResponseStore(std::size_t most_bytes, std::unique_ptr<ResponseFiles> files)
       : most_bytes_(most_bytes), files_(std::move(files)) {}
 
   void put(StoredResponse response);
@@ -42,7 +43,7 @@ class ResponseStore {
   std::list<Entry>::iterator position(std::string_view id);
 
   std::size_t most_bytes_;
-  std::optional<ResponseFiles> files_;
+  std::unique_ptr<ResponseFiles> files_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;
   std::list<Entry> entries_;  // those used last come first

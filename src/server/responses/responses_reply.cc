@@ -264,7 +264,8 @@ nlohmann::ordered_json ResponsesReply::ended() {
   if (output_.empty()) {  // an answer that says nothing is an empty message
     begin_item("message", message_item(fmt::format("msg_{}_0", id_)), "output_text");
   }
-  end_item(status);
+  const bool breaks_call = open_ == "function_call" && !Json::accept(text_);  // by a stop string
+  end_item(breaks_call ? "incomplete" : status);
   Json whole = response(status, output_);
   if (is_cut) {
     whole["incomplete_details"] = {{"reason", "max_output_tokens"}};

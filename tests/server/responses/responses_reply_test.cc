@@ -121,6 +121,14 @@ TEST(ResponsesReply, AnAnswerCutInItsThoughtIsAnIncompleteThought) {
   EXPECT_EQ(output[0]["content"][0]["text"], "ab");
 }
 
+TEST(ResponsesReply, ACallCutByAStopStringIsIncomplete) {
+  EXPECT_THAT(kinds(output_of({piece(call(R"({"city": "Be)"), {}), piece(said(""), {}, "stop")})),
+              ElementsAre("function_call incomplete"));
+  EXPECT_THAT(
+      kinds(output_of({piece(call(R"({"city": "Bern"})"), {}), piece(said(""), {}, "tool_calls")})),
+      ElementsAre("function_call completed"));
+}
+
 TEST(ResponsesReply, AnAnswerThatSaysNothingIsAnEmptyMessage) {
   EXPECT_THAT(kinds(output_of(Json::array({piece(said(""), {"</s>"}, "stop")}))),
               ElementsAre("message completed"));
