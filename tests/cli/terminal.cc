@@ -95,7 +95,7 @@ int Terminal::wait() {
   int status = 0;
   while (::waitpid(process_, &status, WNOHANG) != process_) {
     if (std::chrono::steady_clock::now() > deadline) {
-      throw std::runtime_error("winnow does not end");
+      throw std::runtime_error("winnow does not end: " + transcript_);
     }
     read_more(20);
   }

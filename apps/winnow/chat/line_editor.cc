@@ -87,6 +87,8 @@ InputLine LineEditor::read_line(const std::string& prompt) {
   pending_.clear();
   pasting_ = false;
   print_now(kMarkPastes);
+  // Before the prompt is shown: libedit alone does it after, and a Ctrl-D typed in between is lost.
+  el_set(editor_.get(), EL_PREP_TERM, 1);
   int count = 0;
   const char* const line = el_gets(editor_.get(), &count);
   print_now(kLeavePastes);
