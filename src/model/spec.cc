@@ -83,32 +83,10 @@ const char* beyond_device_training(const AttentionSpec& attention) {
   if (attention.shares) {
     return "layers that share entries";
   }
-  if (attention.value_norm || attention.values_are_keys) {
-    return "normed values";
-  }
-  if (attention.rope && attention.rope->interleaved) {
-    return "interleaved RoPE";
-  }
-  if (attention.reach.kind == Reach::Kind::chunked) {
-    return "chunked attention";
-  }
-  return attention.norms_after_rope || !attention.norm_weights ||
-                 attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head
-             ? "norms of queries and keys of its own kind"
-             : nullptr;
+  return attention.value_norm || attention.values_are_keys ? "normed values" : nullptr;
 }
 
 const char* beyond_device_training(const LayerSpec& layer) {
-  if (layer.parallel) {
-    return "parallel layers";
-  }
-  if (layer.norm.centers()) {
-    return "LayerNorm";
-  }
-  if (const auto& experts = layer.feed_forward.experts;
-      experts && (experts->choice_bias || experts->groups > 1 || experts->scale != 1.0F)) {
-    return "experts chosen by more than their scores";
-  }
   if (layer.feed_forward.experts && layer.feed_forward.experts->beside) {
     return "experts with norms of their own";
   }
@@ -121,6 +99,16 @@ const char* beyond_device_training(const LayerSpec& layer) {
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
+  if (attention.rope && attention.rope->interleaved) {
+    return "interleaved RoPE";
+  }
+  if (attention.reach.kind == Reach::Kind::chunked) {
+    return "chunked attention";
+  }
+  if (attention.norms_after_rope || !attention.norm_weights ||
+      attention.query_key_norm == AttentionSpec::QueryKeyNorm::own_per_head) {
+    return "norms of queries and keys of its own kind";
+  }
   if (!attention.rope || attention.rope->channels() != attention.head_dim) {
     return "heads that RoPE does not rotate as a whole";
   }
@@ -149,6 +137,12 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (!layer.norm_before || layer.norm_after) {
     return "norms after a layer's parts";
   }
+  if (layer.parallel) {
+    return "parallel layers";
+  }
+  if (layer.norm.centers()) {
+    return "LayerNorm";
+  }
   if (layer.norm.kind == NormSpec::Kind::rms_plus_one) {
     return "norm weights stored minus 1";
   }
@@ -168,6 +162,12 @@ const char* beyond_plain(const LayerSpec& layer) {
     return "feed-forward layers without a gate";
   }
   return beyond_plain(*layer.attention());
+}
+
+bool has_chunks_of_several_widths(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [&](const LayerSpec& layer) {
+    return layer.chunk() != 0 && layer.chunk() != spec.chunk();
+  });
 }
 
 // Whether RoPE turns as many channels in all layers where it turns any.
@@ -239,6 +239,12 @@ bool ModelSpec::shares_entries() const {
   });
 }
 
+int ModelSpec::chunk() const {
+  const auto found =
+      std::ranges::find_if(layers, [](const LayerSpec& layer) { return layer.chunk() != 0; });
+  return found == layers.end() ? 0 : found->chunk();
+}
+
 int ModelSpec::attention_before(int index) const {
   return static_cast<int>(std::count_if(layers.begin(), layers.begin() + index,
                                         [](const LayerSpec& layer) { return layer.stores(); }));
@@ -277,6 +283,9 @@ const char* beyond_plain(const ModelSpec& spec) {
   if (spec.final_soft_cap > 0.0F) {
     return "capped logits";
   }
+  if (spec.head_bias) {
+    return "biases of logits";
+  }
   return spec.embedding_multiplier != 1.0F || spec.logit_multiplier != 1.0F
              ? "multipliers of embeddings or logits"
              : beyond_device_training(spec);
@@ -291,16 +300,16 @@ const char* beyond_device_training(const ModelSpec& spec) {
       return what;
     }
   }
-  if (spec.final_norm.centers()) {
-    return "LayerNorm";
-  }
   if (!spec.has_equal_heads()) {
     return "attention layers of different shapes";
   }
   if (spec.layer_embeddings) {
     return "embeddings for each layer";
   }
-  return spec.head_bias ? "biases of logits" : beyond_devices(spec);
+  if (has_chunks_of_several_widths(spec)) {
+    return "chunks of several widths";
+  }
+  return beyond_devices(spec);
 }
 
 const char* beyond_devices(const ModelSpec& spec) {

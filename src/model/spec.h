@@ -207,6 +207,12 @@ struct LayerSpec {
   [[nodiscard]] const RecurrentSpec* recurrent() const {
     return std::get_if<RecurrentSpec>(&mixer);
   }
+  /// The width of the chunks within which the layer attends; 0: it has none.
+  [[nodiscard]] int chunk() const {
+    return attention() != nullptr && attention()->reach.kind == Reach::Kind::chunked
+               ? attention()->reach.width
+               : 0;
+  }
   /// Whether the layer stores entries: not a state, and not those of another layer.
   [[nodiscard]] bool stores() const { return attention() != nullptr && !attention()->shares; }
   /// Whether a cache rule may drop or merge what this layer stores: not entries that leave its
@@ -334,6 +340,8 @@ struct ModelSpec {
   /// KV heads of the layers before `index` that store entries. layer_count(): of all.
   [[nodiscard]] int cached_heads_before(int index) const;
   [[nodiscard]] int cached_heads() const { return cached_heads_before(layer_count()); }
+  /// The width of the first layer's chunks that has any; 0: no layer has.
+  [[nodiscard]] int chunk() const;
   /// Whether some layer attends to the entries of another one.
   [[nodiscard]] bool shares_entries() const;
   /// Recurrent layers before `index`: its place in the state.

@@ -30,14 +30,6 @@ std::vector<std::int32_t> positions_of(const Batch& batch) {
   return positions;
 }
 
-// The width of the chunks within which a layer attends; 0 for other layers.
-int chunk_of(const model::LayerSpec& layer) {
-  const model::AttentionSpec* attention = layer.attention();
-  return attention != nullptr && attention->reach.kind == model::Reach::Kind::chunked
-             ? attention->reach.width
-             : 0;
-}
-
 // The first key of each token's chunk.
 std::vector<std::int32_t> chunk_keys_of(std::span<const std::int32_t> positions, int width) {
   std::vector<std::int32_t> keys(positions.size());
@@ -78,7 +70,7 @@ ops::Matrix<const float> Decoder::input(int layer) const {
 
 LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, int layer) const {
   const int table = ropes_.table_of(layer);
-  const auto chunks = chunk_keys_.find(chunk_of(spec_.layer(layer)));
+  const auto chunks = chunk_keys_.find(spec_.layer(layer).chunk());
   return {.spec = &spec_,
           .angles = table < 0 ? nullptr : &angles_[static_cast<std::size_t>(table)],
           .positions = positions_,
@@ -106,7 +98,7 @@ void Decoder::forward(ops::Context& context, const Weights& weights, const Batch
   angles_ = ropes_.angles(positions_);
   chunk_keys_.clear();
   for (const model::LayerSpec& layer : spec_.layers) {
-    if (const int width = chunk_of(layer); width > 0 && !chunk_keys_.contains(width)) {
+    if (const int width = layer.chunk(); width > 0 && !chunk_keys_.contains(width)) {
       chunk_keys_[width] = chunk_keys_of(positions_, width);
     }
   }

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
 #include <string>
 
 #include "model/spec_of.h"
@@ -11,58 +10,80 @@
 namespace winnow::model {
 namespace {
 
-// Nothing of it is left out in silence: fast paths and training refuse what only the general path
-// knows.
-TEST(Spec, DevicesRunFamiliesThatFastPathsAndTrainingRefuse) {
-  const std::set<std::string> trained{"exaone",           "flex_olmo",        "granite_swa",
-                                      "granitemoe",       "granitemoeshared", "granitemoe_swa",
-                                      "granitemoehybrid", "mellum",           "olmoe"};
+TEST(Spec, DevicesRunAndTrainFamiliesThatFastPathsRefuse) {
   for (const auto& [family, keys] : winnow::testing::further_cousins()) {
     const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
     EXPECT_EQ(beyond_devices(spec), nullptr) << family;
     EXPECT_EQ(beyond_plain(spec) == nullptr, std::string_view(family) == "exaone") << family;
-    EXPECT_EQ(beyond_device_training(spec) == nullptr, trained.contains(family)) << family;
+    EXPECT_EQ(beyond_device_training(spec), nullptr) << family;
   }
 }
 
-// One property at a time of a model that is plain without it.
-TEST(Spec, FastPathsAndTrainingRefuseEachPropertyByName) {
-  const ModelSpec plain = winnow::testing::spec_of("llama", {});
-  ASSERT_EQ(beyond_plain(plain), nullptr);
-  const auto expect = [&](const char* what, const auto& change) {
-    ModelSpec spec = plain;
+// One property at a time of a model that is plain without it: nothing of it is left out in silence.
+class Properties : public ::testing::Test {
+ protected:
+  // `of_training`: what training on a device says; null where it computes the property.
+  void expect(const char* what, const char* of_training, const auto& change) {
+    ModelSpec spec = winnow::testing::spec_of("llama", {});
+    ASSERT_EQ(beyond_plain(spec), nullptr);
     for (LayerSpec& layer : spec.layers) {
       change(spec, layer, std::get<AttentionSpec>(layer.mixer));
     }
     EXPECT_EQ(beyond_devices(spec), nullptr) << what;
     EXPECT_STREQ(beyond_plain(spec), what);
-    EXPECT_STREQ(beyond_device_training(spec), what);
-  };
-  using Layer = LayerSpec;
-  using Attention = AttentionSpec;
-  expect("parallel layers", [](ModelSpec&, Layer& layer, Attention&) { layer.parallel = true; });
-  expect("LayerNorm",
-         [](ModelSpec&, Layer& layer, Attention&) { layer.norm.kind = NormSpec::Kind::layer; });
-  expect("interleaved RoPE",
-         [](ModelSpec&, Layer&, Attention& attention) { attention.rope->interleaved = true; });
-  expect("chunked attention", [](ModelSpec&, Layer&, Attention& attention) {
+    EXPECT_STREQ(beyond_device_training(spec), of_training);
+  }
+  void expect_trained(const char* what, const auto& change) { expect(what, nullptr, change); }
+  void expect_refused(const char* what, const auto& change) { expect(what, what, change); }
+};
+
+using Layer = LayerSpec;
+using Attention = AttentionSpec;
+
+TEST_F(Properties, FastPathsRefuseWhatTrainingComputes) {
+  expect_trained("parallel layers",
+                 [](ModelSpec&, Layer& layer, Attention&) { layer.parallel = true; });
+  expect_trained("LayerNorm", [](ModelSpec&, Layer& layer, Attention&) {
+    layer.norm.kind = NormSpec::Kind::layer;
+  });
+  expect_trained("interleaved RoPE", [](ModelSpec&, Layer&, Attention& attention) {
+    attention.rope->interleaved = true;
+  });
+  expect_trained("chunked attention", [](ModelSpec&, Layer&, Attention& attention) {
     attention.reach = {Reach::Kind::chunked, 8};
   });
-  expect("norms of queries and keys of its own kind", [](ModelSpec&, Layer&, Attention& attention) {
-    attention.query_key_norm = AttentionSpec::QueryKeyNorm::own_per_head;
+  expect_trained("norms of queries and keys of its own kind",
+                 [](ModelSpec&, Layer&, Attention& attention) {
+                   attention.query_key_norm = AttentionSpec::QueryKeyNorm::own_per_head;
+                 });
+  expect_trained("norms of queries and keys of its own kind",
+                 [](ModelSpec&, Layer&, Attention& attention) {
+                   attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;
+                   attention.norms_after_rope = true;
+                 });
+  expect_trained("biases of logits",
+                 [](ModelSpec& spec, Layer&, Attention&) { spec.head_bias = true; });
+}
+
+TEST_F(Properties, FastPathsAndTrainingRefuseTheRest) {
+  expect_refused("normed values",
+                 [](ModelSpec&, Layer&, Attention& attention) { attention.value_norm = true; });
+  expect_refused("normed values", [](ModelSpec&, Layer&, Attention& attention) {
+    attention.values_are_keys = true;
   });
-  expect("norms of queries and keys of its own kind", [](ModelSpec&, Layer&, Attention& attention) {
-    attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;
-    attention.norms_after_rope = true;
-  });
-  expect("normed values",
-         [](ModelSpec&, Layer&, Attention& attention) { attention.value_norm = true; });
-  expect("normed values",
-         [](ModelSpec&, Layer&, Attention& attention) { attention.values_are_keys = true; });
-  expect("scaled layers", [](ModelSpec&, Layer& layer, Attention&) { layer.output_scale = true; });
-  expect("embeddings for each layer",
-         [](ModelSpec& spec, Layer&, Attention&) { spec.layer_embeddings = {.width = 8}; });
-  expect("biases of logits", [](ModelSpec& spec, Layer&, Attention&) { spec.head_bias = true; });
+  expect_refused("scaled layers",
+                 [](ModelSpec&, Layer& layer, Attention&) { layer.output_scale = true; });
+  expect_refused("embeddings for each layer",
+                 [](ModelSpec& spec, Layer&, Attention&) { spec.layer_embeddings = {.width = 8}; });
+}
+
+TEST(Spec, TrainingOnDevicesTakesChunksOfOneWidth) {
+  ModelSpec spec = winnow::testing::spec_of("llama", {.layers = 2});
+  int width = 8;
+  for (LayerSpec& layer : spec.layers) {
+    std::get<AttentionSpec>(layer.mixer).reach = {Reach::Kind::chunked, width++};
+  }
+  EXPECT_STREQ(beyond_device_training(spec), "chunks of several widths");
 }
 
 TEST(Spec, DevicesRunGemma4ButDoNotTrainIt) {

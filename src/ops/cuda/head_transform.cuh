@@ -1,5 +1,5 @@
-// What is done to a query or a key of one head between its product and attention, for inference and
-// training alike. Bias is added when a vector is loaded.
+// What is done to a query or a key of one head between its product and attention. Bias is added
+// when a vector is loaded. Training has the same for its heads (training/training_heads.cu).
 #pragma once
 
 #include <vector_types.h>

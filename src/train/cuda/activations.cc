@@ -1,5 +1,7 @@
 #include "train/cuda/activations.h"
 
+#include <algorithm>
+
 #include "model/channels.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_attention.h"
@@ -15,6 +17,15 @@ std::size_t padded(std::size_t bytes) {
 
 std::size_t size(int count) {
   return static_cast<std::size_t>(count);
+}
+
+// Whether some layer norms its queries and keys.
+bool norms_heads(const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
+    const model::AttentionSpec* attention = layer.attention();
+    return attention != nullptr &&
+           attention->query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+  });
 }
 
 // Allocates memory piece by piece, or counts it when there is none.
@@ -43,9 +54,7 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
   const int queries_width = spec.attention().heads * spec.attention().head_dim;
   const int keys_width = spec.attention().kv_heads * spec.attention().head_dim;
   take(normed, spec.hidden);
-  take(projected, spec.attention().query_key_norm != model::AttentionSpec::QueryKeyNorm::none
-                      ? queries_width + 2 * keys_width
-                      : 0);
+  take(projected, norms_heads(spec) ? queries_width + 2 * keys_width : 0);
   take(queries, queries_width);
   take(keys, keys_width);
   take(values, keys_width);
@@ -123,6 +132,7 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
   take(projected, queries_width + 2 * keys_width);
   take(product, tokens * size(spec.dense_width()));
   take(dnormed, tokens * size(spec.hidden));
+  take(dparallel, spec.layers.front().parallel ? tokens * size(spec.hidden) : 0);
   const model::LayerSpec& layer = spec.layers.front();
   if (layer.norm_after || layer.residual_multiplier != 1.0F) {
     take(branch, tokens * size(spec.hidden));

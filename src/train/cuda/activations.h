@@ -73,6 +73,7 @@ class LayerScratch {
   bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim], and its gradient
   bf16* product = nullptr;    // [T, intermediate]: input of the last product, and its gradient
   bf16* dnormed = nullptr;    // [T, hidden]
+  bf16* dparallel = nullptr;  // [T, hidden]: of parallel layers, what the feed-forward took
   float* branch = nullptr;    // [T, hidden]: of parts with a norm behind them or a multiplier
   bf16* dbranch = nullptr;    // [T, hidden]
   bf16* dattended = nullptr;  // [T, heads * head_dim]

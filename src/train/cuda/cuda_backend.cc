@@ -186,7 +186,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       ropes_(spec_),
       frequencies_(std::span<const float>(ropes_.frequencies())),
       angles_(tokens_ * frequencies_.size()),
-      inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(spec_))),
+      inputs_(tokens_, std::max<std::size_t>(1, decisions_of_model(spec_)), spec_.chunk()),
       gradient_(tokens_ * static_cast<std::size_t>(spec_.hidden)),
       rounded_gradient_(gradient_.size()),
       sums_(1),
@@ -243,6 +243,7 @@ DevicePass CudaBackend::pass_of(const model::ModelSpec& spec) const {
   pass.spec = &spec;
   pass.tokens = static_cast<int>(tokens_);
   pass.first_key = inputs_.first_key();
+  pass.chunk_key = inputs_.chunk_key();
   pass.positions = inputs_.positions();
   pass.ropes = &ropes_;
   pass.angles = angles_.data();

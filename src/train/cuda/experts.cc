@@ -46,7 +46,7 @@ class RoutedExperts {
         w_(w),
         a_(a),
         weights_(pass, w),
-        tokens_{spec_.experts->router(), scratch_.routes, pass.tokens} {}
+        tokens_{spec_.experts->router(w.choice_bias), scratch_.routes, pass.tokens} {}
 
   void forward(float* out) const {
     pass_.linear->multiply(a_.router_logits, a_.mlp_normed, w_.router, pass_.tokens,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/loss.h"
-#include "ops/cuda/training/training_norm.h"
+#include "ops/cuda/norm.h"
 #include "train/cuda/layer_parts.h"
 
 namespace winnow::train::cuda {
@@ -50,15 +50,18 @@ std::size_t DeviceHead::bytes(const model::ModelSpec& spec, std::size_t tokens, 
 
 void DeviceHead::take_teacher(const DevicePass& pass, const DeviceWeights& teacher,
                               const float* hidden) {
-  ops::cuda::rms_norm(teacher_normed_.data(), hidden, pass.tokens, spec_.hidden, teacher.norm,
-                      spec_.final_norm.eps, spec_.layer_count(), nullptr, pass.stream,
-                      detail::offset_of(spec_.final_norm));
+  ops::cuda::norm_rows(teacher_normed_.data(), hidden, pass.tokens, spec_.hidden,
+                       detail::norm_of(spec_.final_norm, {teacher.norm, teacher.norm_bias}),
+                       spec_.layer_count(), nullptr, pass.stream);
 }
 
 void DeviceHead::multiply(const DevicePass& pass, float* logits, const bf16* normed,
-                          const bf16* head, int rows) const {
-  pass.linear->multiply(logits, normed, head, rows, spec_.vocab, spec_.hidden, pass.stream,
+                          const DeviceWeights& weights, int rows) const {
+  pass.linear->multiply(logits, normed, weights.head, rows, spec_.vocab, spec_.hidden, pass.stream,
                         stride_);
+  if (weights.head_bias != nullptr) {  // behind its end are zeros, as there are behind the logits
+    ops::cuda::add_bias(logits, rows, stride_, weights.head_bias, pass.stream);
+  }
 }
 
 // What the description does to logits behind the product.
@@ -95,14 +98,15 @@ template <class LossOf>
 void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weights,
                               const float* hidden, const DeviceGradients& gradients,
                               const StreamGradient& gradient, const LossOf& loss_of) {
-  ops::cuda::rms_norm(normed_.data(), hidden, pass.tokens, spec_.hidden, weights.norm,
-                      spec_.final_norm.eps, spec_.layer_count(), pass.first_bad, pass.stream,
-                      detail::offset_of(spec_.final_norm));
+  const detail::NormTensors<const float> norm{weights.norm, weights.norm_bias};
+  ops::cuda::norm_rows(normed_.data(), hidden, pass.tokens, spec_.hidden,
+                       detail::norm_of(spec_.final_norm, norm), spec_.layer_count(), pass.first_bad,
+                       pass.stream);
   for (int first = 0; first < pass.tokens; first += chunk_) {
     const int rows = std::min(chunk_, pass.tokens - first);
     const std::size_t offset = stream(spec_, static_cast<std::size_t>(first));
     const bf16* normed = normed_.data() + offset;
-    multiply(pass, logits_.data(), normed, weights.head, rows);
+    multiply(pass, logits_.data(), normed, weights, rows);
     transform_logits(pass, logits_.data(), rows);
     loss_of(first, rows);
     transform_gradient(pass, rows);
@@ -112,11 +116,14 @@ void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weigh
       pass.linear->weight_gradient(gradients.head, dlogits_.data(), normed, rows, spec_.vocab,
                                    spec_.hidden, pass.stream, stride_);
     }
+    if (gradients.head_bias != nullptr) {
+      ops::cuda::add_column_sums(gradients.head_bias, dlogits_.data(), rows, spec_.vocab, stride_,
+                                 pass.stream);
+    }
   }
-  ops::cuda::rms_norm_backward(
-      {.x = gradient.exact, .add = false, .rounded = gradient.rounded, .weight = gradients.norm},
-      dnormed_.data(), hidden, pass.tokens, spec_.hidden, weights.norm, spec_.final_norm.eps,
-      pass.stream, detail::offset_of(spec_.final_norm));
+  detail::norm_backward(pass, spec_.final_norm, norm, {gradients.norm, gradients.norm_bias},
+                        {.x = gradient.exact, .add = false, .rounded = gradient.rounded},
+                        dnormed_.data(), hidden);
 }
 
 void DeviceHead::language_model_loss(const DevicePass& pass, const DeviceWeights& weights,
@@ -142,7 +149,7 @@ void DeviceHead::distillation_loss(const DevicePass& pass, const DeviceWeights& 
                                    double* loss) {
   chunked_loss(pass, weights, hidden, gradients, gradient, [&](int first, int rows) {
     multiply(pass, teacher_logits_.data(),
-             teacher_normed_.data() + stream(spec_, static_cast<std::size_t>(first)), teacher.head,
+             teacher_normed_.data() + stream(spec_, static_cast<std::size_t>(first)), teacher,
              rows);
     transform_logits(pass, teacher_logits_.data(), rows);
     ops::cuda::distillation(divergence,

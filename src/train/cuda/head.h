@@ -40,8 +40,8 @@ class DeviceHead {
   void chunked_loss(const DevicePass& pass, const DeviceWeights& weights, const float* hidden,
                     const DeviceGradients& gradients, const StreamGradient& gradient,
                     const LossOf& loss_of);
-  void multiply(const DevicePass& pass, float* logits, const bf16* normed, const bf16* head,
-                int rows) const;
+  void multiply(const DevicePass& pass, float* logits, const bf16* normed,
+                const DeviceWeights& weights, int rows) const;
   void transform_logits(const DevicePass& pass, float* logits, int rows) const;
   void transform_gradient(const DevicePass& pass, int rows) const;
   [[nodiscard]] ops::cuda::LogitRows rows_of(int rows) const;

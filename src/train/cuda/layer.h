@@ -17,7 +17,8 @@ namespace winnow::train::cuda {
 struct DevicePass {
   const model::ModelSpec* spec = nullptr;
   int tokens = 0;                           // T
-  const std::int32_t* first_key = nullptr;  // [T]
+  const std::int32_t* first_key = nullptr;  // [T]: of the document
+  const std::int32_t* chunk_key = nullptr;  // [T]: of the chunk, for layers that attend within them
   const std::int32_t* positions = nullptr;  // [T]
   const model::RopeTables* ropes = nullptr;
   const float2* angles = nullptr;  // of each table [T, rotary channels / 2]
@@ -39,6 +40,10 @@ struct DevicePass {
 
   [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
   [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }
+  /// The first key that the layer's queries see.
+  [[nodiscard]] const std::int32_t* first_seen() const {
+    return layer_spec().chunk() != 0 ? chunk_key : first_key;
+  }
   [[nodiscard]] bool decides() const {
     return spec->decides(layer) && mode != DecisionPass::Mode::off;
   }

@@ -9,6 +9,11 @@
 namespace winnow::train::cuda {
 namespace {
 
+// The norm of an adapter's input.
+model::NormSpec decision_norm(const model::ModelSpec& spec) {
+  return {.kind = model::NormSpec::Kind::rms, .eps = spec.final_norm.eps};
+}
+
 // One layer's backward pass, from the output towards the input.
 class LayerBackward {
  public:
@@ -24,7 +29,25 @@ class LayerBackward {
         g_(gradients),
         gradient_(gradient) {}
 
-  // Turns the gradient of the layer's output into that of a_.middle.
+  void run() {
+    mlp();
+    if (!pass_.layer_spec().parallel) {
+      through_mlp_input(scratch_.dnormed, a_.middle);
+      return attention();
+    }
+    // What the feed-forward takes is the layer's input: attention comes first.
+    const std::size_t bytes = elements() * sizeof(bf16);
+    winnow::cuda::check(cudaMemcpyAsync(scratch_.dparallel, scratch_.dnormed, bytes,
+                                        cudaMemcpyDeviceToDevice, pass_.stream),
+                        "copy a gradient");
+    attention();
+    through_mlp_input(scratch_.dparallel, input_);
+  }
+
+ private:
+  using LinearGradients = detail::LinearGradients;
+
+  // From the gradient of the layer's output to that of what the feed-forward takes, in dnormed.
   void mlp() {
     const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
     if (pass_.layer_spec().feed_forward.experts) {
@@ -32,7 +55,11 @@ class LayerBackward {
     } else {
       detail::dense_backward(pass_, w_, a_, g_, dbranch, false);
     }
-    through_input(g_.mlp_norm, a_.middle, w_.mlp_norm);
+  }
+
+  void through_mlp_input(const bf16* dinput, const float* x) {
+    through_input(dinput, x, detail::mlp_norm_of<const float>(pass_, w_),
+                  detail::mlp_norm_of<float>(pass_, g_));
   }
 
   // Makes the gradient of a_.middle that of the layer's input.
@@ -72,8 +99,9 @@ class LayerBackward {
     projections();
   }
 
- private:
-  using LinearGradients = detail::LinearGradients;
+  [[nodiscard]] std::size_t elements() const {
+    return static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
+  }
 
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int outputs, int inputs,
                       bool add = false) {
@@ -86,23 +114,15 @@ class LayerBackward {
   }
 
   // From what a part took of the residual stream to the stream itself.
-  void through_input(float* dweight, const float* x, const float* weight) {
+  void through_input(const bf16* dinput, const float* x,
+                     const detail::NormTensors<const float>& weights,
+                     const detail::NormTensors<float>& gradients) {
     if (pass_.layer_spec().norm_before) {
-      return through_norm(gradient_.rounded, dweight, x, weight);
+      return detail::norm_backward(pass_, pass_.layer_spec().norm, weights, gradients,
+                                   {.x = gradient_.exact, .rounded = gradient_.rounded}, dinput, x);
     }
-    const std::size_t count =
-        static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
-    ops::cuda::add_scaled(gradient_.exact, scratch_.dnormed, count, 1.0F, pass_.stream);
-    ops::cuda::round(gradient_.rounded, gradient_.exact, count, pass_.stream);
-  }
-
-  // Adds the gradient through a norm of x to the residual stream's gradient.
-  void through_norm(bf16* rounded, float* dweight, const float* x, const float* weight) {
-    const model::NormSpec& norm = pass_.layer_spec().norm;
-    ops::cuda::rms_norm_backward(
-        {.x = gradient_.exact, .add = true, .rounded = rounded, .weight = dweight},
-        scratch_.dnormed, x, pass_.tokens, spec_.hidden, weight, norm.eps, pass_.stream,
-        detail::offset_of(norm));
+    ops::cuda::add_scaled(gradient_.exact, dinput, elements(), 1.0F, pass_.stream);
+    ops::cuda::round(gradient_.rounded, gradient_.exact, elements(), pass_.stream);
   }
 
   // The gradient of what a part computed before its norm and multiplier.
@@ -112,22 +132,21 @@ class LayerBackward {
     if (!spec.norm_after && spec.residual_multiplier == 1.0F) {
       return gradient_.rounded;
     }
-    const std::size_t count =
-        static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
     if (spec.norm_after) {
-      ops::cuda::rms_norm_backward({.x = scratch_.branch,
-                                    .add = false,
-                                    .rounded = scratch_.dbranch,
-                                    .weight = dweight,
-                                    .multiplier = spec.residual_multiplier},
-                                   gradient_.exact, branch, pass_.tokens, spec_.hidden, weight,
-                                   spec.norm.eps, pass_.stream, detail::offset_of(spec.norm));
+      ops::cuda::norm_rows_backward({.x = scratch_.branch,
+                                     .add = false,
+                                     .rounded = scratch_.dbranch,
+                                     .weight = dweight,
+                                     .multiplier = spec.residual_multiplier},
+                                    gradient_.exact, branch, pass_.tokens, spec_.hidden,
+                                    detail::norm_of(spec.norm, {weight}), pass_.stream);
       return scratch_.dbranch;
     }
-    winnow::cuda::check(cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, count * sizeof(bf16),
-                                        cudaMemcpyDeviceToDevice, pass_.stream),
-                        "copy a gradient");
-    ops::cuda::scale(scratch_.dbranch, count, spec.residual_multiplier, pass_.stream);
+    winnow::cuda::check(
+        cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, elements() * sizeof(bf16),
+                        cudaMemcpyDeviceToDevice, pass_.stream),
+        "copy a gradient");
+    ops::cuda::scale(scratch_.dbranch, elements(), spec.residual_multiplier, pass_.stream);
     return scratch_.dbranch;
   }
 
@@ -161,7 +180,8 @@ class LayerBackward {
       probe_weights({g_.decision, g_.decision_bias}, scratch_.dprobe, a_.decision_normed);
       input_gradient(scratch_.dnormed, scratch_.dprobe, w_.decision, padded_decisions(spec_),
                      spec_.hidden);
-      through_norm(nullptr, g_.decision_norm, input_, w_.decision_norm);
+      detail::norm_backward(pass_, decision_norm(spec_), {w_.decision_norm}, {g_.decision_norm},
+                            {.x = gradient_.exact}, scratch_.dnormed, input_);
     }
   }
 
@@ -215,7 +235,8 @@ class LayerBackward {
         rows({g_.omega, g_.omega_bias}, scratch_.domega_probe, w_.omega);
       }
     }
-    through_input(g_.attention_norm, input_, w_.attention_norm);
+    through_input(scratch_.dnormed, input_, detail::attention_norm_of<const float>(w_),
+                  detail::attention_norm_of<float>(g_));
   }
 
   const DevicePass& pass_;
@@ -233,9 +254,7 @@ class LayerBackward {
 void layer_backward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
                     const DeviceActivations& activations, const DeviceLayerGradients& gradients,
                     const StreamGradient& gradient) {
-  LayerBackward backward(pass, weights, input, activations, gradients, gradient);
-  backward.mlp();
-  backward.attention();
+  LayerBackward(pass, weights, input, activations, gradients, gradient).run();
 }
 
 }  // namespace winnow::train::cuda

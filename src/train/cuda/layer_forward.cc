@@ -59,16 +59,16 @@ void decide(const DevicePass& pass, const DeviceLayerWeights& w, const float* in
 }
 
 // What a part of the layer takes of the residual stream.
-void take_input(const DevicePass& pass, bf16* input, const float* stream, const float* weight,
-                int* first_bad) {
-  const model::NormSpec& norm = pass.layer_spec().norm;
+void take_input(const DevicePass& pass, bf16* input, const float* stream,
+                const detail::NormTensors<const float>& weights, int* first_bad) {
   if (!pass.layer_spec().norm_before) {
     const auto count =
         static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
     return ops::cuda::round(input, stream, count, pass.stream);
   }
-  ops::cuda::rms_norm(input, stream, pass.tokens, pass.spec->hidden, weight, norm.eps, pass.layer,
-                      first_bad, pass.stream, detail::offset_of(norm));
+  ops::cuda::norm_rows(input, stream, pass.tokens, pass.spec->hidden,
+                       detail::norm_of(pass.layer_spec().norm, weights), pass.layer, first_bad,
+                       pass.stream);
 }
 
 // A part's last product and how it joins the residual stream.
@@ -100,8 +100,14 @@ void add_normed(const DevicePass& pass, const bf16* branch, const float* post_no
     const model::LayerSpec& spec = pass.layer_spec();
     copy_stream(pass, out, stream);
     ops::cuda::add_rms_norm(out, branch, pass.tokens, pass.spec->hidden,
-                            {post_norm, detail::offset_of(spec.norm)}, spec.norm.eps,
+                            {post_norm, spec.norm.offset()}, spec.norm.eps,
                             spec.residual_multiplier, pass.stream);
+  }
+}
+
+void add_bias_of(const DevicePass& pass, const Branch& branch, float* out) {
+  if (branch.bias != nullptr) {
+    ops::cuda::add_bias(out, pass.tokens, pass.spec->hidden, branch.bias, pass.stream);
   }
 }
 
@@ -117,23 +123,22 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
   if (spec.residual_multiplier == 1.0F) {
     pass.linear->multiply_add(out, stream, branch.x, branch.weight, pass.tokens, hidden,
                               branch.inputs, pass.stream);
+    add_bias_of(pass, branch, out);
   } else {
     pass.linear->multiply(pass.scratch->branch, branch.x, branch.weight, pass.tokens, hidden,
                           branch.inputs, pass.stream);
+    add_bias_of(pass, branch, pass.scratch->branch);
     ops::cuda::scale(pass.scratch->branch, stream_elements(pass), spec.residual_multiplier,
                      pass.stream);
     ops::cuda::add_scaled(pass.scratch->branch, stream, stream_elements(pass), 1.0F, pass.stream);
     copy_stream(pass, out, pass.scratch->branch);
-  }
-  if (branch.bias != nullptr) {
-    ops::cuda::add_bias(out, pass.tokens, hidden, branch.bias, pass.stream);
   }
 }
 
 void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
                const DeviceActivations& a) {
   const model::AttentionSpec& spec = pass.attention();
-  take_input(pass, a.normed, input, w.attention_norm, pass.first_bad);
+  take_input(pass, a.normed, input, detail::attention_norm_of<const float>(w), pass.first_bad);
   project(pass, w, a);
   if (pass.decides()) {
     decide(pass, w, input, a);
@@ -175,10 +180,11 @@ void add_experts_branch(const DevicePass& pass, const DeviceLayerWeights& w,
   ops::cuda::add_scaled(output, branch, count, spec.residual_multiplier, pass.stream);
 }
 
-void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
-         float* output) {
+void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
+         const DeviceActivations& a, float* output) {
   const model::LayerSpec& spec = pass.layer_spec();
-  take_input(pass, a.mlp_normed, a.middle, w.mlp_norm, nullptr);
+  take_input(pass, a.mlp_normed, spec.parallel ? input : a.middle,
+             detail::mlp_norm_of<const float>(pass, w), nullptr);
   if (spec.feed_forward.experts) {
     return add_experts_branch(pass, w, a, output);
   }
@@ -198,7 +204,7 @@ void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActiva
 void layer_forward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
                    const DeviceActivations& activations, float* output) {
   attention(pass, weights, input, activations);
-  mlp(pass, weights, activations, output);
+  mlp(pass, weights, input, activations, output);
 }
 
 }  // namespace winnow::train::cuda

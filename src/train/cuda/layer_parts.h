@@ -5,11 +5,13 @@
 #include <cmath>
 
 #include "model/channels.h"
+#include "ops/cuda/bias.h"
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/general/norm.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_attention.h"
 #include "ops/cuda/training/training_heads.h"
+#include "ops/cuda/training/training_norm.h"
 #include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
 
@@ -33,9 +35,46 @@ inline bool reads_channels(const DevicePass& pass) {
   return pass.decides() && model::borrows_channels(*pass.spec);
 }
 
-/// What is added to a norm's weights.
-inline float offset_of(const model::NormSpec& norm) {
-  return norm.kind == model::NormSpec::Kind::rms_plus_one ? 1.0F : 0.0F;
+/// Weights of a norm, and their gradients; null is what it does not have, or what is not computed.
+template <class T>
+struct NormTensors {
+  T* weight = nullptr;
+  T* bias = nullptr;
+};
+
+/// The norm in front of attention, and that of the feed-forward. `Layer`: of weights or gradients.
+template <class T, class Layer>
+NormTensors<T> attention_norm_of(const Layer& layer) {
+  return {layer.attention_norm, layer.attention_norm_bias};
+}
+template <class T, class Layer>
+NormTensors<T> mlp_norm_of(const DevicePass& pass, const Layer& layer) {
+  return pass.layer_spec().shares_norm ? attention_norm_of<T>(layer)
+                                       : NormTensors<T>{layer.mlp_norm, layer.mlp_norm_bias};
+}
+
+inline ops::cuda::TrainingNorm norm_of(const model::NormSpec& norm,
+                                       const NormTensors<const float>& weights) {
+  return {.weight = weights.weight,
+          .eps = norm.eps,
+          .offset = norm.offset(),
+          .centers = norm.centers(),
+          .bias = weights.bias};
+}
+
+/// From the gradient of what a norm of the stream x gives to that of x and, added to `gradients`,
+/// those of its weights.
+inline void norm_backward(const DevicePass& pass, const model::NormSpec& norm,
+                          const NormTensors<const float>& weights,
+                          const NormTensors<float>& gradients, ops::cuda::NormGradients dx,
+                          const bf16* dout, const float* x) {
+  const int hidden = pass.spec->hidden;
+  dx.weight = gradients.weight;
+  ops::cuda::norm_rows_backward(dx, dout, x, pass.tokens, hidden, norm_of(norm, weights),
+                                pass.stream);
+  if (gradients.bias != nullptr) {
+    ops::cuda::add_column_sums(gradients.bias, dout, pass.tokens, hidden, hidden, pass.stream);
+  }
 }
 
 /// As TrainingHeads has it.
@@ -92,23 +131,32 @@ inline void grow_queries(const DevicePass& pass, bf16* queries) {
 
 inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLayerWeights& w,
                                          const DeviceActivations& a, const bf16* projected) {
+  using Norm = model::AttentionSpec::QueryKeyNorm;
   const model::ModelSpec& spec = *pass.spec;
-  ops::cuda::TrainingHeads heads{.rows = pass.tokens,
-                                 .heads = spec.attention().heads,
-                                 .kv_heads = spec.attention().kv_heads,
-                                 .head_dim = spec.attention().head_dim,
-                                 .projected = projected,
-                                 .bias = norms_whole(pass) ? nullptr : w.query_bias,
-                                 .query_norm = norms_whole(pass) ? nullptr : w.query_norm,
-                                 .key_norm = norms_whole(pass) ? nullptr : w.key_norm,
-                                 .norm_offset = offset_of(spec.layer(pass.layer).norm),
-                                 .eps = spec.final_norm.eps,
-                                 .rotary = rotary_of(pass.attention()),
-                                 .angles = angles_of(pass),
-                                 .query = {},
-                                 .key = {},
-                                 .factor = pass.channel_factor,
-                                 .clear_after_rope = model::clears_after_rope(spec)};
+  const model::AttentionSpec& attention = pass.attention();
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  ops::cuda::TrainingHeads heads{
+      .rows = pass.tokens,
+      .heads = spec.attention().heads,
+      .kv_heads = spec.attention().kv_heads,
+      .head_dim = spec.attention().head_dim,
+      .projected = projected,
+      .bias = norms_whole(pass) ? nullptr : w.query_bias,
+      .norms = attention.query_key_norm != Norm::none && !norms_whole(pass),
+      .query_norm = norms_whole(pass) ? nullptr : w.query_norm,
+      .key_norm = norms_whole(pass) ? nullptr : w.key_norm,
+      .own_norms = attention.query_key_norm == Norm::own_per_head,
+      .norm_offset = norm.offset(),
+      .centers = norm.centers(),
+      .norms_after_rope = attention.norms_after_rope,
+      .eps = norm.eps,
+      .rotary = rotary_of(attention),
+      .interleaved = attention.rope && attention.rope->interleaved,
+      .angles = angles_of(pass),
+      .query = {},
+      .key = {},
+      .factor = pass.channel_factor,
+      .clear_after_rope = model::clears_after_rope(spec)};
   if (borrows(pass)) {
     heads.query = borrowed(pass, model::query_column(spec, 0), spec.attention().group(),
                            spec.dmc ? a.omega_probe : a.probe);
@@ -182,7 +230,7 @@ inline bool biases_keys(const DevicePass& pass) {
 inline void prepare_attention(const DevicePass& pass) {
   if (pass.far_dropout != nullptr) {
     far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, pass.layer), pass.noise,
-             pass.first_key, pass.tokens, pass.spec->attention().kv_heads, pass.stream);
+             pass.first_seen(), pass.tokens, pass.spec->attention().kv_heads, pass.stream);
   }
 }
 
@@ -202,12 +250,12 @@ inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
                 : spec.dms     ? spec.dms->window
                                : 0,
       .scale = pass.attention().scale,
-      .first_key = pass.first_key,
+      .first_key = pass.first_seen(),
       .queries = head_matrix<const bf16>(pass, a.queries, spec.attention().heads),
       .keys = head_matrix<const bf16>(pass, keys, spec.attention().kv_heads),
       .values = head_matrix<const bf16>(pass, values, spec.attention().kv_heads),
       .bias = {},
-      .reach = pass.attention().reach.width,
+      .reach = pass.layer_spec().chunk() != 0 ? 0 : pass.attention().reach.width,
       .soft_cap = pass.attention().soft_cap,
       .sinks = w.sinks};
   if (biases_keys(pass)) {

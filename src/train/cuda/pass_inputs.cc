@@ -8,8 +8,8 @@
 
 namespace winnow::train::cuda {
 
-PassInputs::PassInputs(std::size_t tokens, std::size_t decisions)
-    : tokens_(tokens), batch_(kColumns * tokens), values_(1), losses_(decisions) {}
+PassInputs::PassInputs(std::size_t tokens, std::size_t decisions, int chunk)
+    : tokens_(tokens), chunk_(chunk), batch_(kColumns * tokens), values_(1), losses_(decisions) {}
 
 void PassInputs::take(const Batch& batch, const DecisionPass& pass, cudaStream_t stream) {
   assert(batch.size() == tokens_);
@@ -25,7 +25,10 @@ void PassInputs::take(const Batch& batch, const DecisionPass& pass, cudaStream_t
   fill(kWeights, batch.weights);
   fill(kFirstKeys, batch.first_key);
   for (std::size_t t = 0; t < tokens_; ++t) {
-    host.batch.data()[kPositions * tokens_ + t] = static_cast<std::int32_t>(t) - batch.first_key[t];
+    const auto token = static_cast<std::int32_t>(t);
+    const std::int32_t position = token - batch.first_key[t];
+    host.batch.data()[kPositions * tokens_ + t] = position;
+    host.batch.data()[kChunkKeys * tokens_ + t] = chunk_ > 0 ? token - position % chunk_ : token;
   }
   const bool off = pass.mode == DecisionPass::Mode::off;
   *host.values.data() = {pass.noise, off ? pass.fade : 0.0F};

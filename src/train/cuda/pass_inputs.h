@@ -17,8 +17,8 @@ namespace winnow::train::cuda {
 /// so no copy has to be waited for.
 class PassInputs {
  public:
-  /// `decisions`: of all layers.
-  PassInputs(std::size_t tokens, std::size_t decisions);
+  /// `decisions`: of all layers. `chunk`: of the model (ModelSpec::chunk).
+  PassInputs(std::size_t tokens, std::size_t decisions, int chunk);
 
   /// The device has taken all that came before.
   void begin_update() { used_ = 0; }
@@ -34,6 +34,7 @@ class PassInputs {
   [[nodiscard]] const std::int32_t* targets() const { return column<std::int32_t>(kTargets); }
   [[nodiscard]] const float* weights() const { return column<float>(kWeights); }
   [[nodiscard]] const std::int32_t* first_key() const { return column<std::int32_t>(kFirstKeys); }
+  [[nodiscard]] const std::int32_t* chunk_key() const { return column<std::int32_t>(kChunkKeys); }
   [[nodiscard]] const std::int32_t* positions() const { return column<std::int32_t>(kPositions); }
   /// What attention sees of a borrowed channel.
   [[nodiscard]] const float* channel_factor() const { return &values_.data()->channel_factor; }
@@ -43,7 +44,15 @@ class PassInputs {
 
  private:
   // Of a word per token, one after another.
-  enum Column : std::size_t { kTokens, kTargets, kWeights, kFirstKeys, kPositions, kColumns };
+  enum Column : std::size_t {
+    kTokens,
+    kTargets,
+    kWeights,
+    kFirstKeys,
+    kChunkKeys,
+    kPositions,
+    kColumns
+  };
 
   struct Values {
     std::uint64_t noise = 0;
@@ -63,6 +72,7 @@ class PassInputs {
   }
 
   std::size_t tokens_;
+  int chunk_;
   winnow::cuda::DeviceBuffer<std::int32_t> batch_;  // [kColumns, T]
   winnow::cuda::DeviceBuffer<Values> values_;       // one
   winnow::cuda::DeviceBuffer<ops::cuda::DecisionFactors> losses_;

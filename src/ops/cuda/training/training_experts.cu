@@ -103,12 +103,12 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
     float gradient = 0.0F;
     if (e < router.count) {
       // Also the logits of the others divide the weights.
-      gradient = of_all ? -weights[0] * expf(logit(e) - first) * sum : 0.0F;
+      gradient = of_all ? -weights[0] / router.scale * expf(logit(e) - first) * sum : 0.0F;
       for (int k = 0; k < router.active; ++k) {
         if (experts[k] == e) {
           const float slope =
               router.score == RouterScore::sigmoid ? 1.0F - sigmoid(logit(e)) : 1.0F;
-          gradient += (weighted[k] - (divides ? weights[k] * sum : 0.0F)) * slope;
+          gradient += (weighted[k] - (divides ? weights[k] / router.scale * sum : 0.0F)) * slope;
         }
       }
     }

@@ -123,16 +123,37 @@ struct Head {
     }
   }
 
-  /// `rotary` as in TrainingHeads; values do not rotate, but their lanes go along.
-  __device__ void rotate(const float2* angles, int half, int rotary, float direction,
-                         bool rotates) {
-    if (rotary >= 0) {
-      rotate_first(angles, half, rotary, direction, rotates);
-    } else if (rotates) {
-      rotate_all(angles, half, direction);
+  /// RoPE of neighbours: of the first `rotary` channels each even one and the next.
+  __device__ void rotate_neighbours(const float2* angles, int half, int rotary, float direction) {
+    if (first() < half) {
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {
+        float(&four)[4] = i < 4 ? low : high;
+        const int channel = first() + i % 4 + (i < 4 ? 0 : half);
+        if (channel < rotary) {
+          const float2 angle = angles[channel / 2];
+          rotate_plane(four[i % 4], four[i % 4 + 1], angle.x, direction * angle.y);
+        }
+      }
     }
   }
 };
+
+/// RoPE of a head, or back; values do not rotate, but their lanes go along.
+template <int Width>
+__device__ void rotate(Head<Width>& x, const TrainingHeads& h, const float2* angles,
+                       float direction, bool rotates) {
+  const int half = h.head_dim / 2;
+  if (h.interleaved) {
+    if (rotates) {
+      x.rotate_neighbours(angles, half, h.rotary >= 0 ? h.rotary : h.head_dim, direction);
+    }
+  } else if (h.rotary >= 0) {
+    x.rotate_first(angles, half, h.rotary, direction, rotates);
+  } else if (rotates) {
+    x.rotate_all(angles, half, direction);
+  }
+}
 
 /// Which head of which token a group of lanes has.
 struct Place {
@@ -185,11 +206,36 @@ __device__ void load_raw(Head<Width>& x, const TrainingHeads& h, const Place& pl
   }
 }
 
+/// The norm of a head: its weights, null where they are 1.
+struct OwnNorm {
+  const float* weight;
+  float offset;
+
+  __device__ OwnNorm(const TrainingHeads& h, const Place& place)
+      : weight(place.is_query ? h.query_norm : h.key_norm), offset(h.norm_offset) {
+    if (h.own_norms && weight != nullptr && !place.is_value) {
+      weight += place.head * h.head_dim;
+    }
+  }
+  __device__ float operator[](int channel) const {
+    return weight != nullptr ? offset + weight[channel] : 1.0F;
+  }
+};
+
+/// x, centred where the norm centers, and 1 / the root of its mean square.
 template <int Width>
-__device__ float norm_factor(Head<Width>& x, int head_dim, float eps) {
+__device__ float center_and_measure(Head<Width>& x, const TrainingHeads& h) {
+  const int half = h.head_dim / 2;
+  const auto channels = static_cast<float>(h.head_dim);
+  if (h.centers) {
+    float sum = 0.0F;
+    x.for_values(half, [&](float& v, int) { sum += v; });
+    const float mean = lane_sum<Width>(sum) / channels;
+    x.for_values(half, [&](float& v, int) { v -= mean; });
+  }
   float squares = 0.0F;
-  x.for_values(head_dim / 2, [&](float& v, int) { squares += v * v; });
-  return inverse_rms(lane_sum<Width>(squares), static_cast<float>(head_dim), eps);
+  x.for_values(half, [&](float& v, int) { squares += v * v; });
+  return inverse_rms(lane_sum<Width>(squares), channels, h.eps);
 }
 
 /// A token's angles.
@@ -197,54 +243,53 @@ __device__ const float2* angles_of(const TrainingHeads& h, std::size_t row) {
   return h.angles + row * static_cast<std::size_t>((h.rotary >= 0 ? h.rotary : h.head_dim) / 2);
 }
 
-/// A head as transform_head() takes it. Of values nothing is done, but their lanes go along.
+/// The borrowed channel of a head, if it has one: read and cleared where a probe has its place.
 template <int Width>
-struct TransformedHead {
-  Head<Width>& x;
-  int half;
-  int rotary;
-  bool is_value;
-  float norm_offset;
-
-  __device__ void norm(const float* weight, float eps) {
-    const float factor = norm_factor(x, 2 * half, eps);
-    if (!is_value) {
-      x.for_values(half, [&](float& v, int c) { v *= factor * (norm_offset + weight[c]); });
-    }
-  }
-  __device__ void apply_rope(const float2* angles) {
-    x.rotate(angles, half, rotary, 1.0F, !is_value);
-  }
-};
-
-/// The channel that is borrowed: read and cleared where a probe has its place, else faded.
-struct FadedChannel {
-  int channel;  // -1: none
-  bool carries;
-  bool fades;
-  float* read;  // or null
-  const float* factor;
-
-  template <int Width>
-  __device__ void before_rope(TransformedHead<Width>& head) const {
-    if (channel >= 0 && carries) {
-      head.x.for_values(head.half, [&](float& v, int c) {
-        if (c == channel) {
-          if (read != nullptr) {
-            *read = v;
-          }
-          v = 0.0F;
+__device__ void take_channel(Head<Width>& x, const TrainingHeads& h,
+                             const BorrowedChannel& borrowed, int channel, float* read) {
+  if (channel >= 0 && borrowed.probe != nullptr) {
+    x.for_values(h.head_dim / 2, [&](float& v, int c) {
+      if (c == channel) {
+        if (read != nullptr) {
+          *read = v;
         }
-      });
-    }
+        v = 0.0F;
+      }
+    });
   }
-  template <int Width>
-  __device__ void after_rope(TransformedHead<Width>& head) const {
-    if (channel >= 0 && fades) {
-      head.x.for_values(head.half, [&](float& v, int c) { v *= c == channel ? *factor : 1.0F; });
-    }
+}
+
+/// Of values nothing is done, but their lanes go along.
+template <int Width>
+__device__ void norm_head(Head<Width>& x, const TrainingHeads& h, const Place& place) {
+  if (!h.norms) {
+    return;
   }
-};
+  Head<Width> normed = x;
+  const float factor = center_and_measure(normed, h);
+  const OwnNorm norm(h, place);
+  if (!place.is_value) {
+    x = normed;
+    x.for_values(h.head_dim / 2, [&](float& v, int c) { v *= factor * norm[c]; });
+  }
+}
+
+/// From the projection to what attention takes.
+template <int Width>
+__device__ void transform(Head<Width>& x, const TrainingHeads& h, const Place& place,
+                          const BorrowedChannel& borrowed, int channel, float* read) {
+  if (!h.norms_after_rope) {
+    norm_head(x, h, place);
+  }
+  take_channel(x, h, borrowed, channel, read);
+  rotate(x, h, angles_of(h, place.row), 1.0F, !place.is_value);
+  if (h.norms_after_rope) {
+    norm_head(x, h, place);
+  }
+  if (channel >= 0 && h.clear_after_rope) {
+    x.for_values(h.head_dim / 2, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
+  }
+}
 
 template <int Width>
 __global__ void __launch_bounds__(kThreads)
@@ -263,15 +308,11 @@ __global__ void __launch_bounds__(kThreads)
     const int channel = place.is_value ? -1 : borrowed_channel(borrowed, place.head);
     Head<Width> x;
     load_raw(x, h, place, borrowed, channel);
-    const float* norm = place.is_query ? h.query_norm : h.key_norm;
     float* reads = place.is_query ? query_read : key_read;
     float* read = reads != nullptr && exists && channel >= 0
                       ? reads + place.row * h.kv_heads + place.head / borrowed.every
                       : nullptr;
-    TransformedHead<Width> head{x, half, h.rotary, place.is_value, h.norm_offset};
-    transform_head(
-        head, {norm != nullptr, norm, h.eps}, WholeRope{angles_of(h, place.row)},
-        FadedChannel{channel, borrowed.probe != nullptr, h.clear_after_rope, read, h.factor});
+    transform(x, h, place, borrowed, channel, read);
     if (exists) {
       bf16* to = place.is_query ? queries : place.is_value ? values : keys;
       const int heads = place.is_query ? h.heads : h.kv_heads;
@@ -280,23 +321,86 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Through q- or k-norm: dx_i = r (w_i g_i - x_i r^2 / D sum_j x_j w_j g_j) in the place of g,
-/// where w are the weights with their offset. What the head adds to the gradient of the weight
-/// takes the place of x.
+/// Through q- or k-norm: dx_i = r (w_i g_i - m - x_i r^2 / D sum_j x_j w_j g_j) in the place of g,
+/// where w are the weights with their offset, x is centred where the norm centers, and m is then
+/// the mean of w g, else 0. What the head adds to the gradient of the weight takes the place of x.
 template <int Width>
 __device__ void norm_backward(Head<Width>& g, Head<Width>& x, const TrainingHeads& h,
-                              const float* norm) {
+                              const OwnNorm& norm) {
   const int half = h.head_dim / 2;
-  const float factor = norm_factor(x, h.head_dim, h.eps);
+  const auto channels = static_cast<float>(h.head_dim);
+  const float factor = center_and_measure(x, h);
   float product = 0.0F;
-  g.for_pairs(x, half,
-              [&](float& dy, float& v, int c) { product += dy * v * (h.norm_offset + norm[c]); });
-  const float along = lane_sum<Width>(product) * factor * factor / static_cast<float>(h.head_dim);
+  float sum = 0.0F;
   g.for_pairs(x, half, [&](float& dy, float& v, int c) {
-    const float dx = factor * ((h.norm_offset + norm[c]) * dy - v * along);
+    product += dy * v * norm[c];
+    sum += dy * norm[c];
+  });
+  const float along = lane_sum<Width>(product) * factor * factor / channels;
+  const float mean = h.centers ? lane_sum<Width>(sum) / channels : 0.0F;
+  g.for_pairs(x, half, [&](float& dy, float& v, int c) {
+    const float dx = factor * (norm[c] * dy - mean - v * along);
     v *= dy * factor;
     dy = dx;
   });
+}
+
+/// What the norm took, once more.
+template <int Width>
+__device__ void load_norm_input(Head<Width>& x, const TrainingHeads& h, const Place& place,
+                                const BorrowedChannel& borrowed, int channel) {
+  load_raw(x, h, place, borrowed, channel);
+  if (h.norms_after_rope) {
+    take_channel(x, h, borrowed, channel, nullptr);
+    rotate(x, h, angles_of(h, place.row), 1.0F, !place.is_value);
+  }
+}
+
+/// Sums over a lane's heads of what they add to the gradients of the norms' weights.
+template <int Width>
+struct NormSums {
+  Head<Width> query;
+  Head<Width> key;
+
+  /// `x`: of one head. All heads of a kind share their weights, or the gradients have a row for
+  /// each.
+  __device__ void add(Head<Width>& x, const TrainingHeads& h, const TrainingHeadsGradients& d,
+                      const Place& place) {
+    const int half = h.head_dim / 2;
+    const auto add = [](float& total, float& v, int) { total += v; };
+    if (!h.own_norms && place.is_query) {
+      return query.for_pairs(x, half, add);
+    }
+    if (!h.own_norms) {
+      return key.for_pairs(x, half, add);
+    }
+    float* own = place.is_query ? d.query_norm : d.key_norm;
+    if (own != nullptr) {
+      x.for_values(half, [&](float& v, int c) { atomicAdd(own + place.head * h.head_dim + c, v); });
+    }
+  }
+};
+
+/// g through the norm of its head, for all lanes of a warp or for none; what becomes of values is
+/// dropped.
+template <int Width>
+__device__ void through_norm(Head<Width>& g, const TrainingHeads& h,
+                             const TrainingHeadsGradients& d, const Place& place,
+                             const BorrowedChannel& borrowed, int channel, bool exists,
+                             NormSums<Width>& sums) {
+  if (!h.norms) {
+    return;
+  }
+  Head<Width> x;
+  load_norm_input(x, h, place, borrowed, channel);
+  Head<Width> through = g;
+  norm_backward(through, x, h, OwnNorm(h, place));
+  if (!place.is_value) {
+    g = through;
+    if (exists) {
+      sums.add(x, h, d, place);
+    }
+  }
 }
 
 /// *sum += what the lanes of a block have for each channel.
@@ -319,8 +423,7 @@ __global__ void __launch_bounds__(kThreads)
     split_backward_kernel(const __grid_constant__ TrainingHeads h,
                           const __grid_constant__ TrainingHeadsGradients d) {
   __shared__ float memory[kMostDim];
-  Head<Width> dquery_norm;
-  Head<Width> dkey_norm;
+  NormSums<Width> sums;
   const int half = h.head_dim / 2;
   const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
   const int count = h.rows * (h.heads + 2 * h.kv_heads);
@@ -339,30 +442,18 @@ __global__ void __launch_bounds__(kThreads)
     if (channel >= 0 && h.clear_after_rope) {
       g.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
     }
-    g.rotate(angles_of(h, place.row), half, h.rotary, -1.0F, !place.is_value);
+    if (h.norms_after_rope) {
+      through_norm(g, h, d, place, borrowed, channel, exists, sums);
+    }
+    rotate(g, h, angles_of(h, place.row), -1.0F, !place.is_value);
     const bool carries = channel >= 0 && borrowed.probe != nullptr;
     if (carries) {
       const float* dread = place.is_query ? d.query_read : d.key_read;
       const float value = dread[place.row * h.kv_heads + place.head / borrowed.every];
       g.for_values(half, [&](float& v, int c) { v = c == channel ? value : v; });
     }
-    const float* norm = place.is_query ? h.query_norm : h.key_norm;
-    if (norm !=
-        nullptr) {  // for all lanes of a warp or for none; what becomes of values is dropped
-      Head<Width> x;
-      load_raw(x, h, place, borrowed, channel);
-      Head<Width> through = g;
-      norm_backward(through, x, h, norm);
-      if (!place.is_value) {
-        g = through;
-        const float share = exists ? 1.0F : 0.0F;
-        const auto add = [share](float& total, float& v, int) { total += share * v; };
-        if (place.is_query) {
-          dquery_norm.for_pairs(x, half, add);
-        } else {
-          dkey_norm.for_pairs(x, half, add);
-        }
-      }
+    if (!h.norms_after_rope) {
+      through_norm(g, h, d, place, borrowed, channel, exists, sums);
     }
     if (channel >= 0) {
       bf16* dprobe = place.is_query ? d.query_probe : d.key_probe;
@@ -382,11 +473,11 @@ __global__ void __launch_bounds__(kThreads)
       g.store(d.projected + place.row * width + place.column, half);
     }
   }
-  if (d.query_norm != nullptr) {
-    add_to(d.query_norm, dquery_norm, half, memory);
+  if (d.query_norm != nullptr && !h.own_norms) {
+    add_to(d.query_norm, sums.query, half, memory);
   }
-  if (d.key_norm != nullptr) {
-    add_to(d.key_norm, dkey_norm, half, memory);
+  if (d.key_norm != nullptr && !h.own_norms) {
+    add_to(d.key_norm, sums.key, half, memory);
   }
 }
 

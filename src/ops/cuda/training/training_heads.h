@@ -30,12 +30,17 @@ struct TrainingHeads {
   int head_dim = 0;                   // a multiple of 8, at most 256
   const bf16* projected = nullptr;    // [rows, heads + 2 kv_heads]: q, k and v without bias
   const float* bias = nullptr;        // the same width, or null
-  const float* query_norm = nullptr;  // [head_dim], or null
+  bool norms = false;                 // of each query and key head
+  const float* query_norm = nullptr;  // [head_dim], or null: weights of 1
   const float* key_norm = nullptr;
+  bool own_norms = false;    // weights are [heads of the kind, head_dim]
   float norm_offset = 0.0F;  // is added to the norms' weights: 1 where they count from 1
+  bool centers = false;      // LayerNorm; else RMSNorm
+  bool norms_after_rope = false;
   float eps = 0.0F;
   /// Channels of a head that RoPE turns, the first ones, an even number; 0: none; negative: all.
   int rotary = -1;
+  bool interleaved = false;  // channels 2 i and 2 i + 1 are a plane; else i and i + half of them
   const float2* angles = nullptr;  // [rows, channels that turn / 2] cosine and sine
   BorrowedChannel query;
   BorrowedChannel key;
@@ -59,7 +64,7 @@ struct TrainingHeadsGradients {
   bf16* projected = nullptr;    // of the operands; replaced
   bf16* query_probe = nullptr;  // [rows, stride]: replaced, 0 beyond `probes`
   bf16* key_probe = nullptr;
-  float* query_norm = nullptr;  // [head_dim], added to; null: not computed
+  float* query_norm = nullptr;  // of the norms' weights, added to; null: not computed
   float* key_norm = nullptr;
 };
 

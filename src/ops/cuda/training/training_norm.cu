@@ -12,13 +12,40 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// What is subtracted from the values of this block's row.
+template <class Number>
+__device__ float mean_of(const Number* row, int cols, bool centers) {
+  if (!centers) {
+    return 0.0F;
+  }
+  float sum = 0.0F;
+  for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
+    const Eight v = load_eight(row + col);
+#pragma unroll
+    for (const float value : v.values) {
+      sum += value;
+    }
+  }
+  return block_sum<kThreads>(sum) / static_cast<float>(cols);
+}
+
+template <class Number>
+__device__ Eight load_centered(const Number* from, float mean) {
+  Eight x = load_eight(from);
+#pragma unroll
+  for (float& value : x.values) {
+    value -= mean;
+  }
+  return x;
+}
+
 __global__ void __launch_bounds__(kThreads)
-    norm_kernel(bf16* out, const float* x, int cols, const float* weight, float offset, float eps,
-                int place, int* first_bad) {
+    norm_kernel(bf16* out, const float* x, int cols, TrainingNorm norm, int place, int* first_bad) {
   const std::size_t first = std::size_t{blockIdx.x} * cols;
+  const float mean = mean_of(x + first, cols, norm.centers);
   float squares = 0.0F;
   for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
-    const Eight v = load_eight(x + first + col);
+    const Eight v = load_centered(x + first + col, mean);
 #pragma unroll
     for (const float value : v.values) {
       squares += value * value;
@@ -28,56 +55,64 @@ __global__ void __launch_bounds__(kThreads)
   if (first_bad != nullptr && threadIdx.x == 0 && !isfinite(squares)) {
     atomicMin(first_bad, place);
   }
-  const float factor = rsqrtf(squares / static_cast<float>(cols) + eps);
+  const float factor = rsqrtf(squares / static_cast<float>(cols) + norm.eps);
   for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
-    Eight v = load_eight(x + first + col);
-    const Eight w = load_eight(weight + col);
+    Eight v = load_centered(x + first + col, mean);
+    const Eight w = load_eight(norm.weight + col);
+    const Eight bias = norm.bias != nullptr ? load_eight(norm.bias + col) : Eight{};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      v.values[i] *= factor * (offset + w.values[i]);
+      v.values[i] = v.values[i] * (factor * (norm.offset + w.values[i])) + bias.values[i];
     }
     store_eight(out + first + col, v);
   }
 }
 
-// With w = offset + weight: dx_i = r (w_i g_i - x_i r^2 / cols * sum_j x_j w_j g_j) with r = 1 /
-// rms. A block takes many rows and adds up the gradient of the weight in shared memory, where each
-// thread has columns of its own.
+// With w = offset + weight, and r = 1 / the root of the mean square of x, which is centred where
+// the norm centers: dx_i = r (w_i g_i - m - x_i r^2 / cols * sum_j x_j w_j g_j), m = mean(w g) or,
+// without centring, 0. A block takes many rows and adds up the gradient of the weight in shared
+// memory, where each thread has columns of its own.
 template <class Gradient, class Number>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(NormGradients gradients, const Gradient* dout, const Number* x, int rows,
-                         int cols, const float* weight, float offset, float eps) {
+                         int cols, TrainingNorm norm) {
   extern __shared__ float dweight[];  // [cols]
   for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
     store_eight(dweight + col, Eight{});
   }
   for (int row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::size_t first = static_cast<std::size_t>(row) * cols;
+    const float mean = mean_of(x + first, cols, norm.centers);
     float squares = 0.0F;
     float product = 0.0F;
+    float sum = 0.0F;
     for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
-      const Eight v = load_eight(x + first + col);
+      const Eight v = load_centered(x + first + col, mean);
       const Eight g = load_eight(dout + first + col);
-      const Eight w = load_eight(weight + col);
+      const Eight w = load_eight(norm.weight + col);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
+        const float weighted = (norm.offset + w.values[i]) * g.values[i];
         squares += v.values[i] * v.values[i];
-        product += v.values[i] * (offset + w.values[i]) * g.values[i];
+        product += v.values[i] * weighted;
+        sum += weighted;
       }
     }
     const float2 sums = block_sums<kThreads>({squares, product});
-    const float factor = rsqrtf(sums.x / static_cast<float>(cols) + eps);
+    const float shift = norm.centers ? block_sum<kThreads>(sum) / static_cast<float>(cols) : 0.0F;
+    const float factor = rsqrtf(sums.x / static_cast<float>(cols) + norm.eps);
     const float along = sums.y * factor * factor / static_cast<float>(cols);
     const float scaled = gradients.multiplier * factor;
     for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
-      const Eight v = load_eight(x + first + col);
+      const Eight v = load_centered(x + first + col, mean);
       const Eight g = load_eight(dout + first + col);
-      const Eight w = load_eight(weight + col);
+      const Eight w = load_eight(norm.weight + col);
       Eight dx = gradients.add ? load_eight(gradients.x + first + col) : Eight{};
       Eight dw = load_eight(dweight + col);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        dx.values[i] += scaled * ((offset + w.values[i]) * g.values[i] - v.values[i] * along);
+        dx.values[i] +=
+            scaled * ((norm.offset + w.values[i]) * g.values[i] - shift - v.values[i] * along);
         dw.values[i] += g.values[i] * v.values[i] * scaled;
       }
       store_eight(gradients.x + first + col, dx);
@@ -98,32 +133,30 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Gradient, class Number>
 void run_backward(const NormGradients& gradients, const Gradient* dout, const Number* x, int rows,
-                  int cols, const float* weight, float offset, float eps, cudaStream_t stream) {
+                  int cols, const TrainingNorm& norm, cudaStream_t stream) {
   constexpr int kBlocksPerProcessor = 6;
   static const int processors = winnow::cuda::multiprocessor_count();
   const int blocks = std::min(rows, kBlocksPerProcessor * processors);
-  norm_backward_kernel<Gradient, Number><<<blocks, kThreads, cols * sizeof(float), stream>>>(
-      gradients, dout, x, rows, cols, weight, offset, eps);
-  winnow::cuda::check_launch("RMSNorm, backward");
+  norm_backward_kernel<Gradient, Number>
+      <<<blocks, kThreads, cols * sizeof(float), stream>>>(gradients, dout, x, rows, cols, norm);
+  winnow::cuda::check_launch("a norm, backward");
 }
 
 }  // namespace
 
-void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
-              int place, int* first_bad, cudaStream_t stream, float offset) {
-  norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, weight, offset, eps, place, first_bad);
-  winnow::cuda::check_launch("RMSNorm");
+void norm_rows(bf16* out, const float* x, int rows, int cols, const TrainingNorm& norm, int place,
+               int* first_bad, cudaStream_t stream) {
+  norm_kernel<<<rows, kThreads, 0, stream>>>(out, x, cols, norm, place, first_bad);
+  winnow::cuda::check_launch("a norm");
 }
 
-void rms_norm_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
-                       int cols, const float* weight, float eps, cudaStream_t stream,
-                       float offset) {
-  run_backward(gradients, dout, x, rows, cols, weight, offset, eps, stream);
+void norm_rows_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
+                        int cols, const TrainingNorm& norm, cudaStream_t stream) {
+  run_backward(gradients, dout, x, rows, cols, norm, stream);
 }
-void rms_norm_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
-                       int cols, const float* weight, float eps, cudaStream_t stream,
-                       float offset) {
-  run_backward(gradients, dout, x, rows, cols, weight, offset, eps, stream);
+void norm_rows_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
+                        int cols, const TrainingNorm& norm, cudaStream_t stream) {
+  run_backward(gradients, dout, x, rows, cols, norm, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -1,4 +1,5 @@
-// RMSNorm for training on the device: forward with a look at what is not finite, and backward.
+// RMSNorm and LayerNorm for training on the device: forward with a look at what is not finite, and
+// backward.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,13 +8,23 @@
 
 namespace winnow::ops::cuda {
 
-/// out = x / sqrt(mean(x^2) + eps) * (offset + weight) for each row of x [rows, cols]; cols a
-/// multiple of 8. *first_bad becomes at most `place` when a row of x is not finite; null: not
-/// needed.
-void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
-              int place, int* first_bad, cudaStream_t stream, float offset = 0.0F);
+/// A norm of rows of x [rows, cols], cols a multiple of 8: x / sqrt(mean(x^2) + eps) * (offset +
+/// weight), or, if it `centers`, the same of x - mean(x); and the bias.
+struct TrainingNorm {
+  const float* weight = nullptr;  // [cols]
+  float eps = 0.0F;
+  float offset = 0.0F;
+  bool centers = false;
+  const float* bias = nullptr;  // [cols] or null
+};
 
-/// What rms_norm_backward() writes.
+/// out = the norm of each row. *first_bad becomes at most `place` when a row of x is not finite;
+/// null: not needed.
+void norm_rows(bf16* out, const float* x, int rows, int cols, const TrainingNorm& norm, int place,
+               int* first_bad, cudaStream_t stream);
+
+/// What norm_rows_backward() writes. The gradient of a bias is the sum of the rows of `dout`
+/// (add_column_sums).
 struct NormGradients {
   float* x = nullptr;       // [rows, cols]
   bool add = true;          // to what x has; else it is replaced
@@ -22,15 +33,12 @@ struct NormGradients {
   float multiplier = 1.0F;  // the gradient of the norm's result is this times `dout`
 };
 
-/// Backward of rms_norm, of what is multiplied by offset + weight (general/norm.h), given the
-/// gradient of its result. Sums over rows come in any order.
-void rms_norm_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
-                       int cols, const float* weight, float eps, cudaStream_t stream,
-                       float offset = 0.0F);
+/// Backward of norm_rows, given the gradient of its result. Sums over rows come in any order.
+void norm_rows_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
+                        int cols, const TrainingNorm& norm, cudaStream_t stream);
 /// The same behind a layer's product: x in bf16, and the gradient of its result that of the
 /// residual stream that it was added to.
-void rms_norm_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
-                       int cols, const float* weight, float eps, cudaStream_t stream,
-                       float offset = 0.0F);
+void norm_rows_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
+                        int cols, const TrainingNorm& norm, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

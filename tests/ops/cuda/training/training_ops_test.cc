@@ -16,63 +16,106 @@
 namespace winnow::ops::cuda::testing {
 namespace {
 
-TEST_F(CudaTrainingOps, Norm) {
-  for (const std::size_t cols : {24U, 2048U, 4104U}) {
+/// A norm and its backward, as the CPU computes them.
+struct HostNorm {
+  const std::vector<float>& weight;
+  const std::vector<float>& bias;  // of LayerNorm
+  bool centers;
+  float offset;
+
+  void forward(std::vector<float>& out, std::vector<float>& x) const {
+    const std::size_t cols = weight.size();
+    if (centers) {
+      layer_norm(matrix(out, cols), matrix(x, cols), weight, bias, 1e-5F, offset);
+    } else {
+      rms_norm(matrix(out, cols), matrix(x, cols), weight, 1e-5F, offset);
+    }
+  }
+  void backward(Workspace& workspace, std::vector<float>& dx, std::vector<float>& dweight,
+                std::vector<float>& dout, std::vector<float>& x) const {
+    const std::size_t cols = weight.size();
+    if (centers) {
+      layer_norm_backward(workspace, {matrix(dx, cols), dweight, {}}, matrix(dout, cols),
+                          matrix(x, cols), weight, 1e-5F, offset);
+    } else {
+      rms_norm_backward(workspace, matrix(dx, cols), dweight, matrix(dout, cols), matrix(x, cols),
+                        weight, 1e-5F, offset);
+    }
+  }
+};
+
+class CudaNorms : public CudaTrainingOps {
+ protected:
+  void expect_like_the_cpu(std::size_t cols, bool centers, float offset) {
     constexpr std::size_t kRows = 37;
     auto x = draw(kRows * cols, 1);
     auto dout = draw_bf16(kRows * cols, 2);
     const auto weight = draw(cols, 3);
+    const auto bias = draw(cols, 5);
+    const HostNorm host{weight, bias, centers, offset};
     std::vector<float> expected(x.size());
-    rms_norm(matrix(expected, cols), matrix(x, cols), weight, 1e-5F);
+    host.forward(expected, x);
     auto dx = draw(x.size(), 4);
     std::vector<float> dweight(cols, 0.5F);
     const auto dx_device = upload(dx);
     const auto dweight_device = upload(dweight);
-    rms_norm_backward(workspace_, matrix(dx, cols), dweight, matrix(dout, cols), matrix(x, cols),
-                      weight, 1e-5F);
+    host.backward(workspace_, dx, dweight, dout, x);
 
     const auto x_device = upload(x);
     const auto weight_device = upload(weight);
+    const auto bias_device = upload(bias);
+    const TrainingNorm norm{.weight = weight_device.data(),
+                            .eps = 1e-5F,
+                            .offset = offset,
+                            .centers = centers,
+                            .bias = centers ? bias_device.data() : nullptr};
     const auto out = poisoned<bf16>(x.size());
     const auto bad = DeviceBuffer<int>(std::span<const int>(std::vector{9}));
     const int rows = static_cast<int>(kRows);
     const int width = static_cast<int>(cols);
-    rms_norm(out.data(), x_device.data(), rows, width, weight_device.data(), 1e-5F, 4, bad.data(),
-             nullptr);
+    norm_rows(out.data(), x_device.data(), rows, width, norm, 4, bad.data(), nullptr);
     expect_close(download(out), expected, kRounded, "norm");
     std::vector<int> place(1);
     bad.read(place);
     EXPECT_EQ(place[0], 9);
     x[cols] = std::numeric_limits<float>::quiet_NaN();
-    rms_norm(out.data(), upload(x).data(), rows, width, weight_device.data(), 1e-5F, 4, bad.data(),
-             nullptr);
+    norm_rows(out.data(), upload(x).data(), rows, width, norm, 4, bad.data(), nullptr);
     bad.read(place);
     EXPECT_EQ(place[0], 4);
 
     const auto rounded_dx = poisoned<bf16>(x.size());
-    rms_norm_backward({dx_device.data(), true, rounded_dx.data(), dweight_device.data()},
-                      upload_bf16(dout).data(), x_device.data(), rows, width, weight_device.data(),
-                      1e-5F, nullptr);
+    norm_rows_backward({dx_device.data(), true, rounded_dx.data(), dweight_device.data()},
+                       upload_bf16(dout).data(), x_device.data(), rows, width, norm, nullptr);
     expect_close(download(dx_device), dx, kExact, "dx");
     expect_close(download(rounded_dx), dx, kRounded, "rounded dx");
     expect_close(download(dweight_device), dweight, kExact, "dweight");
     const auto fresh = poisoned<float>(x.size());
-    rms_norm_backward({fresh.data(), false, nullptr, nullptr}, upload_bf16(dout).data(),
-                      x_device.data(), rows, width, weight_device.data(), 1e-5F, nullptr);
+    norm_rows_backward({fresh.data(), false, nullptr, nullptr}, upload_bf16(dout).data(),
+                       x_device.data(), rows, width, norm, nullptr);
     const auto before = draw(dx.size(), 4);
     std::ranges::transform(dx, before, dx.begin(), std::minus<>());
     expect_close(download(fresh), dx, 5 * kExact, "replaced dx");
 
     std::vector<float> half_dweight(cols);
     const auto half_device = upload(half_dweight);
-    rms_norm_backward({fresh.data(), false, nullptr, half_device.data(), 0.5F},
-                      upload_bf16(dout).data(), x_device.data(), rows, width, weight_device.data(),
-                      1e-5F, nullptr);
+    norm_rows_backward({fresh.data(), false, nullptr, half_device.data(), 0.5F},
+                       upload_bf16(dout).data(), x_device.data(), rows, width, norm, nullptr);
     std::ranges::transform(dx, dx.begin(), [](float value) { return 0.5F * value; });
     std::ranges::transform(dweight, half_dweight.begin(),
                            [](float sum) { return 0.5F * (sum - 0.5F); });  // 0.5: what it began as
     expect_close(download(fresh), dx, 5 * kExact, "half of dx");
     expect_close(download(half_device), half_dweight, kExact, "half of dweight");
+  }
+};
+
+TEST_F(CudaNorms, GiveWhatTheCpuGives) {
+  for (const std::size_t cols : {24U, 2048U, 4104U}) {
+    for (const bool centers : {false, true}) {
+      for (const float offset : {0.0F, 1.0F}) {
+        SCOPED_TRACE(::testing::Message() << cols << " columns, " << centers << ", " << offset);
+        expect_like_the_cpu(cols, centers, offset);
+      }
+    }
   }
 }
 
