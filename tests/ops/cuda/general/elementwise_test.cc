@@ -110,13 +110,13 @@ TEST_F(CudaElementwise, NormBackward) {
     ops::rms_norm_backward(workspace_, matrix(dx, cols), dweight, matrix(dout, cols),
                            matrix(x, cols), with_offset(weight, kOffset), kEps);
     const auto weights = upload(weight);
-    rms_norm_backward({dx_device.data(), true, nullptr, dweight_device.data()},
-                      upload_bf16(dout).data(), upload(x).data(), rows, width, weights.data(), kEps,
-                      nullptr, kOffset);
+    const TrainingNorm norm{.weight = weights.data(), .eps = kEps, .offset = kOffset};
+    norm_rows_backward({dx_device.data(), true, nullptr, dweight_device.data()},
+                       upload_bf16(dout).data(), upload(x).data(), rows, width, norm, nullptr);
     expect_close(download(dx_device), dx, kExact, "dx");
     expect_close(download(dweight_device), dweight, kExact, "dweight");
-    rms_norm_backward({dx_other.data(), true, nullptr, dweight_other.data()}, upload(dout).data(),
-                      upload_bf16(x).data(), rows, width, weights.data(), kEps, nullptr, kOffset);
+    norm_rows_backward({dx_other.data(), true, nullptr, dweight_other.data()}, upload(dout).data(),
+                       upload_bf16(x).data(), rows, width, norm, nullptr);
     expect_close(download(dx_other), dx, kExact, "dx behind a product");
     expect_close(download(dweight_other), dweight, kExact, "dweight behind a product");
   }
