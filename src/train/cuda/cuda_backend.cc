@@ -83,7 +83,7 @@ class CudaBackend : public Backend {
   std::optional<cuda::FrozenWeights> frozen_;  // the teacher's, and what is not trained
   cuda::TrainedWeights trained_;
   cuda::DeviceWeights student_;
-  cuda::DeviceWeights teacher_;
+  cuda::DeviceWeights teacher_{};
   cuda::DeviceGradients gradients_;
 
   cuda::LayerScratch scratch_;

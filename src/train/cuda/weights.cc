@@ -51,7 +51,7 @@ struct Visit {
 template <class OnMatrix, class OnVector>
 DeviceWeights bind(const model::ModelSpec& spec, const OnMatrix& on_matrix,
                    const OnVector& on_vector) {
-  DeviceWeights weights;
+  DeviceWeights weights{};
   visit_tensors(spec, weights, Visit<OnMatrix, OnVector>{on_matrix, on_vector});
   if (spec.tied_embeddings) {
     weights.head = weights.embedding;
@@ -228,7 +228,7 @@ DeviceWeights TrainedWeights::view(const FrozenWeights* frozen) const {
 }
 
 DeviceGradients TrainedWeights::gradients(bool with_omegas) const {
-  DeviceGradients gradients;
+  DeviceGradients gradients{};
   visit_tensors(spec_, gradients, [&](const std::string& name, const Shape&, float*& tensor) {
     tensor = list_.contains(name) ? gradient.data() + list_.find(name).offset : nullptr;
   });

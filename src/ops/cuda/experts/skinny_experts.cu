@@ -37,26 +37,33 @@ __device__ void keep_sums(const float (&sums)[4], float* to) {
 template <class Format>
 __device__ void multiply_all_steps(const DeviceWeightView& weight, int tile, const RowInput& input,
                                    float (&sums)[4]) {
-  float parts[kParts][4] = {};
-  const auto add = [&](const TileStep<Format>& step_weights, int step, float(&part)[4]) {
+  float2 parts[kParts] = {};  // of rows g and g + 8: all columns of a product are alike
+  const auto add = [&](const TileStep<Format>& step_weights, int step, float2& part) {
+    float both[4] = {part.x, part.x, part.y, part.y};
 #pragma unroll
     for (int j = 0; j < Format::kBlocks; ++j) {
       std::uint32_t x[4];
       input.load(step * Format::kBlocks + j, x);
-      multiply_block(step_weights, j, x, part);
+      multiply_block(step_weights, j, x, both);
     }
+    part = {both[0], both[2]};
   };
+  // As many as leave registers for blocks of the kernel before this one on the same processor.
+  constexpr int kAtOnce = Format::kGroupScales ? kParts / 2 : kParts;
   const int whole = weight.steps / kParts * kParts;
-#pragma unroll 2
+#pragma unroll 1
   for (int first = 0; first < whole; first += kParts) {
-    TileStep<Format> weights[kParts];
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      weights[i].load(weight, tile, first + i);
-    }
+    for (int next = 0; next < kParts; next += kAtOnce) {
+      TileStep<Format> weights[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      add(weights[i], first + i, parts[i]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        weights[i].load(weight, tile, first + next + i);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        add(weights[i], first + next + i, parts[next + i]);
+      }
     }
   }
 #pragma unroll
@@ -67,13 +74,11 @@ __device__ void multiply_all_steps(const DeviceWeightView& weight, int tile, con
       add(weights, whole + i, parts[i]);
     }
   }
+  sums[0] = sums[1] = sums[2] = sums[3] = 0.0F;
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    sums[r] = 0.0F;
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      sums[r] += parts[i][r];
-    }
+  for (int i = 0; i < kParts; ++i) {
+    sums[0] += parts[i].x;
+    sums[2] += parts[i].y;
   }
 }
 
@@ -95,8 +100,11 @@ __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Uni
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const RowInput inputs[] = {
       {call.x + static_cast<std::size_t>(token) * matrix.weight.cols, matrix.weight.cols}};
-  constexpr int kDeep = 8;  // steps of a warp that are on their way at once
+  constexpr int kDeep = Format::kGroupScales ? 4 : 8;  // steps on their way at once
   const int tile = first / kTileRows + (warp < kParts ? 0 : inner / kTileRows);
+  if (threadIdx.x % (kLanes * kParts) == 0) {
+    prefetch_ends<Format>(matrix, tile * kTileRows);
+  }
   float sums[1][1][4];
   multiply_steps<Format, kDeep>(matrix.weight, tile, 0, warp % kParts, kParts, inputs, sums);
   keep_sums(sums[0][0], parts[warp / kParts][warp % kParts]);
@@ -117,14 +125,28 @@ __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Uni
   }
 }
 
-// The columns of a tile: residual.hidden += the products, each times its expert's weight, and what
-// the next layer reads of it. A warp calls it; lanes from 16 on repeat the others.
-__device__ void add_to_stream(const SkinnyExperts& call, int token, float weight,
-                              const float (&products)[kMostChosen][kTileRows]) {
+// A lane's column of the block's tile in the residual stream; lanes from 16 on repeat the others.
+struct StreamColumn {
+  std::size_t at;
+  float hidden;
+  float norm_weight;
+
+  // The stream is complete when the logits are.
+  __device__ StreamColumn(const SkinnyExperts& call, int token) {
+    const int column =
+        static_cast<int>(blockIdx.x) * kTileRows + static_cast<int>(threadIdx.x) % kTileRows;
+    at = static_cast<std::size_t>(token) * call.down.outputs + column;
+    hidden = __ldcg(call.residual.hidden + at);
+    norm_weight = call.residual.norm_weight[column];
+  }
+};
+
+// residual.hidden += the products, each times its expert's weight, and what the next layer reads of
+// it. A warp calls it.
+__device__ void add_to_stream(const SkinnyExperts& call, int token, const StreamColumn& own,
+                              float weight, const float (&products)[kMostChosen][kTileRows]) {
   const int lane = static_cast<int>(threadIdx.x);
-  const int column = static_cast<int>(blockIdx.x) * kTileRows + lane % kTileRows;
-  const std::size_t at = static_cast<std::size_t>(token) * call.down.outputs + column;
-  float hidden = call.residual.hidden[at];
+  float hidden = own.hidden;
   for (int k = 0; k < call.router.active; ++k) {
     hidden = fmaf(__shfl_sync(~0U, weight, k), products[k][lane % kTileRows], hidden);
   }
@@ -132,8 +154,8 @@ __device__ void add_to_stream(const SkinnyExperts& call, int token, float weight
   float squares = lane_sum<8>(__fmul_rn(hidden, hidden));
   squares += __shfl_xor_sync(~0U, squares, 8);
   if (lane < kTileRows) {
-    call.residual.hidden[at] = hidden;
-    call.residual.normed[at] = to_bf16(hidden * call.residual.norm_weight[column]);
+    call.residual.hidden[own.at] = hidden;
+    call.residual.normed[own.at] = to_bf16(hidden * own.norm_weight);
   }
   if (lane == 0) {
     call.residual.square_sums[blockIdx.x * gridDim.y + token] = squares;
@@ -157,7 +179,11 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(SkinnyExperts call) {
            static_cast<int>(blockIdx.x) * kTileRows;
   };
   for (int k = warp; k < active; k += kWarps) {
-    prefetch_tile<Format>(matrix.weight, row_of(k) / kTileRows, lane, kLanes);
+    const int row = row_of(k);
+    prefetch_tile<Format>(matrix.weight, row / kTileRows, lane, kLanes);
+    if (lane == 0) {
+      prefetch_ends<Format>(matrix, row);
+    }
   }
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
@@ -173,9 +199,10 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(SkinnyExperts call) {
       products[k][lane] = rounded<Format>(matrix, row + lane, products[k][lane]);
     }
   }
+  const StreamColumn own(call, token);
   __syncthreads();
   if (warp == 0) {
-    add_to_stream(call, token, chosen.weight, products);
+    add_to_stream(call, token, own, chosen.weight, products);
   }
 }
 
