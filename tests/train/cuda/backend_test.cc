@@ -94,9 +94,11 @@ class Pass {
     std::vector<DecisionLoss> losses(
         static_cast<std::size_t>(spec_.compressing_before(spec_.layer_count())),
         {-0.02F, 0.001F, 2.0F, {}});
-    losses.back().spread.assign(decision_count(spec_), 0.01F);
-    losses.back().spread.back() = -0.01F;
     const bool decides = options_.retrofit && pass.mode == DecisionPass::Mode::sampled;
+    if (decides) {
+      losses.back().spread.assign(decision_count(spec_), 0.01F);
+      losses.back().spread.back() = -0.01F;
+    }
     backend_->begin_update();
     for (int i = 0; i < times; ++i) {
       backend_->forward(batch, pass, loss);
