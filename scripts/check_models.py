@@ -58,7 +58,7 @@ def check():
     known = families()
     shared = (ROOT / "tests/model/spec_of.h").read_text()
     gradients = shared + sources("tests/train/gradients_test.cc")
-    devices = body_of("dense_cousins", shared) + sources("tests/engine/cuda/*", "tests/train/cuda/*")
+    devices = body_of("dense_cousins", shared) + body_of("further_cousins", shared) + sources("tests/engine/cuda/*", "tests/train/cuda/*")
     page = (ROOT / "docs/models.md").read_text()
     untested = without_device_test(page)
     seen = set()

@@ -84,7 +84,7 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
           {"vaultgemma", {{"layer_types", types}, {"sliding_window", window}}}};
 }
 
-/// Further families, most of them trained on the CPU only: LayerNorm, parallel parts, interleaved
+/// Further families: LayerNorm, parallel parts, interleaved
 /// RoPE, norms behind RoPE, chunks, experts chosen with a bias. All experts are taken. The last
 /// layer of two is full.
 inline std::vector<FamilyKeys> further_cousins() {
