@@ -47,7 +47,8 @@ check_devices() {
   [[ -x $nvcc ]] || { echo "devices: skipped: there is no nvcc"; return; }
   compile_for sm_80 < <(sources '*.cu' | grep -v '_sm90\.cu$')
   compile_for sm_90a < <(sources '*_sm90.cu')
-  cmake -S . -B build/device-check -G Ninja -DWINNOW_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
+  cmake -S . -B build/device-check -G Ninja -DWINNOW_CUDA=ON -DWINNOW_BUILD_BENCHMARKS=ON \
+    -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
   scripts/check_device_hosts.py build/device-check
 }
 

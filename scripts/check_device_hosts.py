@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles, without making code, the C++ files that only builds for CUDA devices contain.
+"""Compiles, without making code, the C++ files that only builds for CUDA devices contain, and the benchmarks.
 
     scripts/check_device_hosts.py BUILD_DIR    a folder that CMake configured with WINNOW_CUDA=ON
+                                              and WINNOW_BUILD_BENCHMARKS=ON
 """
 import json
 import os
@@ -14,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 def host_files(folder: str) -> list[dict]:
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as database:
         return [entry for entry in json.load(database)
-                if "/cuda/" in entry["file"] and entry["file"].endswith(".cc")]
+                if entry["file"].endswith(".cc") and
+                ("/cuda/" in entry["file"] or "/benchmarks/" in entry["file"])]
 
 
 def check(entry: dict) -> str:

@@ -49,8 +49,8 @@ class RandomWeights {
     const auto most =
         static_cast<std::size_t>(config.vocab) * static_cast<std::size_t>(config.hidden);
     matrix_ = Buffer<bf16>(most);
-    vector_ =
-        std::vector<float>(static_cast<std::size_t>(config.feed_forward().intermediate * 2), 1.0F);
+    vector_ = std::vector<float>(
+        static_cast<std::size_t>(config.layers.front().feed_forward.intermediate * 2), 1.0F);
     parallel_ranges(most, [this](std::size_t begin, std::size_t end, int) {
       Random random(7, begin);
       for (std::size_t i = begin; i < end; ++i) {
