@@ -212,6 +212,9 @@ inline std::vector<Case> cases() {
   for (const auto& [family, keys] : winnow::testing::further_cousins()) {
     const std::string name = std::string("cousin ") + family;
     const model::ModelSpec cousin = wide_cousin(family, keys);
+    if (model::beyond_device_training(cousin) != nullptr) {
+      continue;  // which tests/model/spec_test.cc lists
+    }
     const bool whole = norms_whole(cousin);
     all.push_back({name + ", language", cousin, nullptr, Mode::off, MainLoss::language_model});
     all.push_back({name + ", adapter, recomputed", cousin, adapter, Mode::sampled,
@@ -224,8 +227,10 @@ inline std::vector<Case> cases() {
   all.push_back({"experts of the best groups, language", grouped_experts(), nullptr, Mode::off,
                  MainLoss::language_model});
   for (Case& c : all) {
-    if (c.base.family == "gemma3_text" || c.base.family == "qwen2_moe") {
-      // Logits without a cap: bf16 was off by 0.12 on an H100; gates of shared experts: by 0.14.
+    if (c.base.family == "gemma3_text" || c.base.family == "qwen2_moe" ||
+        c.base.family == "solar_open") {
+      // Logits without a cap: bf16 was off by 0.12 on an H100; gates of shared experts: by 0.14;
+      // a router of sigmoids: by 0.10.
       c.tolerance = 0.2;
     }
   }
