@@ -42,6 +42,17 @@ struct Case {
   bool probe = false;    // the adapter takes what attention reads
 };
 
+/// Without biases and an adapter, of weights in bf16, 64 channels and groups of four heads.
+constexpr Case plain_case(const char* name, const char* family, kvcache::RuleKind rule,
+                          ops::EntryFormat format) {
+  return {name, family, 64, 4, false, rule, format, WeightStorage::as_stored, 0.0};
+}
+constexpr Case plain_case(const char* name, const char* family, double tolerance) {
+  Case c = plain_case(name, family, kvcache::RuleKind::dms, ops::EntryFormat::bf16);
+  c.tolerance = tolerance;
+  return c;
+}
+
 inline constexpr Case kCases[] = {
     Case{"llama_fp8", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3,
          WeightStorage::as_stored, 1e-1},
@@ -295,16 +306,58 @@ inline constexpr Case kCases[] = {
     Case{"llama4", "llama4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-1},
     Case{"llama4_dense", "llama4_text", 128, 2, true, kvcache::RuleKind::dense,
-         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1}};
+         ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
+    plain_case("cohere2_moe", "cohere2_moe", 4e-1),
+    plain_case("exaone", "exaone", 2e-2),
+    plain_case("exaone4", "exaone4", 5e-2),
+    plain_case("gemma", "gemma", 5e-2),
+    plain_case("gemma4_unified", "gemma4_unified_text", 8e-2),
+    plain_case("gptj", "gptj", 2e-2),
+    plain_case("granite_swa", "granite_swa", 8e-2),
+    plain_case("granitemoe_swa", "granitemoe_swa", 6e-1),
+    plain_case("granitemoehybrid", "granitemoehybrid", 6e-1),
+    plain_case("granitemoehybrid_dense", "granitemoehybrid", 8e-2),
+    plain_case("hy_v3", "hy_v3", 4e-1),
+    plain_case("mellum", "mellum", 3e-1),
+    plain_case("qwen2", "qwen2", 2e-2),
+    // Rules beside layers that slide, that share entries or that are recurrent; wide groups.
+    Case{"ministral_dmc", "ministral", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-2},
+    Case{"llama4_dmc", "llama4_text", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 2e-1},
+    Case{"gemma4_sharing_dmc", "gemma4_text", 64, 4, false, kvcache::RuleKind::dmc,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
+    Case{"falcon_wide_dmc", "falcon", 64, 71, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 1e-2},
+    Case{"gpt_oss_tova", "gpt_oss", 64, 4, true, kvcache::RuleKind::tova, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 7e-1},
+    Case{"llama4_tova", "llama4_text", 64, 4, false, kvcache::RuleKind::tova,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 7e-1},
+    Case{"gemma4_tova", "gemma4_text", 64, 4, false, kvcache::RuleKind::tova,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 7e-1},
+    Case{"qwen3_next_tova", "qwen3_next", 256, 8, false, kvcache::RuleKind::tova,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 7e-1},
+    Case{"ministral_h2o", "ministral", 128, 4, false, kvcache::RuleKind::h2o,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    Case{"gemma2_h2o", "gemma2", 64, 4, false, kvcache::RuleKind::h2o, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-1},
+    Case{"gemma4_h2o", "gemma4_text", 64, 4, false, kvcache::RuleKind::h2o, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-1},
+    Case{"qwen3_5_h2o", "qwen3_5_text", 128, 4, false, kvcache::RuleKind::h2o,
+         ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 3e-1},
+    Case{"mistral_sliding_quest", "mistral", 64, 1, false, kvcache::RuleKind::quest,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    Case{"gpt_oss_quest", "gpt_oss", 64, 1, true, kvcache::RuleKind::quest, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-1},
+    Case{"gemma2_quest", "gemma2", 256, 1, false, kvcache::RuleKind::quest, ops::EntryFormat::bf16,
+         WeightStorage::as_stored, 3e-1},
+    Case{"gemma4_quest", "gemma4_text", 64, 1, false, kvcache::RuleKind::quest,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
+    Case{"qwen3_5_quest", "qwen3_5_text", 256, 1, false, kvcache::RuleKind::quest,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1}};
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;
-}
-
-/// Without biases and an adapter, of weights in bf16, 64 channels and groups of four heads.
-inline Case plain_case(const char* name, const char* family, kvcache::RuleKind rule,
-                       ops::EntryFormat format) {
-  return {name, family, 64, 4, false, rule, format, WeightStorage::as_stored, 0.0};
 }
 
 // Of a rule with a budget.

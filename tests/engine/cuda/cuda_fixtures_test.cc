@@ -68,9 +68,11 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
 
 // Those whose experts have a multiple of 8 channels.
 INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
-                         ::testing::Values("cohere", "cohere2", "cwm", "ernie4-5", "falcon",
-                                           "falcon-grouped", "flex-olmo", "gemma4", "glm", "glm4",
-                                           "gpt-neox", "gpt-neox-serial", "helium", "hunyuan",
+                         ::testing::Values("cohere", "cohere2", "cohere2-moe", "cwm", "ernie4-5",
+                                           "exaone", "falcon", "falcon-grouped", "flex-olmo",
+                                           "gemma4", "gemma4-unified", "glm", "glm4", "gpt-neox",
+                                           "gpt-neox-serial", "gptj", "granite-hybrid",
+                                           "granite-swa", "helium", "hunyuan",
                                            "hunyuan-moe", "jais2", "llama4", "minimax-m2",
                                            "ministral", "mistral", "mistral-sliding", "nemotron",
                                            "phi", "stablelm", "stablelm-parallel", "starcoder2"),
@@ -96,6 +98,24 @@ TEST_P(CudaFixtures, ComputesWhatTransformersComputed) {
       single = !single;
     }
     EXPECT_LE(relative_error(got, expected_.logits()), tolerance()) << "pieces of " << piece;
+  }
+}
+
+// Rules whose budget holds all tokens evict nothing, but take them one by one.
+TEST_P(CudaFixtures, RulesWithRoomForAllComputeTheSame) {
+  const std::size_t tokens = expected_.tokens().size();
+  const kvcache::SequenceLimits limits{40, static_cast<int>(tokens)};
+  for (const auto rule :
+       {kvcache::RuleKind::tova, kvcache::RuleKind::h2o, kvcache::RuleKind::quest}) {
+    EngineConfig options = loaded_->engine;
+    options.cache.rule = rule;
+    options.cache.cr = 1.0;
+    options.cache.max_bytes = std::size_t{1} << 26;
+    const auto runner = loaded_->backend->make_runner(options);
+    const auto sequence = runner->open(limits);
+    const std::size_t pieces[] = {30, 1, 9, 1, 1, 20, 1, 17};  // 80 tokens in all
+    EXPECT_LE(relative_error(feed(*runner, *sequence, pieces), expected_.logits()), tolerance())
+        << kvcache::rule_name(rule);
   }
 }
 

@@ -19,12 +19,8 @@ constexpr int kDigits = 256;
 constexpr int kBoundLanes = 8;  // that work on a page's bound
 constexpr int kBoundThreads = 256;
 
-// Query heads of a group, and channels of each, that a block has in shared memory: no more channels
-// than DecodePlan takes.
 template <int D>
-constexpr int kMostGroup = D > 0 ? 8 : 32;
-template <int D>
-constexpr int kMostDim = D > 0 ? D : 128;
+constexpr int kMostDim = D > 0 ? D : ops::cuda::kMostHeadDim;
 
 __device__ float4 least_of(float4 a, float4 b) {
   return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
@@ -228,7 +224,7 @@ __global__ void __launch_bounds__(kBoundThreads)
                        const Query* queries, QuestChoice choice) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  __shared__ __align__(16) float query[kMostGroup<D> * kMostDim<D>];
+  extern __shared__ __align__(16) float query[];  // [group, dim]
   const ops::cuda::HeadDim<D> dim(cache.head_dim);
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t row = (blockIdx.z * gridDim.y + blockIdx.y) * group;
@@ -347,31 +343,36 @@ __global__ void __launch_bounds__(kScanThreads)
 }
 
 template <class Query>
-void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose(int head_dim, const CacheView& cache, const QuestLayer& layer,
                    const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
                    cudaStream_t stream) {
-  const int rows = cache.kv_heads * tokens.batch;
+  const int rows = layer.kv_heads * tokens.batch;
   const int blocks = std::max(1, 2 * winnow::cuda::multiprocessor_count() / rows);
-  const bool own = ops::cuda::has_own_kernels(head_dim, group);
+  const int bytes = layer.group * head_dim * int{sizeof(float)};
+  const bool own = ops::cuda::has_own_kernels(head_dim, layer.group);
   ops::cuda::with_any_head_dim(head_dim, own, [&]<int D>() {
-    winnow::cuda::launch(bound_pages_kernel<Query, D>, dim3(blocks, cache.kv_heads, tokens.batch),
-                         kBoundThreads, 0, stream, true, cache, layer, group, tokens, queries,
-                         choice);
+    const auto kernel = bound_pages_kernel<Query, D>;
+    winnow::cuda::check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory of the choice of pages");
+    winnow::cuda::launch(kernel, dim3(blocks, layer.kv_heads, tokens.batch), kBoundThreads, bytes,
+                         stream, true, cache, layer.index, layer.group, tokens, queries, choice);
   });
-  winnow::cuda::launch(choose_pages_kernel, dim3(cache.kv_heads * group, tokens.batch),
-                       kScanThreads, 0, stream, true, cache, layer, group, tokens, choice);
+  winnow::cuda::launch(choose_pages_kernel, dim3(layer.heads(), tokens.batch), kScanThreads, 0,
+                       stream, true, cache, layer.index, layer.group, tokens, choice);
 }
 
 }  // namespace
 
-void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
-                         const QuestTokens& first, int tokens, cudaStream_t stream) {
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                         const QuestLayer& layer, const QuestTokens& first, int tokens,
+                         cudaStream_t stream) {
   const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
-  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
+  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, layer.kv_heads, first.batch);
   const bool own = ops::cuda::has_own_kernels(head_dim, 1);
   ops::cuda::with_any_shape(format, head_dim, own, [&]<ops::EntryFormat kType, int D>() {
     winnow::cuda::launch(renew_bounds_kernel<ops::cuda::FormatOf<kType>, D>, grid, kBoundWarps * 32,
-                         0, stream, true, cache, layer, first, tokens);
+                         0, stream, true, cache, layer.index, first, tokens);
   });
 }
 
@@ -381,22 +382,22 @@ void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& t
   winnow::cuda::check_launch("count what is chosen");
 }
 
-void launch_count_reads(const CacheView& cache, int group, const QuestTokens& tokens,
+void launch_count_reads(const CacheView& cache, const QuestLayer& layer, const QuestTokens& tokens,
                         const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream) {
-  winnow::cuda::launch(count_reads_kernel, dim3(cache.kv_heads, tokens.batch), kScanThreads, 0,
-                       stream, true, cache, group, tokens, choice, reads);
+  winnow::cuda::launch(count_reads_kernel, dim3(layer.kv_heads, tokens.batch), kScanThreads, 0,
+                       stream, true, cache, layer.group, tokens, choice, reads);
 }
 
-void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
                          cudaStream_t stream) {
-  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+  launch_choose(head_dim, cache, layer, tokens, queries, choice, stream);
 }
 
-void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
                          cudaStream_t stream) {
-  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+  launch_choose(head_dim, cache, layer, tokens, queries, choice, stream);
 }
 
 }  // namespace winnow::kvcache::cuda
