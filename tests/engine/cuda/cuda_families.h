@@ -75,7 +75,7 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"granitemoehybrid_dense",
        with(all_attention, {{"num_local_experts", 0}, {"shared_intermediate_size", 96}})},
       {"hy_v3", with(plain_experts, {{"num_shared_experts", 1}, {"first_k_dense_replace", 1}})},
-      {"mellum", with(plain_experts, beside_full)},
+      {"mellum", with(with(plain_experts, beside_full), {{"num_experts_per_tok", 6}})},
       {"glm4_moe", with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}})},
       {"dots1", with(shared, {{"n_group", 4}, {"topk_group", 2}})},
       {"solar_open", shared},

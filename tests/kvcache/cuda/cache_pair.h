@@ -360,7 +360,7 @@ class CachePair {
           const int longest = device_->rule(sequence.slot).budget + 1;
           hold(&archive_pages[row * view.archive_stride],
                device_->drops(layer) ? std::min(device_->length(sequence.slot), longest)
-                                : archive_counts[row]);
+                                     : archive_counts[row]);
           hold(&window_pages[row * view.window_stride],
                std::min(device_->length(sequence.slot), device_->ring(layer, sequence.slot)));
         }
