@@ -56,7 +56,7 @@ std::vector<Case> one_of_each_family() {
   return cases;
 }
 
-class CudaRules : public OnDevice<::testing::TestWithParam<Case>> {
+class CudaFamilyRules : public OnDevice<::testing::TestWithParam<Case>> {
  protected:
   // Chunks between single tokens. `seen`: whether it follows from the rule how much queries see.
   static void expect_same(Session& cpu, Session& cuda, int vocab, double tolerance, bool seen) {
@@ -81,9 +81,9 @@ class CudaRules : public OnDevice<::testing::TestWithParam<Case>> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaRules, ::testing::ValuesIn(one_of_each_family()), case_name);
+INSTANTIATE_TEST_SUITE_P(Families, CudaFamilyRules, ::testing::ValuesIn(one_of_each_family()), case_name);
 
-TEST_P(CudaRules, WithABudget) {
+TEST_P(CudaFamilyRules, WithABudget) {
   Case c = GetParam();
   const model::ModelSpec config = spec_of(c);
   const model::Model model(config, weights_of(config));
@@ -106,7 +106,7 @@ TEST_P(CudaRules, WithABudget) {
   }
 }
 
-TEST_P(CudaRules, Merging) {
+TEST_P(CudaFamilyRules, Merging) {
   Case c = GetParam();
   c.rule = RuleKind::dmc;
   const model::ModelSpec config = spec_of(c);
