@@ -81,7 +81,8 @@ class CudaFamilyRules : public OnDevice<::testing::TestWithParam<Case>> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaFamilyRules, ::testing::ValuesIn(one_of_each_family()), case_name);
+INSTANTIATE_TEST_SUITE_P(Families, CudaFamilyRules, ::testing::ValuesIn(one_of_each_family()),
+                         case_name);
 
 TEST_P(CudaFamilyRules, WithABudget) {
   Case c = GetParam();
@@ -110,9 +111,6 @@ TEST_P(CudaFamilyRules, Merging) {
   Case c = GetParam();
   c.rule = RuleKind::dmc;
   const model::ModelSpec config = spec_of(c);
-  if (config.attention().values_are_keys) {
-    GTEST_SKIP() << "DMC does not retrofit models whose values are their keys";
-  }
   model::Model model(config, weights_of(config));
   model.draw_decisions({.rate = 0.7});
   const CpuBackend cpu(model);
