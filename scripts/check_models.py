@@ -47,7 +47,7 @@ def check():
     known = families()
     shared = (ROOT / "tests/model/spec_of.h").read_text()
     gradients = shared + sources("tests/train/gradients_test.cc")
-    devices = set(re.findall(r'(?:Case\{|plain_case\()"\w+",\s*"(\w+)"', sources("tests/engine/cuda/cuda_backend_testing.h")))
+    devices = set(re.findall(r'(?:Case\{|plain_case\()"\w+",\s*"(\w+)"', sources("tests/engine/cuda/cuda_cases.h")))
     page = (ROOT / "docs/models.md").read_text()
     seen = set()
     for classes, fixtures, on_devices in rows(page):
