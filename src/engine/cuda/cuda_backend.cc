@@ -40,6 +40,8 @@ int use(int device) {
 
 // Sequences of one step, whatever is asked for: beyond, a step is only longer, not more efficient.
 constexpr int kMostBatch = 1024;
+// The same where queries choose what they read or make it leave: each has scratch of its own.
+constexpr int kMostChoosing = 16;
 // States that an engine has room for, by its sequences: prefixes and forks have some, too.
 constexpr int kStatesOfSequence = 2;
 
@@ -83,36 +85,27 @@ class CudaBackend : public Backend {
 
  private:
   // `tokens` > 0: not the engine's runner, but one of perhaps several for so many tokens. Where
-  // queries choose what they read or make it leave, steps are of few sequences. `wanted` bytes of
+  // queries choose what they read or make it leave, steps are of few sequences and padded only for
+  // models that have no other path. `wanted` bytes of
   // cache, or all that there is. The engine's copies of the weights may take a fourth of the
   // memory, where that leaves the cache what it wants: a prompt or a step of many sequences without
   // them moves the weights twice more (docs/results/gpu.md).
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
-    require(sees_all || model_.is_plain(),
-            "--cache {}: the model has {}, which it takes on the CPU only",
-            kvcache::rule_name(config.cache.rule), model::beyond_plain(model_.spec()));
-    require(!config.cache.traits().merges || !model_.spec().shares_entries(),
-            "--cache {}: the model has layers that share entries, which it takes on the CPU only",
-            kvcache::rule_name(config.cache.rule));
-    const int group = model_.cache_shape().most_group();
-    require((sees_all && !config.cache.traits().merges) || group <= kvcache::cuda::kMostQueryWarps,
-            "--cache {}: {} query heads per KV head; on a device at most {} are supported",
-            kvcache::rule_name(config.cache.rule), group, kvcache::cuda::kMostQueryWarps);
     require(ranks_ == nullptr || !config.cache.traits().drops(),
             "--cache {} with --tensor-parallel: takes CPU ranks only",
             kvcache::rule_name(config.cache.rule));
     const bool pads =
-        sees_all &&
-        (!model_.has_plain_layers() || (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
-         (tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences)));
+        !model_.has_plain_layers() || (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
+        (sees_all && tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences));
+    const int most = sees_all ? kMostBatch : kMostChoosing;
     const std::size_t free = winnow::cuda::free_memory();
     const Arithmetic arithmetic = config.fp8_products ? Arithmetic::fp8 : Arithmetic::bf16;
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_, arithmetic);
     const bool with_copies = tokens == 0 && copies <= free / 4 &&
                              (wanted == kAllThereIs || wanted <= cache_room(free - copies));
-    return {.most_padded = pads ? std::min(config.max_sequences, kMostBatch) : 0,
+    return {.most_padded = pads ? std::min(config.max_sequences, most) : 0,
             .with_copies = with_copies,
             .arithmetic = arithmetic,
             .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};

@@ -43,10 +43,6 @@ int states_for(const CacheConfig& config, const CacheShape& shape, int sequences
   return static_cast<int>(std::min(static_cast<std::size_t>(sequences), most));
 }
 
-bool runs_sliding_layers(const RuleTraits& rule) {
-  return !rule.merges && !rule.drops() && !rule.selects;
-}
-
 // Rows of tables [layers, kv_heads] that are a head of their layer.
 std::vector<std::int32_t> places_of(const CacheShape& shape) {
   std::vector<std::int32_t> places;
@@ -98,10 +94,6 @@ DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape, int
       states_(shape.states, states_for(config, shape, sequences)) {
   validate(config);
   validate(shape);
-  require(!shape.has_sliding_layers() || runs_sliding_layers(config.traits()),
-          "--cache {}: has no kernels for models with sliding windows; on a device {} have, and "
-          "--device cpu runs them under every rule",
-          config.traits().name, list_rules("and", runs_sliding_layers));
   view_ = rule_view(config, shape);
   if (!shape.heads.empty()) {
     layer_heads_ =

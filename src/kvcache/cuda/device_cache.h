@@ -84,14 +84,19 @@ class DeviceCache {
   [[nodiscard]] int ring(int layer, int slot) const;
   /// The largest of them, as far as the tables have room.
   [[nodiscard]] int most_ring() const;
-  /// DMC: entries outside the archive are running averages, not in pages.
+  /// Whether a layer follows the rule: it has no window of its own (CacheShape::reach).
+  [[nodiscard]] bool is_full(int layer) const { return shape_.reach_of(layer) == 0; }
+  /// DMC: entries of full layers outside the archive are running averages, not in pages.
   [[nodiscard]] bool merges() const { return config_.traits().merges; }
+  [[nodiscard]] bool merges(int layer) const { return merges() && is_full(layer); }
 
-  /// TOVA, H2O: entries leave the archive.
+  /// TOVA, H2O: entries leave the archives of full layers.
   [[nodiscard]] bool drops() const { return config_.traits().drops(); }
+  [[nodiscard]] bool drops(int layer) const { return drops() && is_full(layer); }
 
-  /// Quest: queries read the most promising pages.
+  /// Quest: queries of full layers read the most promising pages.
   [[nodiscard]] bool selects() const { return config_.traits().selects; }
+  [[nodiscard]] bool selects(int layer) const { return selects() && is_full(layer); }
 
   /// Most pages that `tokens` more tokens of a sequence can need. Of one token of DMS they are
   /// exactly those that it takes, unless it decides itself about the entry that leaves.
@@ -145,8 +150,10 @@ class DeviceCache {
   // The sum of pages(reach of the layer) over all rows.
   template <class F>
   [[nodiscard]] std::size_t over_rows(const F& pages) const;
-  // Of a row with so many entries, when the sequence is as long.
+  // Of a full layer's row with so many entries, when the sequence is as long.
   [[nodiscard]] std::size_t archive_pages(int slot, int length, int entries) const;
+  // Of any row of a sequence, a KV head counted over all layers.
+  [[nodiscard]] std::size_t archive_pages_of(int slot, int row, int entries) const;
 
   // device_cache_state.cc
   struct RowRange;
@@ -154,6 +161,14 @@ class DeviceCache {
   // layers.
   [[nodiscard]] int saved_window(int slot, int row) const;
   [[nodiscard]] std::size_t marks_of(int slot, std::size_t row) const;
+  // Those of rows that are a full layer's.
+  [[nodiscard]] std::vector<std::size_t> full_rows() const;
+  // Of a table with `width` values for each row those of the full layers, and the inverse, with
+  // zeros elsewhere.
+  template <class T>
+  [[nodiscard]] std::vector<T> full_part(std::span<const T> all, std::size_t width) const;
+  template <class T>
+  [[nodiscard]] std::vector<T> whole_table(std::span<const T> part, std::size_t width) const;
   [[nodiscard]] std::vector<RowRange> transfer_ranges(int slot,
                                                       std::span<const std::int32_t> archived) const;
   // The part of a table [layers, slots, kv_heads, stride] that is a sequence's: of each of its rows

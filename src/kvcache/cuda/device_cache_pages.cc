@@ -63,6 +63,11 @@ std::size_t DeviceCache::archive_pages(int slot, int length, int entries) const 
   return pages_for(drops() ? std::min(length, rule(slot).budget + 1) : entries);
 }
 
+std::size_t DeviceCache::archive_pages_of(int slot, int row, int entries) const {
+  return is_full(shape_.layer_of(row)) ? archive_pages(slot, length(slot), entries)
+                                       : pages_for(entries);
+}
+
 void DeviceCache::report_free_pages(cudaStream_t stream) {
   winnow::cuda::check(cudaMemcpyAsync(reported_.data(), free_count_.data(), sizeof(std::int32_t),
                                       cudaMemcpyDeviceToHost, stream),
@@ -112,7 +117,7 @@ std::int64_t DeviceCache::live_entries(int slot, cudaStream_t stream) const {
 }
 
 int DeviceCache::window_count(int layer, int slot) const {
-  if (shape_.reach_of(layer) > 0) {
+  if (!is_full(layer)) {
     return shape_.dense_entries(layer, length(slot));
   }
   return std::min(length(slot), merges() ? 1 : full_ring(slot));
@@ -124,8 +129,8 @@ std::size_t DeviceCache::window_pages(int reach, int slot) const {
 
 std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archive_counts) const {
   std::size_t pages = over_rows([&](int reach) { return window_pages(reach, slot); });
-  for (const std::int32_t count : archive_counts) {
-    pages += archive_pages(slot, length(slot), count);
+  for (std::size_t row = 0; row < archive_counts.size(); ++row) {
+    pages += archive_pages_of(slot, static_cast<int>(row), archive_counts[row]);
   }
   return pages;
 }

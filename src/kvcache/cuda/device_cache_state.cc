@@ -92,7 +92,7 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
     int slot, std::span<const std::int32_t> archived) const {
   std::vector<RowRange> ranges;
   for (int row = 0; row < rows_per_sequence(); ++row) {
-    const std::size_t pages = archive_pages(slot, length(slot), archived[size_of(row)]) +
+    const std::size_t pages = archive_pages_of(slot, row, archived[size_of(row)]) +
                               window_pages(shape_.reach_of(shape_.layer_of(row)), slot);
     if (ranges.empty() || (ranges.back().pages + pages) * layout_.page_bytes() > kStagingBytes) {
       ranges.push_back({row, {}, 0});
@@ -141,7 +141,7 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
       const std::int32_t archived = saved.archived[size_of(range.first + i)];
       const std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
       pack(row, archived);
-      pack(row + archive_pages(slot, saved.length, archived) * page_bytes,
+      pack(row + archive_pages_of(slot, range.first + i, archived) * page_bytes,
            saved_window(slot, range.first + i));
     }
   }
@@ -149,8 +149,41 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
 }
 
 std::size_t DeviceCache::marks_of(int slot, std::size_t row) const {
-  const bool is_full = shape_.reach_of(shape_.layer_of(static_cast<int>(row))) == 0;
-  return is_full ? size_of(window_entries(rule(slot), length(slot))) : 0;
+  return is_full(shape_.layer_of(static_cast<int>(row)))
+             ? size_of(window_entries(rule(slot), length(slot)))
+             : 0;
+}
+
+std::vector<std::size_t> DeviceCache::full_rows() const {
+  std::vector<std::size_t> rows;
+  for (int row = 0; row < rows_per_sequence(); ++row) {
+    if (is_full(shape_.layer_of(row))) {
+      rows.push_back(size_of(row));
+    }
+  }
+  return rows;
+}
+
+template <class T>
+std::vector<T> DeviceCache::full_part(std::span<const T> all, std::size_t width) const {
+  std::vector<T> part;
+  for (const std::size_t row : full_rows()) {
+    const auto values = all.subspan(row * width, width);
+    part.insert(part.end(), values.begin(), values.end());
+  }
+  return part;
+}
+
+template <class T>
+std::vector<T> DeviceCache::whole_table(std::span<const T> part, std::size_t width) const {
+  std::vector<T> all(size_of(rows_per_sequence()) * width);
+  std::size_t first = 0;
+  for (const std::size_t row : full_rows()) {
+    std::ranges::copy(part.subspan(first, width),
+                      all.begin() + static_cast<std::ptrdiff_t>(row * width));
+    first += width;
+  }
+  return all;
 }
 
 void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
@@ -168,7 +201,7 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
     const auto keys = read_table(view_.open_keys, slot, dim, dim, stream);
     const auto values = read_table(view_.open_values, slot, dim, dim, stream);
     const auto weights = read_table(view_.open_weights, slot, 1, 1, stream);
-    for (std::size_t row = 0; row < saved.archived.size(); ++row) {
+    for (const std::size_t row : full_rows()) {
       const auto add = [&](const std::vector<float>& from) {
         saved.open.insert(saved.open.end(), from.data() + row * dim, from.data() + (row + 1) * dim);
       };
@@ -177,10 +210,14 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
       saved.open.push_back(weights[row]);
     }
   }
-  if (drops()) {  // all rows hold as many
-    const auto count = size_of(saved.archived.front());
-    saved.positions = read_table(view_.positions, slot, view_.entry_stride, count, stream);
-    saved.attention = read_table(view_.received, slot, view_.entry_stride, count, stream);
+  if (drops() && !full_rows().empty()) {  // all of them hold as many
+    const auto count = size_of(saved.archived[full_rows().front()]);
+    const auto read = [&](const auto* table) {
+      const auto all = read_table(table, slot, view_.entry_stride, count, stream);
+      return full_part(std::span(all), count);
+    };
+    saved.positions = read(view_.positions);
+    saved.attention = read(view_.received);
   }
 }
 
@@ -221,17 +258,20 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
       const std::int32_t archived = saved.archived[size_of(range.first + i)];
       std::byte* row = pages.data() + size_of(range.offsets[size_of(i)]) * page_bytes;
       unpack(row, archived);
-      unpack(row + archive_pages(slot, saved.length, archived) * page_bytes,
+      unpack(row + archive_pages_of(slot, range.first + i, archived) * page_bytes,
              saved_window(slot, range.first + i));
     }
     launch_write_pages(view_of(slot),
                        {slot, rows, staged.data(), staged.data() + rows, pages.data()}, stream);
     check(cudaStreamSynchronize(stream), "write a sequence");
   }
-  for (int layer = 0; layer < shape_.layers && selects(); ++layer) {
-    launch_renew_bounds(layout_.format(), shape_.head_dim, view_, layer,
-                        {.batch = 1, .slots = nullptr, .slot = slot, .position = 0}, saved.length,
-                        stream);
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    if (selects(layer)) {
+      launch_renew_bounds(layout_.format(), shape_.head_dim, view_,
+                          {layer, shape_.kv_heads_of(layer), shape_.group_of(layer)},
+                          {.batch = 1, .slots = nullptr, .slot = slot, .position = 0}, saved.length,
+                          stream);
+    }
   }
   launch_move_on(view_, slot, saved.length, stream);
   check(cudaStreamSynchronize(stream), "write a sequence");
@@ -267,15 +307,21 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
       values.insert(values.end(), open + dim, open + 2 * dim);
       weights.push_back(open[2 * dim]);
     }
-    write_table(view_.open_keys, slot, dim, std::span<const float>(keys), stream);
-    write_table(view_.open_values, slot, dim, std::span<const float>(values), stream);
-    write_table(view_.open_weights, slot, 1, std::span<const float>(weights), stream);
+    const auto write = [&](float* table, const std::vector<float>& part, std::size_t width) {
+      const auto all = whole_table(std::span(part), width);
+      write_table(table, slot, width, std::span(all), stream);
+    };
+    write(view_.open_keys, keys, dim);
+    write(view_.open_values, values, dim);
+    write(view_.open_weights, weights, 1);
   }
-  if (drops()) {
-    write_table(view_.positions, slot, view_.entry_stride,
-                std::span<const std::int32_t>(saved.positions), stream);
-    write_table(view_.received, slot, view_.entry_stride, std::span<const float>(saved.attention),
-                stream);
+  if (drops() && !full_rows().empty()) {
+    const auto write = [&](auto* table, const auto& part) {
+      const auto all = whole_table(std::span(part), part.size() / full_rows().size());
+      write_table(table, slot, view_.entry_stride, std::span(all), stream);
+    };
+    write(view_.positions, saved.positions);
+    write(view_.received, saved.attention);
   }
 }
 

@@ -31,10 +31,10 @@ struct RowPages {
       : archive(cache.archive_pages + row * cache.archive_stride),
         window(cache.window_pages + row * cache.window_stride) {
     const int length = cache.lengths[slot];
-    archived =
-        pages_for(cache.positions != nullptr ? min(length, cache.budgets[slot] + 1) : entries);
-    all =
-        archived + pages_for(min(length, slides(cache, layer) ? cache.reaches[layer] : cache.ring));
+    const bool own_window = slides(cache, layer);
+    archived = pages_for(
+        cache.positions != nullptr && !own_window ? min(length, cache.budgets[slot] + 1) : entries);
+    all = archived + pages_for(min(length, own_window ? cache.reaches[layer] : cache.ring));
   }
 
   __device__ std::uint32_t& operator[](int i) const {

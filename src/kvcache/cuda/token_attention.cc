@@ -10,14 +10,15 @@ TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache
     score_eviction_.emplace(cache, most_batch);
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
-  } else if (!cache.has_fast_attention()) {
-    general_.emplace(cache.layout(), shape.most_group(), shape.most_kv_heads(), most_batch);
-  } else {
+  }
+  if (cache.has_fast_attention() && !score_eviction_ && !quest_) {
     plan_.emplace(cache.layout(), shape.group, shape.kv_heads, most_batch, shape.layers);
+  } else {
+    general_.emplace(cache.layout(), shape.most_group(), shape.most_kv_heads(), most_batch);
   }
   if (cache.merges()) {
     open_scores_ = winnow::cuda::DeviceBuffer<float>(
-        static_cast<std::size_t>(most_batch * shape.kv_heads * shape.group));
+        static_cast<std::size_t>(most_batch * shape.most_kv_heads() * shape.most_group()));
   }
 }
 
@@ -50,28 +51,43 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
   DecodeAppend own = step;
   own.open_scores = open_scores_.data();
   append(cache_, projection, own, stream);
-  if (score_eviction_) {
-    score_eviction_->attend(own, scale, out, stream);
-  } else if (quest_) {
-    quest_->attend(own, scale, out, stream);
-  } else if (general_) {
-    general_->attend(entries(cache_.view(step.layer), step.layer), step.batch,
-                     {.scale = scale, .soft_cap = cache_.shape().soft_cap, .sinks = sinks},
-                     step.queries, out, stream);
+  const ops::cuda::AttentionLogits logits{
+      .scale = scale, .soft_cap = cache_.shape().soft_cap, .sinks = sinks};
+  const bool stores = !projection.queries_alone;
+  if (cache_.drops(step.layer) && stores) {
+    score_eviction_->attend(own, logits, out, stream);
+  } else if (cache_.selects(step.layer)) {
+    quest_->attend(own, logits, stores, out, stream);
   } else {
-    plan_->attend(step.layer, entries(cache_.view(step.layer), step.layer), scale, step.queries,
-                  out, stream);
+    attend_to_all(own, logits, out, stream);
   }
 }
 
-void TokenAttention::tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const {
+void TokenAttention::attend_to_all(const DecodeAppend& step,
+                                   const ops::cuda::AttentionLogits& logits, bf16* out,
+                                   cudaStream_t stream) const {
+  const ops::cuda::DecodeEntries all = entries(cache_.view(step.layer), step.layer);
+  if (plan_) {
+    plan_->attend(step.layer, all, logits.scale, step.queries, out, stream);
+  } else {
+    general_->attend(all, step.batch, logits, step.queries, out, stream);
+  }
+}
+
+void TokenAttention::tell_reads(std::span<const std::int32_t> slots,
+                                std::span<const ops::Matrix<std::int32_t>> visible) const {
   const std::vector<std::int32_t> reads = quest_->reads();
-  const auto heads = static_cast<std::size_t>(cache_.shape().kv_heads);
-  const std::size_t layers = static_cast<std::size_t>(cache_.shape().layers);
-  const std::size_t stride = reads.size() / layers;
+  const CacheShape& shape = cache_.shape();
   for (std::size_t i = 0; i < visible.size(); ++i) {
-    for (std::size_t layer = 0; visible[i].data != nullptr && layer < layers; ++layer) {
-      std::copy_n(&reads[layer * stride + i * heads], heads, visible[i].data + layer * heads);
+    for (int layer = 0; visible[i].data != nullptr && layer < shape.layers; ++layer) {
+      const auto heads = static_cast<std::size_t>(shape.kv_heads_of(layer));
+      std::int32_t* to = visible[i].data + shape.heads_before(layer);
+      if (cache_.selects(layer)) {
+        const std::size_t first = static_cast<std::size_t>(layer) * quest_->reads_stride();
+        std::copy_n(&reads[first + i * heads], heads, to);
+      } else {
+        std::fill_n(to, heads, shape.dense_entries(layer, cache_.length(slots[i])));
+      }
     }
   }
 }
@@ -93,7 +109,7 @@ ops::cuda::DecodeEntries TokenAttention::entries(const CacheView& view, int laye
                                    .kv_heads = cache_.shape().kv_heads_of(layer),
                                    .table_heads = view.kv_heads,
                                    .group = cache_.shape().group_of(layer)};
-  if (cache_.merges()) {
+  if (cache_.merges(layer)) {
     entries.open_values =
         view.open_values + row * static_cast<std::size_t>(cache_.layout().head_dim());
     entries.open_scores = open_scores_.data();

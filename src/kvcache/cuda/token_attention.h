@@ -35,7 +35,7 @@ class TokenAttention {
   /// tell_reads(), Quest only.
   void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
   /// Whether plan() puts something into the stream.
-  [[nodiscard]] bool has_plan() const { return plan_ || quest_; }
+  [[nodiscard]] bool has_plan() const { return plan_ || (quest_ && quest_->has_plan()); }
 
   /// Appends the tokens of `step`, attends, and drops what they make leave. `scale`: of the scores;
   /// `sinks`: of the layer's query heads, if they have any. out [batch, heads * head_dim].
@@ -44,20 +44,26 @@ class TokenAttention {
 
   /// How many entries the tokens of a step read that is over, and was planned to count them:
   /// visible[i] [1, layers * kv_heads] of the i-th, unless it is empty.
-  void tell_reads(std::span<const ops::Matrix<std::int32_t>> visible) const;
+  /// `slots`: of the step, whose lengths have moved on.
+  void tell_reads(std::span<const std::int32_t> slots,
+                  std::span<const ops::Matrix<std::int32_t>> visible) const;
 
  private:
+  void attend_to_all(const DecodeAppend& step, const ops::cuda::AttentionLogits& logits, bf16* out,
+                     cudaStream_t stream) const;
   // `view`: of the layer, or (plans) of all.
   [[nodiscard]] ops::cuda::DecodeEntries entries(const CacheView& view, int layer) const;
 
   const DeviceCache& cache_;
   const std::int32_t* slots_ = nullptr;  // of the planned step
-  // The one that the rule needs:
-  std::optional<ops::cuda::DecodePlan> plan_;                 // queries see everything
-  std::optional<ops::cuda::GeneralDecodeAttention> general_;  // the same, without fast kernels
-  std::optional<ScoreEvictionAttention> score_eviction_;      // TOVA, H2O
-  std::optional<QuestAttention> quest_;                       // Quest
-  winnow::cuda::DeviceBuffer<float> open_scores_;             // [most_batch, heads] DMC
+  // Queries that see everything: the one that takes the shape. Where entries of some layers leave
+  // or are chosen, the general one takes the others.
+  std::optional<ops::cuda::DecodePlan> plan_;
+  std::optional<ops::cuda::GeneralDecodeAttention> general_;
+  // Full layers of rules that need it:
+  std::optional<ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
+  std::optional<QuestAttention> quest_;                   // Quest
+  winnow::cuda::DeviceBuffer<float> open_scores_;         // [most_batch, heads] DMC
 };
 
 }  // namespace winnow::kvcache::cuda

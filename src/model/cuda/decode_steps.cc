@@ -78,7 +78,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   }
   std::ranges::copy(results_.wait(stream).first(next.size()), next.begin());
   if (with_reads) {
-    attention_.tell_reads(visible);
+    attention_of(shape.padded).tell_reads(slots, visible);
   }
 }
 
@@ -113,7 +113,7 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
             .adapts = adapts,
             .with_logits = true,
             .restricted = restricted,
-            .with_reads = false,
+            .with_reads = with_reads,
             .kernel = std::nullopt,
             .planned = true};
   }

@@ -17,6 +17,8 @@
 #include "model/cuda/kept_bands.h"
 #include "model/cuda/layer_walk.h"
 #include "model/cuda/output_head.h"
+#include "ops/cuda/general/attention_logits.h"
+#include "ops/cuda/general/decode_attention.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
@@ -39,14 +41,23 @@ class Prefill {
   Prefill(const DeviceModel& model, const MatrixWeights& matrices,
           kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
-  /// Appends all chunks. `logits` [sum of logit_rows, vocab] and `tokens` [sum of logit_rows],
-  /// which `rows` [as many] choose, may be empty; without `rows` they are the most likely ones.
-  /// Waits for the results.
+  /// Appends all chunks, token by token where layers share entries that others make leave or
+  /// choose. `logits` [sum of logit_rows, vocab] and `tokens` [sum of logit_rows], which `rows` [as
+  /// many] choose, may be empty; without `rows` they are the most likely ones. Waits for the
+  /// results.
   void run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
            const winnow::cuda::Stream& stream);
 
  private:
+  // Whether it is known beforehand what the chunk's tokens see.
+  [[nodiscard]] bool takes_at_once(const PromptChunk& chunk) const;
+  void run_together(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
+                    ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+                    const winnow::cuda::Stream& stream);
+  void run_by_token(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
+                    ops::Matrix<float> logits, std::span<std::int32_t> tokens,
+                    const winnow::cuda::Stream& stream);
   // What attention takes of a layer's tokens.
   struct LayerInput {
     const float* hidden;         // [T, hidden]
@@ -92,6 +103,10 @@ class Prefill {
   /// Copies what the wanted rows of `hidden` hold of the chunks that ask for states.
   void read_states(const float* hidden, std::span<const PromptChunk> chunks,
                    cudaStream_t stream) const;
+
+  // prefill_attention.cc
+  // The first tokens of a chunk that are taken at once: what they see is known beforehand.
+  [[nodiscard]] int rows_at_once(int layer, int slot, int tokens) const;
   [[nodiscard]] int window_of(int layer, int slot) const;
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
@@ -101,11 +116,13 @@ class Prefill {
   void attend_to_all(const Rows& rows, const bf16* queries, const kvcache::cuda::Band& band,
                      const winnow::cuda::Stream& stream);
   void attend_to_source(const Rows& rows, const winnow::cuda::Stream& stream);
+  void attend_to_rest(const Rows& rows, const winnow::cuda::Stream& stream);
   void choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
                          const winnow::cuda::Stream& stream);
   [[nodiscard]] kvcache::cuda::Projection projection_of(const Rows& rows) const;
   [[nodiscard]] kvcache::cuda::PrefillAppend append_of(const Rows& rows) const;
   [[nodiscard]] bf16* out_of(const Rows& rows) const;
+  [[nodiscard]] ops::cuda::AttentionLogits logits_of(int layer) const;
   void note_visible(ops::Matrix<std::int32_t> visible, int layer, int token, int head,
                     int entries) const;
 
@@ -117,6 +134,8 @@ class Prefill {
   KeptBands source_bands_;
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
+  // Of a token in a layer that shares entries of which some have left (TOVA, H2O).
+  std::optional<ops::cuda::GeneralDecodeAttention> rest_;
   AdaptedRows adapted_;
   std::size_t most_tokens_ = 0;  // that ranks have made room for, and those of a chunk
   int longest_chunk_ = 0;
@@ -125,12 +144,13 @@ class Prefill {
   winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] whose logits are wanted
   // [chunks] slots, [chunks + 1] rows before each: of models with recurrent layers.
   winnow::cuda::DeviceBuffer<std::int32_t> sequences_;
-  std::size_t angle_stride_ = 0;                 // from one table of angles to the next
-  winnow::cuda::DeviceBuffer<float2> angles_;    // [tables, T, head_dim / 2]
-  winnow::cuda::DeviceBuffer<bf16> qkv_;         // [T, qkv_width]
-  winnow::cuda::DeviceBuffer<float> exact_qkv_;  // the same of paths in float
-  winnow::cuda::DeviceBuffer<bf16> queries_;     // [T, query_width]
-  winnow::cuda::DeviceBuffer<bf16> attended_;    // [T, mixer_width]
+  std::size_t angle_stride_ = 0;                    // from one table of angles to the next
+  winnow::cuda::DeviceBuffer<float2> angles_;       // [tables, T, head_dim / 2]
+  winnow::cuda::DeviceBuffer<bf16> qkv_;            // [T, qkv_width]
+  winnow::cuda::DeviceBuffer<float> exact_qkv_;     // the same of paths in float
+  winnow::cuda::DeviceBuffer<bf16> queries_;        // [T, query_width]
+  winnow::cuda::DeviceBuffer<bf16> attended_;       // [T, mixer_width]
+  winnow::cuda::DeviceBuffer<float> rest_queries_;  // [query_width]
   winnow::cuda::DeviceBuffer<std::byte> attention_scratch_;
 };
 

@@ -204,25 +204,6 @@ TEST_F(CudaBackend, TakesStepsOfAnyThread) {
   EXPECT_EQ(answer(devices - 1), answer(0));
 }
 
-// Rules that have no kernels for what the model is made of say so.
-TEST_F(CudaBackend, RefusesRulesOfModelsThatShareEntriesByName) {
-  Case c = plain_case("gemma4", "gemma4_text", kvcache::RuleKind::dense, ops::EntryFormat::bf16);
-  const model::Model model(config_of(c), weights_of(config_of(c)));
-  const auto backend = make_backend(model, engine_config(c, true));
-  for (const auto rule : {kvcache::RuleKind::tova, kvcache::RuleKind::h2o, kvcache::RuleKind::quest,
-                          kvcache::RuleKind::dmc}) {
-    c.rule = rule;
-    try {
-      static_cast<void>(backend->make_runner(engine_config(c, true)));
-      ADD_FAILURE() << kvcache::rule_name(rule);
-    } catch (const Error& error) {
-      const std::string what = error.what();
-      EXPECT_NE(what.find("the model has"), std::string::npos) << what;
-      EXPECT_NE(what.find(kvcache::rule_name(rule)), std::string::npos) << what;
-    }
-  }
-}
-
 // A trained model decides by itself. Rounding may turn a decision that is close, and with it what
 // later tokens see: counts agree to a percent.
 TEST_F(CudaBackend, DecidesAsTheCpuDoes) {

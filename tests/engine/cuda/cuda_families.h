@@ -28,6 +28,11 @@ inline nlohmann::json general_keys(std::string_view name) {
   const json beside_full = {
       {"layer_types", {"sliding_attention", "sliding_attention", "full_attention"}},
       {"sliding_window", 48}};
+  const json all_attention = {{"layer_types", std::vector<std::string>(3, "attention")}};
+  const json granite_experts = {
+      {"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"shared_intermediate_size", 96}};
+  const json plain_experts = {
+      {"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 96}};
   const json gemma4 = {
       {"layer_types",
        {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
@@ -57,6 +62,20 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"cohere", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
       {"cohere_dms", {{"use_qk_norm", true}, {"logit_scale", 0.5}}},
       {"cohere2", with(sliding, {{"logit_scale", 0.5}})},
+      {"cohere2_moe", with(sliding, {{"logit_scale", 0.5},
+                                     {"num_experts", 6},
+                                     {"num_experts_per_tok", 2},
+                                     {"num_shared_experts", 1},
+                                     {"first_k_dense_replace", 1},
+                                     {"shared_expert_combination_strategy", "sum"}})},
+      {"gptj", {{"rotary_dim", 32}}},
+      {"granite_swa", with(beside_full, {{"attention_multiplier", 0.1}})},
+      {"granitemoe_swa", with(beside_full, with(granite_experts, {{"attention_multiplier", 0.1}}))},
+      {"granitemoehybrid", with(all_attention, granite_experts)},
+      {"granitemoehybrid_dense",
+       with(all_attention, {{"num_local_experts", 0}, {"shared_intermediate_size", 96}})},
+      {"hy_v3", with(plain_experts, {{"num_shared_experts", 1}, {"first_k_dense_replace", 1}})},
+      {"mellum", with(with(plain_experts, beside_full), {{"num_experts_per_tok", 6}})},
       {"glm4_moe", with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}})},
       {"dots1", with(shared, {{"n_group", 4}, {"topk_group", 2}})},
       {"solar_open", shared},
@@ -67,6 +86,15 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"gpt_neox_serial", {{"use_parallel_residual", false}}},
       {"gemma4", gemma4},
       {"gemma4_fp8", gemma4},
+      {"gemma4_sharing_dmc", gemma4},
+      {"gemma4_tova", gemma4},
+      {"gemma4_h2o", gemma4},
+      {"gemma4_quest", gemma4},
+      {"gemma4_unified", with(gemma4, {{"hidden_size_per_layer_input", 0},
+                                       {"num_kv_shared_layers", 0},
+                                       {"use_double_wide_mlp", false},
+                                       {"attention_k_eq_v", true},
+                                       {"num_global_key_value_heads", 1}})},
       {"gemma4_q4", with(gemma4, {{"global_head_dim", 72}})},
       {"gemma4_streaming_int8", gemma4},
       {"gemma4_equal_heads", with(gemma4, {{"global_head_dim", 64}})},
@@ -76,13 +104,17 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"gemma4_moe", gemma4_moe},
       {"gemma4_moe_int8_weights", gemma4_moe},
       {"mistral_sliding", {{"sliding_window", 48}}},
+      {"mistral_sliding_quest", {{"sliding_window", 48}}},
+      {"ministral_dmc", beside_full},
+      {"ministral_h2o", beside_full},
       {"ministral", beside_full},
       {"cwm", beside_full},
       {"flex_olmo", {{"num_experts", 6}, {"num_experts_per_tok", 2}}},
-      {"granitemoeshared",
-       {{"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"shared_intermediate_size", 96}}},
+      {"granitemoeshared", granite_experts},
       {"llama4", llama4},
       {"llama4_dense", llama4},
+      {"llama4_tova", llama4},
+      {"llama4_dmc", llama4},
       {"falcon_grouped", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}, {"bias", true}}},
       {"stablelm", {{"use_qkv_bias", true}}},
       {"stablelm_parallel", {{"use_parallel_residual", true}}}};

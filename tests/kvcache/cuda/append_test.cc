@@ -50,6 +50,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 5, 1.0, 16},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 2, 9, 1, 1.0, 250},
                       Case{RuleKind::streaming, ops::EntryFormat::i8, 80, 3, 0, 1, 5.0, 33},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 4, 0, 1, 1.0, 40},
+                      Case{RuleKind::dmc, ops::EntryFormat::bf16, 128, 2, 0, 1, 1.0, 16, true},
+                      Case{RuleKind::dmc, ops::EntryFormat::q4, 80, 3, 0, 1, 1.0, 100},
+                      Case{RuleKind::quest, ops::EntryFormat::bf16, 64, 2, 0, 1, 4.0, 40},
                       Case{RuleKind::dense, ops::EntryFormat::q4, 64, 2, 0, 1, 1.0, 90, true},
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 4, 37, 5, 1.0, 16, true},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 2, 9, 1, 1.0, 250, true}),
@@ -150,23 +154,6 @@ TEST_P(CudaAppend, AsksForWhatOneTokenTakes) {
   }
   // A page for each row at each token would be far more than that.
   EXPECT_LT(asked, 200U * testing::kLayers * testing::kKvHeads / 4);
-}
-
-TEST(CudaCache, RefusesSlidingLayersUnderRulesThatDoNotRunThem) {
-  if (winnow::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
-  const CacheShape shape{.layers = 2, .kv_heads = 1, .head_dim = 64, .group = 1, .reach = {0, 16}};
-  for (const RuleTraits& rule : kRules) {
-    CacheConfig config{.rule = rule.kind, .max_bytes = 1 << 20};
-    try {
-      const DeviceCache cache(config, shape);
-      EXPECT_FALSE(rule.merges || rule.drops() || rule.selects) << rule.name;
-    } catch (const Error& error) {
-      EXPECT_TRUE(rule.merges || rule.drops() || rule.selects) << rule.name;
-      EXPECT_NE(std::string(error.what()).find("dense, dms and streaming"), std::string::npos);
-    }
-  }
 }
 
 TEST(CudaCache, RefusesWhatHasNoKernels) {

@@ -69,8 +69,20 @@ class AttentionPair : public CachePair {
     }
   }
 
-  // Tokens of one sequence whose queries the rule does not let see everything at once.
+  // Tokens of one sequence whose queries the rule does not let see everything at once. Chunks of a
+  // reach one after another.
   void chunk(Sequence& sequence, int tokens) {
+    while (tokens > 0) {
+      const int reach = shape_.chunked ? shape_.reach.back() : tokens;
+      const int length = device().length(sequence.slot);
+      const int piece = std::min(tokens, shape_.chunked ? reach - length % reach : tokens);
+      take_piece(sequence, piece);
+      tokens -= piece;
+    }
+  }
+
+ private:
+  void take_piece(Sequence& sequence, int tokens) {
     const Band band(device(), tokens);
     const Projection how = projection(tokens);
     const int length = device().length(sequence.slot);
@@ -89,15 +101,19 @@ class AttentionPair : public CachePair {
       out.fill(0xFF);
       const PrefillAppend append{layer,  sequence.slot, length,
                                  tokens, {qkv.data()},  queries.data()};
+      if (!device().is_full(layer)) {  // attended to as under any rule
+        cuda::append(device(), how, append, band, stream());
+        continue;
+      }
       if (score_eviction_) {
         score_eviction_->reserve();
-        score_eviction_->append_and_attend(how, append, band, scale(), out.data(), stream());
+        score_eviction_->append_and_attend(how, append, band, logits(), out.data(), stream());
       } else {
         std::vector<std::int32_t> visible(seen.size());
         quest_->reserve();
         cuda::append(device(), how, append, band, stream());
         quest_->renew_bounds(append, stream());
-        quest_->attend(append, scale(), out.data(), visible, stream());
+        quest_->attend(append, logits(), out.data(), visible, stream());
         EXPECT_EQ(visible, seen);
       }
       expect_close(out, expected);
@@ -105,11 +121,11 @@ class AttentionPair : public CachePair {
     advance(device(), sequence.slot, tokens, stream());
   }
 
- private:
   [[nodiscard]] std::optional<QuestAttention> make_quest() {
     return device().selects() ? std::optional<QuestAttention>(std::in_place, device(), 5, 1)
                               : std::nullopt;
   }
+  [[nodiscard]] ops::cuda::AttentionLogits logits() const { return {.scale = scale()}; }
   [[nodiscard]] float scale() const {
     return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
   }
@@ -227,7 +243,33 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dmc, ops::EntryFormat::q4, 96, 2},
                       Case{RuleKind::tova, ops::EntryFormat::q4, 64, 4, 0, 1, 8.0},
                       Case{RuleKind::h2o, ops::EntryFormat::q4, 128, 3, 0, 1, 4.0},
-                      Case{RuleKind::quest, ops::EntryFormat::q4, 64, 4, 0, 1, 12.0}),
+                      Case{RuleKind::quest, ops::EntryFormat::q4, 64, 4, 0, 1, 12.0},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 4, 0, 1, 1.0, 40},
+                      Case{RuleKind::dmc, ops::EntryFormat::i8, 80, 3, 0, 1, 1.0, 21, true},
+                      Case{RuleKind::tova, ops::EntryFormat::bf16, 64, 4, 0, 1, 8.0, 60},
+                      Case{RuleKind::tova, ops::EntryFormat::f8e4m3, 128, 8, 0, 1, 5.0, 21, true},
+                      Case{RuleKind::h2o, ops::EntryFormat::q4, 64, 3, 0, 1, 8.0, 33},
+                      Case{RuleKind::h2o, ops::EntryFormat::i8, 80, 2, 0, 1, 4.0, 48, true},
+                      Case{RuleKind::quest, ops::EntryFormat::bf16, 64, 4, 0, 1, 4.0, 33},
+                      Case{RuleKind::quest, ops::EntryFormat::f8e4m3, 128, 2, 0, 1, 12.0, 60,
+                           true}),
+    testing::name_of);
+
+// Without kernels of their own.
+INSTANTIATE_TEST_SUITE_P(
+    OtherShapes, CudaTokenAttention,
+    ::testing::Values(Case{RuleKind::dmc, ops::EntryFormat::bf16, 64, 71},
+                      Case{RuleKind::dmc, ops::EntryFormat::q4, 48, 3, 0, 1, 1.0, 40},
+                      Case{RuleKind::tova, ops::EntryFormat::bf16, 256, 8, 0, 1, 8.0},
+                      Case{RuleKind::tova, ops::EntryFormat::f8e4m3, 16, 16, 0, 1, 5.0, 60},
+                      Case{RuleKind::tova, ops::EntryFormat::q4, 40, 3, 0, 1, 8.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::i8, 48, 2, 0, 1, 8.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::bf16, 64, 71, 0, 1, 20.0},
+                      Case{RuleKind::h2o, ops::EntryFormat::f8e4m3, 512, 2, 0, 1, 4.0, 33},
+                      Case{RuleKind::quest, ops::EntryFormat::bf16, 256, 8, 0, 1, 4.0},
+                      Case{RuleKind::quest, ops::EntryFormat::q4, 48, 3, 0, 1, 12.0, 21, true},
+                      Case{RuleKind::quest, ops::EntryFormat::i8, 64, 71, 0, 1, 8.0},
+                      Case{RuleKind::quest, ops::EntryFormat::f8e4m3, 512, 2, 0, 1, 4.0}),
     testing::name_of);
 
 TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {

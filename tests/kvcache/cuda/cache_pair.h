@@ -106,7 +106,7 @@ class CachePair {
       std::vector<float> seen_value(dim);
       sequence.host.head(layer, head)
           .append(sequence.host.rule(layer), token, seen_key, seen_value);
-      if (band != nullptr && band->in_16_bits) {
+      if (band != nullptr && device_->merges(layer)) {
         expect_band(band->keys, *band, head, band_entry, seen_key);
         expect_band(band->values, *band, head, band_entry, seen_value);
       }
@@ -261,7 +261,7 @@ class CachePair {
         const std::size_t row = view.row(layer, sequence.slot, head);
         ASSERT_EQ(archive_counts[row], host.archive().size()) << layer << " " << head;
         expect_same(host.archive(), &archive_pages[row * view.archive_stride]);
-        if (device_->merges()) {
+        if (device_->merges(layer)) {
           expect_same_open(host, row);
         } else {
           expect_same(host.window(), &window_pages[row * view.window_stride]);
@@ -359,8 +359,8 @@ class CachePair {
           const std::size_t row = view.row(layer, sequence.slot, head);
           const int longest = device_->rule(sequence.slot).budget + 1;
           hold(&archive_pages[row * view.archive_stride],
-               device_->drops() ? std::min(device_->length(sequence.slot), longest)
-                                : archive_counts[row]);
+               device_->drops(layer) ? std::min(device_->length(sequence.slot), longest)
+                                     : archive_counts[row]);
           hold(&window_pages[row * view.window_stride],
                std::min(device_->length(sequence.slot), device_->ring(layer, sequence.slot)));
         }

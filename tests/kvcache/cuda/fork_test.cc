@@ -33,6 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 1, 0, 1, 1.0, 50},
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1, 1.0, 20},
                       Case{RuleKind::streaming, ops::EntryFormat::i8, 64, 2, 0, 1, 20.0, 100},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 2, 0, 1, 1.0, 40},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 64, 2, 37, 1, 1.0, 20, true}),
     testing::name_of);
 

@@ -45,6 +45,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1, 1.0, 20},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 80, 1, 15, 9, 1.0, 100},
                       Case{RuleKind::streaming, ops::EntryFormat::q4, 64, 2, 0, 1, 20.0, 50},
+                      Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 2, 0, 1, 1.0, 40},
+                      Case{RuleKind::dmc, ops::EntryFormat::bf16, 64, 2, 0, 1, 1.0, 16, true},
                       Case{RuleKind::dense, ops::EntryFormat::bf16, 64, 2, 0, 1, 1.0, 40, true},
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1, 1.0, 16, true}),
     testing::name_of);
@@ -110,45 +112,58 @@ TEST_P(CudaSaved, WantsAsManyPagesForItsNextToken) {
   }
 }
 
-// A sequence that the host's cache computed under every rule: through the device and back.
+// A sequence that the host's cache computed: through the device and back.
+void expect_there_and_back(RuleKind rule, const CacheShape& shape, int length) {
+  const winnow::cuda::Stream stream;
+  CacheConfig config{.rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24};
+  config.window = 20;
+  config.cr = 4.0;
+  const SequenceLimits limits{100, 200};
+  Cache host(config, shape);
+  SequenceCache sequence(host, limits);
+  const winnow::testing::TokenSource source(shape, 0.5);
+  ops::Workspace workspace;
+  ops::Context context{DType::f32, true, &workspace};
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    std::vector<winnow::testing::LayerToken> tokens;
+    for (int t = 0; t < length; ++t) {
+      tokens.push_back(source.token(1, layer, t));
+    }
+    winnow::testing::ChunkBuffers buffers(shape, tokens);
+    const LayerChunk chunk = buffers.chunk(sequence);
+    append_and_attend(context, layer, std::span(&chunk, 1));
+  }
+  const SavedSequence saved = save(sequence);
+  DeviceCache device(config, shape);
+  const auto slot = device.restore(limits, saved, stream.get());
+  ASSERT_TRUE(slot.has_value());
+  expect_same(device.save(*slot, stream.get()), saved);
+  const int fork = device.fork(*slot, stream.get());
+  expect_same(device.save(fork, stream.get()), saved);
+  device.close(*slot, stream.get());
+  expect_same(device.save(fork, stream.get()), saved);
+  device.close(fork, stream.get());
+  EXPECT_EQ(device.used_page_bytes(stream.get()), 0U);
+}
+
 TEST(CudaSaved, EveryRuleThereAndBack) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  const winnow::cuda::Stream stream;
-  for (const RuleKind rule : {RuleKind::dense, RuleKind::dms, RuleKind::dmc, RuleKind::streaming,
-                              RuleKind::tova, RuleKind::h2o, RuleKind::quest}) {
-    for (const int length : {1, 16, 130}) {
-      CacheConfig config{.rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24};
-      config.window = 20;
-      config.cr = 4.0;
-      const CacheShape shape{.layers = 2, .kv_heads = 3, .head_dim = 64, .group = 2};
-      const SequenceLimits limits{100, 200};
-      Cache host(config, shape);
-      SequenceCache sequence(host, limits);
-      const winnow::testing::TokenSource source(shape, 0.5);
-      ops::Workspace workspace;
-      ops::Context context{DType::f32, true, &workspace};
-      for (int layer = 0; layer < shape.layers; ++layer) {
-        std::vector<winnow::testing::LayerToken> tokens;
-        for (int t = 0; t < length; ++t) {
-          tokens.push_back(source.token(1, layer, t));
-        }
-        winnow::testing::ChunkBuffers buffers(shape, tokens);
-        const LayerChunk chunk = buffers.chunk(sequence);
-        append_and_attend(context, layer, std::span(&chunk, 1));
+  const CacheShape full{.layers = 3, .kv_heads = 3, .head_dim = 64, .group = 2};
+  CacheShape sliding = full;
+  sliding.reach = {40, 0, 40};
+  CacheShape chunked = full;
+  chunked.reach = {0, 25, 0};
+  chunked.chunked = true;
+  CacheShape all_slide = full;
+  all_slide.reach = {40, 40, 40};
+  for (const RuleTraits& rule : kRules) {
+    for (const CacheShape& shape : {full, sliding, chunked, all_slide}) {
+      for (const int length : {1, 16, 130}) {
+        SCOPED_TRACE(std::string(rule.name) + " after " + std::to_string(length));
+        expect_there_and_back(rule.kind, shape, length);
       }
-      const SavedSequence saved = save(sequence);
-      DeviceCache device(config, shape);
-      const auto slot = device.restore(limits, saved, stream.get());
-      ASSERT_TRUE(slot.has_value());
-      expect_same(device.save(*slot, stream.get()), saved);
-      const int fork = device.fork(*slot, stream.get());
-      expect_same(device.save(fork, stream.get()), saved);
-      device.close(*slot, stream.get());
-      expect_same(device.save(fork, stream.get()), saved);
-      device.close(fork, stream.get());
-      EXPECT_EQ(device.used_page_bytes(stream.get()), 0U);
     }
   }
 }

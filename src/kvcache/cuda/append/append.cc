@@ -28,13 +28,13 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
     if (has_queries_apart(projection)) {
       launch_queries(format, cache.view(), projection, step, stream);
     }
-    if (projection.queries_alone) {
-      return;
-    }
-    if (cache.merges()) {
+    if (!projection.queries_alone && cache.merges(step.layer)) {
       launch_dmc_append(format, head_dim, cache.view(), projection, step, stream);
-    } else {
+    } else if (!projection.queries_alone) {
       launch_append(format, head_dim, cache.view(step.layer), projection, step, stream);
+    }
+    if (has_queries_apart(projection) && cache.merges(step.layer)) {
+      launch_open_scores(cache.view(), projection, step, stream);
     }
   }
 }
@@ -44,13 +44,12 @@ void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream) {
   launch_move_on(cache.view(), slot, cache.length(slot), stream);
 }
 
-Band::Band(const DeviceCache& cache, int most_tokens)
-    : stride(cache.most_ring() + most_tokens), in_16_bits(cache.merges()) {
+Band::Band(const DeviceCache& cache, int most_tokens) : stride(cache.most_ring() + most_tokens) {
   const auto heads = static_cast<std::size_t>(cache.shape().most_kv_heads());
   const auto dim = static_cast<std::size_t>(cache.layout().head_dim());
   const std::size_t tokens = heads * static_cast<std::size_t>(most_tokens);
   const std::size_t entries = heads * static_cast<std::size_t>(stride);
-  const std::size_t row_bytes = in_16_bits ? dim * sizeof(bf16) : cache.layout().row_bytes();
+  const std::size_t row_bytes = cache.merges() ? dim * sizeof(bf16) : cache.layout().row_bytes();
   keys = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
   values = winnow::cuda::DeviceBuffer<std::byte>(entries * row_bytes);
   scales = winnow::cuda::DeviceBuffer<bf16>(2 * entries);
@@ -103,11 +102,26 @@ void append(const DeviceCache& cache, const Projection& projection, const Prefil
     if (projection.queries_alone) {
       return;
     }
-    if (cache.merges()) {
+    if (cache.merges(chunk.layer)) {
       launch_dmc_append(format, head_dim, view, projection, chunk, band.view(), stream);
     } else {
       launch_append(format, head_dim, view, projection, chunk, band.view(), stream);
     }
+  }
+}
+
+void project(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
+             const Band& band, cudaStream_t stream) {
+  check_group(projection);
+  require(chunk.tokens <= band.stride, "a chunk of {} tokens is too long for a band of {}",
+          chunk.tokens, band.stride);
+  const ops::EntryFormat format = cache.layout().format();
+  const int head_dim = cache.layout().head_dim();
+  if (has_queries_apart(projection)) {
+    launch_queries(format, head_dim, projection, chunk, stream);
+  }
+  if (!projection.queries_alone) {
+    launch_project(format, head_dim, cache.view(), projection, chunk, band.view(), stream);
   }
 }
 

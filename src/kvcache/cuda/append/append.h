@@ -21,14 +21,13 @@ void append(const DeviceCache& cache, const Projection& projection, const Decode
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream);
 
 /// The band of a chunk as prefill attention reads it: the `lead` entries before the chunk, then the
-/// chunk's own, as codes of the cache's format; and how many archive entries each query sees. DMC:
-/// what was open at each token, in 16 bits.
+/// chunk's own, as codes of the cache's format; and how many archive entries each query sees. Of a
+/// layer that merges (DMC): what was open at each token, in 16 bits.
 struct Band {
   Band(const DeviceCache& cache, int most_tokens);
   [[nodiscard]] BandView view() const;
 
   int stride = 0;                                      // entries per head that there is room for
-  bool in_16_bits = false;                             // keys and values: DMC's
   winnow::cuda::DeviceBuffer<std::byte> keys;          // [kv_heads, stride, head_dim]
   winnow::cuda::DeviceBuffer<std::byte> values;        // [kv_heads, stride, head_dim]
   winnow::cuda::DeviceBuffer<bf16> scales;             // [kv_heads, 2, stride] of keys, of values
@@ -47,5 +46,8 @@ struct Band {
 int lead_of(const DeviceCache& cache, int layer, int slot, int length);
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
             const Band& band, cudaStream_t stream);
+/// The chunk's queries, and its entries to the band alone, from its begin on.
+void project(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
+             const Band& band, cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

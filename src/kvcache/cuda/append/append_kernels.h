@@ -36,6 +36,10 @@ void launch_queries(ops::EntryFormat format, const CacheView& cache, const Proje
 void launch_queries(ops::EntryFormat format, int head_dim, const Projection& projection,
                     const PrefillAppend& chunk, cudaStream_t stream);
 
+/// DMC: products with the open keys of those queries, once they and the keys are there.
+void launch_open_scores(const CacheView& cache, const Projection& projection,
+                        const DecodeAppend& step, cudaStream_t stream);
+
 /// launch_append() for DMC.
 void launch_dmc_append(ops::EntryFormat format, int head_dim, const CacheView& cache,
                        const Projection& projection, const DecodeAppend& step, cudaStream_t stream);

@@ -60,6 +60,29 @@ __global__ void __launch_bounds__(kMostQueryWarps * 32)
   }
 }
 
+__global__ void __launch_bounds__(kMostQueryWarps * 32)
+    open_scores_kernel(CacheView cache, Projection projection, DecodeAppend step) {
+  winnow::cuda::wait_for_predecessor();
+  winnow::cuda::release_successor();
+  const int token = static_cast<int>(blockIdx.y);
+  const int query = first_query(projection) + static_cast<int>(blockIdx.z) * kMostQueryWarps +
+                    static_cast<int>(threadIdx.x) / 32;
+  const int slot = step.slots[token];
+  if (slot < 0 || query >= projection.group) {
+    return;
+  }
+  const int head = static_cast<int>(blockIdx.x);
+  const std::size_t own = static_cast<std::size_t>(token) * projection.kv_heads * projection.group +
+                          head * projection.group + query;
+  const ops::cuda::HeadDim<0> dim(cache.head_dim);
+  ops::cuda::HeadVector<0> vector(dim);
+  vector.load(step.queries + own * dim, nullptr);
+  const float score = vector.dot(cache.open_keys + cache.row(step.layer, slot, head) * dim);
+  if (threadIdx.x % 32 == 0) {
+    step.open_scores[own] = score;
+  }
+}
+
 template <class Format>
 __global__ void __launch_bounds__(kMostQueryWarps * 32)
     chunk_queries_kernel(Projection projection, PrefillAppend chunk, int head_dim) {
@@ -86,6 +109,12 @@ void launch_queries(ops::EntryFormat format, const CacheView& cache, const Proje
                          grid_of(projection, step.batch), projection.query_warps() * 32, 0, stream,
                          true, cache, projection, step);
   });
+}
+
+void launch_open_scores(const CacheView& cache, const Projection& projection,
+                        const DecodeAppend& step, cudaStream_t stream) {
+  winnow::cuda::launch(open_scores_kernel, grid_of(projection, step.batch),
+                       projection.query_warps() * 32, 0, stream, true, cache, projection, step);
 }
 
 void launch_queries(ops::EntryFormat format, int head_dim, const Projection& projection,

@@ -7,24 +7,19 @@
 #include "kvcache/cuda/append/block_scan.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/quest/quest_kernels.h"
+#include "kvcache/cuda/quest/threshold.cuh"
 #include "ops/cuda/pages/entry_codes.cuh"
 #include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
 
-constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 constexpr int kBoundWarps = 8;
-constexpr int kDigits = 256;
 constexpr int kBoundLanes = 8;  // that work on a page's bound
 constexpr int kBoundThreads = 256;
 
-// Query heads of a group, and channels of each, that a block has in shared memory: no more channels
-// than DecodePlan takes.
 template <int D>
-constexpr int kMostGroup = D > 0 ? 8 : 32;
-template <int D>
-constexpr int kMostDim = D > 0 ? D : 128;
+constexpr int kMostDim = D > 0 ? D : ops::cuda::kMostHeadDim;
 
 __device__ float4 least_of(float4 a, float4 b) {
   return {fminf(a.x, b.x), fminf(a.y, b.y), fminf(a.z, b.z), fminf(a.w, b.w)};
@@ -107,74 +102,6 @@ __global__ void count_chosen_kernel(CacheView cache, QuestTokens tokens, QuestCh
   choice.planned[row] = choice.entries[row] - 1;
 }
 
-// Ascends with x.
-__device__ std::uint32_t ordered(float x) {
-  const std::uint32_t bits = __float_as_uint(x);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
-
-// The `wanted`-th largest of ordered(bounds), and how many of its equals are among those.
-struct Threshold {
-  std::uint32_t key = 0xFFFFFFFFU;
-  int equals = 0;
-};
-
-// The digit of the `wanted`-th largest number, given a histogram of digits, and its rank among the
-// numbers with that digit. One warp computes it.
-__device__ void choose_digit(const int (&counts)[kDigits], int wanted, int& digit, int& left) {
-  constexpr int kEach = kDigits / 32;
-  const int lane = static_cast<int>(threadIdx.x);
-  const int top = kDigits - 1 - lane * kEach;  // lanes take digits from the highest down
-  int own = 0;
-  for (int i = 0; i < kEach; ++i) {
-    own += counts[top - i];
-  }
-  int through = own;
-  for (int step = 1; step < 32; step *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, through, step);
-    through += lane >= step ? before : 0;
-  }
-  int rest = wanted - (through - own);
-  if (rest < 1 || rest > own) {
-    return;  // another lane's
-  }
-  int i = 0;
-  while (counts[top - i] < rest) {
-    rest -= counts[top - i++];
-  }
-  digit = top - i;
-  left = rest;
-}
-
-// Digit by digit, from the highest on. All threads of a block; 1 <= wanted <= pages.
-__device__ Threshold find_threshold(const float* bounds, int pages, int wanted) {
-  __shared__ int counts[kDigits];
-  __shared__ int chosen_digit;
-  __shared__ int wanted_of_it;
-  std::uint32_t key = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    for (int i = threadIdx.x; i < kDigits; i += blockDim.x) {
-      counts[i] = 0;
-    }
-    __syncthreads();
-    const std::uint32_t known = shift == 24 ? 0U : 0xFFFFFFFFU << (shift + 8);
-    for (int page = threadIdx.x; page < pages; page += blockDim.x) {
-      const std::uint32_t own = ordered(bounds[page]);
-      if ((own & known) == key) {
-        atomicAdd(&counts[own >> shift & (kDigits - 1)], 1);
-      }
-    }
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      choose_digit(counts, wanted, chosen_digit, wanted_of_it);
-    }
-    __syncthreads();
-    key |= static_cast<std::uint32_t>(chosen_digit) << shift;
-    wanted = wanted_of_it;
-  }
-  return {key, wanted};
-}
-
 // Bounds of the keys on the pages [0, parts) of ours: this lane's quads of channels.
 template <int D>
 struct KeyBounds {
@@ -214,7 +141,7 @@ struct KeyBounds {
       }
     }
     for (int step = kBoundLanes / 2; step > 0; step /= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, step);
+      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
     }
     return sum;
   }
@@ -228,7 +155,7 @@ __global__ void __launch_bounds__(kBoundThreads)
                        const Query* queries, QuestChoice choice) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
-  __shared__ __align__(16) float query[kMostGroup<D> * kMostDim<D>];
+  extern __shared__ __align__(16) float query[];  // [group, dim]
   const ops::cuda::HeadDim<D> dim(cache.head_dim);
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t row = (blockIdx.z * gridDim.y + blockIdx.y) * group;
@@ -347,31 +274,36 @@ __global__ void __launch_bounds__(kScanThreads)
 }
 
 template <class Query>
-void launch_choose(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose(int head_dim, const CacheView& cache, const QuestLayer& layer,
                    const QuestTokens& tokens, const Query* queries, const QuestChoice& choice,
                    cudaStream_t stream) {
-  const int rows = cache.kv_heads * tokens.batch;
+  const int rows = layer.kv_heads * tokens.batch;
   const int blocks = std::max(1, 2 * winnow::cuda::multiprocessor_count() / rows);
-  const bool own = ops::cuda::has_own_kernels(head_dim, group);
+  const int bytes = layer.group * head_dim * int{sizeof(float)};
+  const bool own = ops::cuda::has_own_kernels(head_dim, layer.group);
   ops::cuda::with_any_head_dim(head_dim, own, [&]<int D>() {
-    winnow::cuda::launch(bound_pages_kernel<Query, D>, dim3(blocks, cache.kv_heads, tokens.batch),
-                         kBoundThreads, 0, stream, true, cache, layer, group, tokens, queries,
-                         choice);
+    const auto kernel = bound_pages_kernel<Query, D>;
+    winnow::cuda::check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory of the choice of pages");
+    winnow::cuda::launch(kernel, dim3(blocks, layer.kv_heads, tokens.batch), kBoundThreads, bytes,
+                         stream, true, cache, layer.index, layer.group, tokens, queries, choice);
   });
-  winnow::cuda::launch(choose_pages_kernel, dim3(cache.kv_heads * group, tokens.batch),
-                       kScanThreads, 0, stream, true, cache, layer, group, tokens, choice);
+  winnow::cuda::launch(choose_pages_kernel, dim3(layer.heads(), tokens.batch), kScanThreads, 0,
+                       stream, true, cache, layer.index, layer.group, tokens, choice);
 }
 
 }  // namespace
 
-void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
-                         const QuestTokens& first, int tokens, cudaStream_t stream) {
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                         const QuestLayer& layer, const QuestTokens& first, int tokens,
+                         cudaStream_t stream) {
   const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
-  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, cache.kv_heads, first.batch);
+  const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, layer.kv_heads, first.batch);
   const bool own = ops::cuda::has_own_kernels(head_dim, 1);
   ops::cuda::with_any_shape(format, head_dim, own, [&]<ops::EntryFormat kType, int D>() {
     winnow::cuda::launch(renew_bounds_kernel<ops::cuda::FormatOf<kType>, D>, grid, kBoundWarps * 32,
-                         0, stream, true, cache, layer, first, tokens);
+                         0, stream, true, cache, layer.index, first, tokens);
   });
 }
 
@@ -381,22 +313,22 @@ void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& t
   winnow::cuda::check_launch("count what is chosen");
 }
 
-void launch_count_reads(const CacheView& cache, int group, const QuestTokens& tokens,
+void launch_count_reads(const CacheView& cache, const QuestLayer& layer, const QuestTokens& tokens,
                         const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream) {
-  winnow::cuda::launch(count_reads_kernel, dim3(cache.kv_heads, tokens.batch), kScanThreads, 0,
-                       stream, true, cache, group, tokens, choice, reads);
+  winnow::cuda::launch(count_reads_kernel, dim3(layer.kv_heads, tokens.batch), kScanThreads, 0,
+                       stream, true, cache, layer.group, tokens, choice, reads);
 }
 
-void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
                          cudaStream_t stream) {
-  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+  launch_choose(head_dim, cache, layer, tokens, queries, choice, stream);
 }
 
-void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
                          cudaStream_t stream) {
-  launch_choose(head_dim, cache, layer, group, tokens, queries, choice, stream);
+  launch_choose(head_dim, cache, layer, tokens, queries, choice, stream);
 }
 
 }  // namespace winnow::kvcache::cuda

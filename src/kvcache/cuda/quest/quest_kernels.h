@@ -19,7 +19,16 @@ struct QuestTokens {
   int position = 0;
 };
 
-/// By row: one per token and query head.
+/// A layer in the cache, one that follows the rule.
+struct QuestLayer {
+  int index = 0;
+  int kv_heads = 0;
+  int group = 0;
+
+  [[nodiscard]] constexpr int heads() const { return kv_heads * group; }
+};
+
+/// By row: one per token and query head of a layer.
 struct QuestChoice {
   std::uint32_t* pages = nullptr;  // [rows, stride]
   float* bounds = nullptr;         // [rows, stride] scratch
@@ -32,24 +41,25 @@ struct QuestChoice {
 
 /// Bounds of the pages that hold the entries of `tokens` tokens of each sequence, from the place of
 /// `first` on, which are in the cache.
-void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache, int layer,
-                         const QuestTokens& first, int tokens, cudaStream_t stream);
+void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache,
+                         const QuestLayer& layer, const QuestTokens& first, int tokens,
+                         cudaStream_t stream);
 
 /// How many entries each row's query will read.
 void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,
                          const QuestChoice& choice, cudaStream_t stream);
 
 /// Which pages: the last one and those with the highest bounds. queries [batch, heads * head_dim].
-void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
                          cudaStream_t stream);
-void launch_choose_pages(int head_dim, const CacheView& cache, int layer, int group,
+void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
                          cudaStream_t stream);
 
 /// How many entries the queries of each KV head read between them, once pages are chosen. reads
 /// [batch, kv_heads].
-void launch_count_reads(const CacheView& cache, int group, const QuestTokens& tokens,
+void launch_count_reads(const CacheView& cache, const QuestLayer& layer, const QuestTokens& tokens,
                         const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

@@ -6,6 +6,7 @@
 namespace winnow::kvcache::cuda {
 
 inline constexpr int kScoreEvictionWarps = 16;
+inline constexpr int kScoreEvictionThreads = kScoreEvictionWarps * 32;
 
 /// combine() over the x of `lanes` neighbouring lanes, in each of them.
 template <class F>

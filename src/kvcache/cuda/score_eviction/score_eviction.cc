@@ -1,50 +1,45 @@
 #include "kvcache/cuda/score_eviction/score_eviction.h"
 
 #include <algorithm>
-#include <numbers>
 
 #include "base/error.h"
-#include "kvcache/cuda/append/append_kernels.h"
-#include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
 
 namespace winnow::kvcache::cuda {
 namespace {
 
-int checked_resident_blocks(const DeviceCache& cache) {
-  const int head_dim = cache.layout().head_dim();
-  const int group = cache.shape().group;
-  require(ops::cuda::has_own_kernels(head_dim, group),
-          "--cache {}: no kernel for {} query heads per KV head of head dimension {}",
-          rule_name(cache.config().rule), group, head_dim);
-  return resident_score_eviction_blocks(cache.layout().format(), head_dim, group);
+ScoreEvictionShape shape_of(const DeviceCache& cache) {
+  return {cache.layout().format(), cache.layout().head_dim(), cache.has_fast_attention()};
 }
 
 }  // namespace
 
 ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int most_batch)
     : cache_(cache),
+      shape_(shape_of(cache)),
       most_batch_(most_batch),
-      resident_blocks_(checked_resident_blocks(cache)),
+      resident_blocks_(resident_score_eviction_blocks(shape_, cache.shape().most_group())),
       arrived_(static_cast<std::size_t>(most_batch)) {
-  require(cache.shape().kv_heads <= resident_blocks_,
+  require(cache.shape().most_kv_heads() <= resident_blocks_,
           "--cache {}: {} KV heads are more than the device runs at once",
-          rule_name(cache.config().rule), cache.shape().kv_heads);
+          rule_name(cache.config().rule), cache.shape().most_kv_heads());
 }
 
 void ScoreEvictionAttention::reserve() {
   const auto& shape = cache_.shape();
-  const std::size_t rows = static_cast<std::size_t>(most_batch_ * shape.kv_heads);
+  const std::size_t rows = static_cast<std::size_t>(most_batch_ * shape.most_kv_heads());
   const std::size_t entries = rows * cache_.view().entry_stride;
-  weights_.ensure(entries * static_cast<std::size_t>(shape.group));
+  weights_.ensure(entries * static_cast<std::size_t>(shape.most_group()));
   sums_.ensure(2 * entries);
 }
 
 // What a launch of all of a step's or a chunk's tokens has in common.
-ScoreEvictionArguments ScoreEvictionAttention::arguments(int layer, float scale) const {
+ScoreEvictionArguments ScoreEvictionAttention::arguments(
+    int layer, const ops::cuda::AttentionLogits& logits) const {
   return {.cache = cache_.view(),
           .layer = layer,
-          .group = cache_.shape().group,
-          .scale = scale * std::numbers::log2e_v<float>,
+          .kv_heads = cache_.shape().kv_heads_of(layer),
+          .group = cache_.shape().group_of(layer),
+          .logits = logits,
           .by_layer = cache_.config().traits().drop_by == DropBy::current_attention,
           .batch = 1,
           .slots = nullptr,
@@ -62,20 +57,19 @@ ScoreEvictionArguments ScoreEvictionAttention::arguments(int layer, float scale)
 
 void ScoreEvictionAttention::launch(const ScoreEvictionArguments& arguments,
                                     cudaStream_t stream) const {
-  const ops::EntryFormat format = cache_.layout().format();
-  const int head_dim = cache_.layout().head_dim();
   if (arguments.by_layer) {
     winnow::cuda::check(
         cudaMemsetAsync(arrived_.data(), 0, arrived_.size() * sizeof(std::uint32_t), stream),
         "clear the arrival counters");
   }
-  launch_score_eviction(format, head_dim, arguments, stream);
+  launch_score_eviction(shape_, arguments, stream);
 }
 
-void ScoreEvictionAttention::attend(const DecodeAppend& step, float scale, bf16* out,
+void ScoreEvictionAttention::attend(const DecodeAppend& step,
+                                    const ops::cuda::AttentionLogits& logits, bf16* out,
                                     cudaStream_t stream) const {
-  const int heads = cache_.shape().kv_heads;
-  ScoreEvictionArguments all = arguments(step.layer, scale);
+  ScoreEvictionArguments all = arguments(step.layer, logits);
+  const int heads = all.kv_heads;
   // As many sequences at once as the device holds: their heads wait for each other.
   const int most = all.by_layer ? std::max(1, resident_blocks_ / heads) : step.batch;
   const std::size_t width = static_cast<std::size_t>(heads * all.group * cache_.shape().head_dim);
@@ -88,18 +82,12 @@ void ScoreEvictionAttention::attend(const DecodeAppend& step, float scale, bf16*
   }
 }
 
-int ScoreEvictionAttention::free_tokens(const Rule& rule, int length, int tokens) {
-  return rule.rows_at_once(length, tokens);
-}
-
 void ScoreEvictionAttention::append_and_attend(const Projection& projection,
                                                const PrefillAppend& chunk, const Band& band,
-                                               float scale, bf16* out, cudaStream_t stream) const {
-  require(chunk.tokens <= band.stride, "a chunk of {} tokens is too long for a band of {}",
-          chunk.tokens, band.stride);
-  launch_project(cache_.layout().format(), cache_.layout().head_dim(), cache_.view(), projection,
-                 chunk, band.view(), stream);
-  ScoreEvictionArguments all = arguments(chunk.layer, scale);
+                                               const ops::cuda::AttentionLogits& logits, bf16* out,
+                                               cudaStream_t stream) const {
+  project(cache_, projection, chunk, band, stream);
+  ScoreEvictionArguments all = arguments(chunk.layer, logits);
   all.slot = chunk.slot;
   all.length = chunk.length;
   all.tokens = chunk.tokens;

@@ -5,10 +5,10 @@
 #include <cuda_runtime_api.h>
 
 #include "kvcache/cuda/append/append.h"
+#include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
+#include "ops/cuda/general/attention_logits.h"
 
 namespace winnow::kvcache::cuda {
-
-struct ScoreEvictionArguments;
 
 class ScoreEvictionAttention {
  public:
@@ -18,23 +18,23 @@ class ScoreEvictionAttention {
   /// Makes room for what the cache's tables have room for. To be called when they have grown.
   void reserve();
 
-  /// Attends for tokens that append() has just taken, and drops what they make leave. `scale`: of
-  /// the scores. out [batch, heads * head_dim].
-  void attend(const DecodeAppend& step, float scale, bf16* out, cudaStream_t stream) const;
-
-  /// The number of first tokens of a chunk that evict nothing and whose attention is never needed.
-  /// They are appended and attended to as in a dense cache.
-  [[nodiscard]] static int free_tokens(const Rule& rule, int length, int tokens);
+  /// Attends in a full layer for tokens that append() has just taken, and drops what they make
+  /// leave. out [batch, heads * head_dim].
+  void attend(const DecodeAppend& step, const ops::cuda::AttentionLogits& logits, bf16* out,
+              cudaStream_t stream) const;
 
   /// Takes the chunk's tokens one by one: appends, attends, drops. out [tokens, heads * head_dim].
   void append_and_attend(const Projection& projection, const PrefillAppend& chunk, const Band& band,
-                         float scale, bf16* out, cudaStream_t stream) const;
+                         const ops::cuda::AttentionLogits& logits, bf16* out,
+                         cudaStream_t stream) const;
 
  private:
-  [[nodiscard]] ScoreEvictionArguments arguments(int layer, float scale) const;
+  [[nodiscard]] ScoreEvictionArguments arguments(int layer,
+                                                 const ops::cuda::AttentionLogits& logits) const;
   void launch(const ScoreEvictionArguments& arguments, cudaStream_t stream) const;
 
   const DeviceCache& cache_;
+  ScoreEvictionShape shape_;
   int most_batch_;
   int resident_blocks_;
   winnow::cuda::DeviceBuffer<float> weights_;          // [most rows, group, entries]

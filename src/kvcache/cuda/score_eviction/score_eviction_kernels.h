@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "kvcache/cuda/append/step.h"
 #include "kvcache/cuda/cache_view.h"
+#include "ops/cuda/general/attention_logits.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache::cuda {
@@ -15,8 +16,9 @@ namespace winnow::kvcache::cuda {
 struct ScoreEvictionArguments {
   CacheView cache;
   int layer;
+  int kv_heads;  // of the layer
   int group;
-  float scale;    // of the scores, times log2(e)
+  ops::cuda::AttentionLogits logits;
   bool by_layer;  // TOVA: all heads of a layer drop the same entry
   int batch;
   const std::int32_t* slots;  // [batch], or null: `slot`
@@ -32,9 +34,18 @@ struct ScoreEvictionArguments {
   std::size_t stride;      // entries of a row that there is room for
 };
 
-/// Blocks of the kernel that the device holds at once: TOVA's wait for each other.
-int resident_score_eviction_blocks(ops::EntryFormat format, int head_dim, int group);
-void launch_score_eviction(ops::EntryFormat format, int head_dim,
-                           const ScoreEvictionArguments& arguments, cudaStream_t stream);
+/// What the kernels are built for. `fast`: attention on tensor cores, where has_own_kernels() and
+/// logits are plain; else of any shape.
+struct ScoreEvictionShape {
+  ops::EntryFormat format;
+  int head_dim;
+  bool fast;
+};
+
+/// Blocks of the kernel that the device holds at once, for layers of `group` query heads per KV
+/// head: TOVA's wait for each other.
+int resident_score_eviction_blocks(const ScoreEvictionShape& shape, int group);
+void launch_score_eviction(const ScoreEvictionShape& shape, const ScoreEvictionArguments& arguments,
+                           cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

@@ -81,8 +81,9 @@ __device__ float reduce_splits(const GeneralDecodeArguments& arguments, int quer
   }
   if (open) {
     const float weight = exp2f(open_logit - largest);
+    const int table_heads = entries.table_heads > 0 ? entries.table_heads : entries.kv_heads;
     const std::size_t state_row =
-        static_cast<std::size_t>(slot) * entries.kv_heads + row % entries.kv_heads;
+        static_cast<std::size_t>(slot) * table_heads + row % entries.kv_heads;
     sum += weight;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
