@@ -35,8 +35,10 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
   if (cache.drops()) {
     const kvcache::CacheShape& shape = cache.shape();
     score_eviction_.emplace(cache, 1);
-    rest_.emplace(cache.layout(), shape.most_group(), shape.most_kv_heads(), 1);
-    rest_queries_.ensure(static_cast<std::size_t>(model.query_width()));
+    if (model.spec().shares_entries()) {
+      rest_.emplace(cache.layout(), shape.most_group(), shape.most_kv_heads(), 1);
+      rest_queries_.ensure(static_cast<std::size_t>(model.query_width()));
+    }
   } else if (cache.selects()) {
     quest_.emplace(cache, kTokensAtOnce, 1);
   }

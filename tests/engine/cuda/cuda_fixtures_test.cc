@@ -21,8 +21,8 @@ namespace {
 // Of tiny models, in bf16. Where an expert changes for rounding, a token of 80 has other logits: on
 // the CPU alone that costs up to 0.075.
 double tolerance_of(const model::ModelSpec& spec) {
-  if (spec.attention()
-          .value_norm) {  // Gemma 4's scores are large: bf16 costs the CPU 0.02, an H100 0.04
+  // Gemma 4's scores are large: bf16 costs the CPU 0.02, an H100 0.04.
+  if (spec.attention().value_norm) {
     return 8e-2;
   }
   return spec.experts() != nullptr ? 1e-1 : 2e-2;

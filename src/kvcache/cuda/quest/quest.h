@@ -51,7 +51,8 @@ class QuestAttention {
  private:
   void plan(const QuestTokens& tokens, cudaStream_t stream);
   [[nodiscard]] QuestLayer layer(int index) const;
-  // Of the tokens that are planned, whose entries have bounds. `place`: of the layer in the plan.
+  // Attends for the planned tokens, whose pages have bounds already. `place`: of the layer in the
+  // plan.
   template <class Query>
   void attend_to_best(const QuestLayer& layer, int place, const ops::cuda::AttentionLogits& logits,
                       const Query* queries, bf16* out, cudaStream_t stream) const;
