@@ -12,33 +12,50 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 
-def host_files(folder: str) -> list[dict]:
+def units(folder: str) -> list[tuple[str, list[str], list[str]]]:
+    """Working directory, compiler command and files, of one folder with the same command at a time, or of
+    one program: read together, they read the headers that they share once."""
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as database:
-        return [entry for entry in json.load(database)
-                if entry["file"].endswith(".cc") and
-                ("/cuda/" in entry["file"] or "/benchmarks/" in entry["file"])]
+        entries = json.load(database)
+    groups: dict[tuple, list[str]] = {}
+    for entry in entries:
+        file = entry["file"]
+        program = "/benchmarks/" in file
+        if file.endswith(".cc") and (program or "/cuda/" in file):
+            key = (file if program else os.path.dirname(file), entry["directory"], *checking_command(entry))
+            groups.setdefault(key, []).append(file)
+    return [(directory, command, files) for (_, directory, *command), files in groups.items()]
 
 
-def check(entry: dict) -> str:
-    """The compiler's output; empty if the file compiles without a warning."""
+def checking_command(entry: dict) -> list[str]:
+    """The entry's compiler and flags, without its file, outputs and optimisation."""
     words, kept = iter(shlex.split(entry["command"])), []
     for word in words:
         if word in ("-o", "-MF", "-MT", "-include"):  # outputs, and headers compiled beforehand
             next(words)
-        elif word not in ("-c", "-MD", "ccache") and not word.startswith(("-O", "-Winvalid-pch")):
+        elif word not in ("-c", "-MD", "ccache", entry["file"]) and not word.startswith(("-O", "-Winvalid-pch")):
             kept.append(word)
-    result = subprocess.run([*kept, "-fsyntax-only"], cwd=entry["directory"], capture_output=True,
-                            text=True, errors="replace", check=False)
+    return kept
+
+
+def check(unit: tuple[str, list[str], list[str]]) -> str:
+    """The compiler's output; empty if the files compile without a warning."""
+    directory, command, files = unit
+    # In one unit, types of another file's unnamed namespace are no mistake.
+    result = subprocess.run([*command, "-Wno-subobject-linkage", "-fsyntax-only", "-x", "c++", "-"],
+                            input="".join(f'#include "{file}"\n' for file in files), cwd=directory,
+                            capture_output=True, text=True, errors="replace", check=False)
     return result.stderr if result.returncode else ""
 
 
 def main(folder: str) -> int:
-    entries = host_files(folder)
+    checked = units(folder)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failures = [text for text in pool.map(check, entries) if text]
+        failures = [text for text in pool.map(check, checked) if text]
     print("".join(failures), end="", file=sys.stderr)
-    print(f"devices: {len(entries) - len(failures)} of {len(entries)} host files compile")
-    return 1 if failures or not entries else 0
+    count = sum(len(files) for _, _, files in checked)
+    print(f"devices: {count} host files in {len(checked)} units, {len(failures)} of which do not compile")
+    return 1 if failures or not checked else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string json_error(const std::string& text) {
   try {
     (void)parse_json(text, "it");
   } catch (const Error& error) {
@@ -27,21 +27,22 @@ std::string nested(std::size_t levels) {
 }
 
 TEST(Json, ErrorsSayWhat) {
-  EXPECT_THAT(error_of("{"), HasSubstr("it: not valid JSON: "));
-  EXPECT_THAT(error_of("\"\xFF\""), HasSubstr("it: not valid JSON: "));
-  EXPECT_EQ(error_of(R"({"a": [{"b": 1, "b": 2}]})"), "it: key \"b\" appears twice in one object");
-  EXPECT_EQ(error_of(R"([{"b": 1}, {"b": {"b": 2}}])"), "no error");
-  EXPECT_EQ(error_of(nested(64)), "no error");
-  EXPECT_EQ(error_of(nested(65)), "it: JSON is nested deeper than 64 levels");
-  EXPECT_EQ(error_of(nested(100000)), "it: JSON is nested deeper than 64 levels");
+  EXPECT_THAT(json_error("{"), HasSubstr("it: not valid JSON: "));
+  EXPECT_THAT(json_error("\"\xFF\""), HasSubstr("it: not valid JSON: "));
+  EXPECT_EQ(json_error(R"({"a": [{"b": 1, "b": 2}]})"),
+            "it: key \"b\" appears twice in one object");
+  EXPECT_EQ(json_error(R"([{"b": 1}, {"b": {"b": 2}}])"), "no error");
+  EXPECT_EQ(json_error(nested(64)), "no error");
+  EXPECT_EQ(json_error(nested(65)), "it: JSON is nested deeper than 64 levels");
+  EXPECT_EQ(json_error(nested(100000)), "it: JSON is nested deeper than 64 levels");
 }
 
 TEST(Json, PythonsConstantsBecomeStrings) {
   EXPECT_EQ(parse_json(R"({"a": [NaN, -Infinity, Infinity, 1], "b": "a \" NaN"})", "it"),
             nlohmann::json({{"a", {"NaN", "-Infinity", "Infinity", 1}}, {"b", "a \" NaN"}}));
   EXPECT_EQ(parse_json("NaN", "it"), "NaN");
-  EXPECT_THAT(error_of("{NaN: 1, 2}"), HasSubstr("it: not valid JSON: "));
-  EXPECT_THAT(error_of("[NaNs]"), HasSubstr("it: not valid JSON: "));
+  EXPECT_THAT(json_error("{NaN: 1, 2}"), HasSubstr("it: not valid JSON: "));
+  EXPECT_THAT(json_error("[NaNs]"), HasSubstr("it: not valid JSON: "));
   EXPECT_EQ(with_quoted_constants(R"({"NaN": "Infinity"})"), std::nullopt);
 }
 

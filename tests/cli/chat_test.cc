@@ -32,13 +32,13 @@ constexpr const char* kCtrlD = "\x04";
 constexpr const char* kUp = "\x1b[A";
 constexpr const char* kAltEnter = "\x1b\r";
 constexpr const char* kAnswered = "tokens/s]";
-constexpr const char* kPrompt = "> ";
+constexpr const char* kAsks = "> ";
 
 class ChatOnATerminal : public ::testing::Test {
  protected:
   // Types a line at the prompt and waits for what it brings.
   static void expect(Terminal& chat, const std::string& line, const std::string& answer) {
-    ASSERT_TRUE(chat.await(kPrompt)) << chat.transcript();
+    ASSERT_TRUE(chat.await(kAsks)) << chat.transcript();
     chat.type(line + kEnter);
     ASSERT_TRUE(chat.await(answer)) << line << ": " << chat.transcript();
   }
@@ -106,12 +106,12 @@ TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {
   EXPECT_THAT(chat.transcript(), Not(HasSubstr("the answer has all the tokens")));
   expect(chat, "/set max-tokens 4", "");
   expect(chat, "Go on.", "prompt tokens from the cache");
-  ASSERT_TRUE(chat.await(kPrompt));
+  ASSERT_TRUE(chat.await(kAsks));
   chat.type("never sent");
   ASSERT_TRUE(chat.await("never sent"));
   chat.type(kCtrlC);
   EXPECT_EQ(saved(chat).size(), 4U);
-  ASSERT_TRUE(chat.await(kPrompt));
+  ASSERT_TRUE(chat.await(kAsks));
   chat.type(kCtrlD);
   EXPECT_EQ(chat.wait(), 0);
 }

@@ -22,8 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Words = std::vector<std::string>;
 
-constexpr const char* kRetrofitted = "assets/dms-cr8";
-constexpr const char* kBase = "assets/base";
 // DMS, two full layers and a sliding one.
 constexpr const char* kSliding = "tests/fixtures/models/dms-gemma2";
 // Long enough for compression at a ratio of 4 to show.

@@ -22,8 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
 
-constexpr const char* kRetrofitted = "assets/dms-cr8";
-constexpr const char* kBase = "assets/base";
 constexpr const char* kTiny = "tests/fixtures/models/llama";
 
 void expect_error(const Words& words, const std::string& names, const std::string& input = "") {
@@ -161,8 +159,8 @@ TEST(Errors, AFullCacheIsNoSuccess) {
   EXPECT_THAT(result.err, HasSubstr("--kv-gib"));
 }
 
-// The exit code of the binary in a shell.
-int shell(const std::string& arguments) {
+// The exit code of the binary in a exit_of.
+int exit_of(const std::string& arguments) {
   const std::string command = fmt::format("{} {}", WINNOW_BINARY, arguments);
   const int status = std::system(command.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -171,11 +169,11 @@ int shell(const std::string& arguments) {
 TEST(Errors, NobodyReadsTheOutputs) {
   const std::string model = std::string(WINNOW_SOURCE_DIR) + "/" + kBase;
   const std::string generate = "generate --prompt hi --max-tokens 2 --model " + model;
-  EXPECT_EQ(shell(generate + " >/dev/null 2>&-"), 0);
-  EXPECT_EQ(shell(generate + " >/dev/null 2>/dev/full"), 0);
-  EXPECT_EQ(shell("generate --prompt hi --model /nowhere 2>&-"), 1);
-  EXPECT_EQ(shell(generate + " >/dev/full 2>/dev/null"), 1);
-  EXPECT_EQ(shell("--help >/dev/full 2>/dev/null"), 1);
+  EXPECT_EQ(exit_of(generate + " >/dev/null 2>&-"), 0);
+  EXPECT_EQ(exit_of(generate + " >/dev/null 2>/dev/full"), 0);
+  EXPECT_EQ(exit_of("generate --prompt hi --model /nowhere 2>&-"), 1);
+  EXPECT_EQ(exit_of(generate + " >/dev/full 2>/dev/null"), 1);
+  EXPECT_EQ(exit_of("--help >/dev/full 2>/dev/null"), 1);
 }
 
 TEST(Errors, ATruncatedCheckpoint) {

@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string content(const std::string& file) {
+std::string text_of(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -49,11 +49,11 @@ TEST(Report, MarksTheBestAndKeepsTheCommands) {
   const CommandResult made = run_winnow({"report", folder});
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_THAT(made.out, HasSubstr("2 results, 1 tables"));
-  const std::string markdown = content(directory.file("report.md"));
+  const std::string markdown = text_of(directory.file("report.md"));
   EXPECT_THAT(markdown, HasSubstr("| base, dense bf16 | **75.0 ± 1.0** | 2.00 | 100 |"));
   EXPECT_THAT(markdown, HasSubstr("| student, dms bf16 | 50.0 ± 1.0 | 2.00 | **50** |"));
   EXPECT_THAT(markdown, HasSubstr("    winnow eval needle\n"));
-  const std::string html = content(directory.file("report.html"));
+  const std::string html = text_of(directory.file("report.html"));
   EXPECT_THAT(html, HasSubstr("<td class=\"best\">75.0 ± 1.0</td>"));
   EXPECT_THAT(html, HasSubstr("<svg "));
   EXPECT_THAT(html, HasSubstr("&lt;hay&gt;"));
@@ -78,7 +78,7 @@ TEST(Report, PlainFormatsAndSmallRatiosComeFirst) {
   write("c.json", "needle", "bf16", 4.0, 3.5);
   const std::string last = write("d.json", "variables", "bf16", 4.0, 3.25);
   ASSERT_EQ(run_winnow({"report", std::filesystem::path(last).parent_path().string()}).code, 0);
-  const std::string markdown = content(directory.file("report.md"));
+  const std::string markdown = text_of(directory.file("report.md"));
   const std::size_t plain = markdown.find("| base, h2o bf16 4x | 3.25 to 3.50 |");
   const std::size_t fp8 = markdown.find("| base, h2o fp8 4x | 3.75 |");
   const std::size_t larger = markdown.find("| base, h2o bf16 16x | 15.50 |");
@@ -97,7 +97,7 @@ TEST(Report, SeriesOfOneColourHaveOtherMarks) {
         directory.write(name + ".json", result(name.c_str(), "dense", 0.1 * i, 100.0 + i).dump());
   }
   ASSERT_EQ(run_winnow({"report", std::filesystem::path(file).parent_path().string()}).code, 0);
-  const std::string html = content(directory.file("report.html"));
+  const std::string html = text_of(directory.file("report.html"));
   EXPECT_THAT(html, HasSubstr("h7v7h-7z\" fill=\"#2563a8\"><title>model8, dense bf16: 108, 0.8<"));
   EXPECT_THAT(html, HasSubstr("0-8 0z\" fill=\"#2563a8\"><title>model0, dense bf16: 100, 0<"));
 }
@@ -134,7 +134,7 @@ TEST(Profile, TellsHeadsLengthsAndTokens) {
     sum += share.get<double>();
   }
   EXPECT_NEAR(sum, 1.0, 1e-3);
-  const std::string html = content(page);
+  const std::string html = text_of(page);
   std::size_t spans = 0;
   for (std::size_t at = html.find("<span>"); at != std::string::npos;
        at = html.find("<span>", at + 1)) {
@@ -176,7 +176,7 @@ TEST(Latency, StandsBesideWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(step.at("seconds").get<double>(), 4e-3);
   EXPECT_DOUBLE_EQ(step.at("modelled_seconds").get<double>(), 2.5e-3);  // 10 GB at 4,000 GB/s
   EXPECT_DOUBLE_EQ(step.at("kv_share").get<double>(), 0.1);
-  EXPECT_THAT(content(page), HasSubstr("measured: bench"));
+  EXPECT_THAT(text_of(page), HasSubstr("measured: bench"));
   EXPECT_THAT(run_winnow({"eval", "latency", "--shape", "llama-3.2-1b", "--beside", file}).err,
               HasSubstr("is of \"qwen3-8b\", not of \"llama-3.2-1b\""));
   EXPECT_THAT(run_winnow({"eval", "latency", "--shape", "llama-3.2-1b", "--beside",

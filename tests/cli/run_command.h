@@ -10,6 +10,9 @@
 
 namespace winnow::testing {
 
+inline constexpr const char* kRetrofitted = "assets/dms-cr8";
+inline constexpr const char* kBase = "assets/base";
+
 /// A directory that disappears with the object.
 class TempDirectory {
  public:

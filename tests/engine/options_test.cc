@@ -46,8 +46,8 @@ LoadOptions with(const std::function<void(LoadOptions&)>& change) {
   return options;
 }
 
-std::string error_of(const std::function<void(LoadOptions&)>& change,
-                     const model::ModelSpec& model = dense_model()) {
+std::string options_error(const std::function<void(LoadOptions&)>& change,
+                          const model::ModelSpec& model = dense_model()) {
   try {
     resolve_options(with(change), model);
   } catch (const Error& error) {
@@ -123,7 +123,7 @@ TEST(Options, DraftsHaveALength) {
   EXPECT_EQ(drafted("lookup:15"), 15);
   for (const std::string wrong : {"on", "lookup:", "lookup:0", "lookup:16", "lookup:-1",
                                   "lookup:3x", "lookups", "lookup:99999999999"}) {
-    EXPECT_THAT(error_of([&](auto& o) { o.speculate = wrong; }),
+    EXPECT_THAT(options_error([&](auto& o) { o.speculate = wrong; }),
                 StartsWith("--speculate " + wrong + ": expected lookup or lookup:N"));
   }
 }
@@ -136,57 +136,59 @@ TEST(Options, EntriesAreStoredAsComputedUnlessSaid) {
 }
 
 TEST(Options, CacheErrorsNameTheFlag) {
-  EXPECT_THAT(error_of([](auto& o) { o.cache = "lru"; }), StartsWith("--cache lru"));
-  EXPECT_THAT(error_of([](auto& o) { o.cache = "dms"; }), StartsWith("--cache dms"));
-  EXPECT_THAT(error_of([](auto& o) { o.cache = "dmc"; }, dms_model()), StartsWith("--cache dmc"));
-  EXPECT_THAT(error_of([](auto& o) { o.window = 3; }), StartsWith("--window 3"));
-  EXPECT_THAT(error_of([](auto& o) { o.window = 3; }, dmc_model()), StartsWith("--window 3"));
-  EXPECT_THAT(error_of([](auto& o) { o.window = -1; }, dms_model()), StartsWith("--window -1"));
-  EXPECT_THAT(error_of([](auto& o) { o.kv_dtype = "q3"; }), StartsWith("--kv-dtype q3"));
+  EXPECT_THAT(options_error([](auto& o) { o.cache = "lru"; }), StartsWith("--cache lru"));
+  EXPECT_THAT(options_error([](auto& o) { o.cache = "dms"; }), StartsWith("--cache dms"));
+  EXPECT_THAT(options_error([](auto& o) { o.cache = "dmc"; }, dms_model()),
+              StartsWith("--cache dmc"));
+  EXPECT_THAT(options_error([](auto& o) { o.window = 3; }), StartsWith("--window 3"));
+  EXPECT_THAT(options_error([](auto& o) { o.window = 3; }, dmc_model()), StartsWith("--window 3"));
+  EXPECT_THAT(options_error([](auto& o) { o.window = -1; }, dms_model()),
+              StartsWith("--window -1"));
+  EXPECT_THAT(options_error([](auto& o) { o.kv_dtype = "q3"; }), StartsWith("--kv-dtype q3"));
   for (const double bad : {-1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THAT(error_of([&](auto& o) { o.kv_gib = bad; }), StartsWith("--kv-gib"));
+    EXPECT_THAT(options_error([&](auto& o) { o.kv_gib = bad; }), StartsWith("--kv-gib"));
   }
 }
 
 TEST(Options, ACacheHoldsOnePageOfEachHead) {
-  EXPECT_THAT(error_of([](auto& o) { o.kv_gib = 1e-5; }, large_model()),
+  EXPECT_THAT(options_error([](auto& o) { o.kv_gib = 1e-5; }, large_model()),
               AllOf(StartsWith("--kv-gib 1e-05: has no room for one page of each KV head"),
                     HasSubstr("the least is 0.000489")));  // 64 pages of 8,200 bytes
-  EXPECT_EQ(error_of([](auto& o) { o.kv_gib = 0.000489; }, large_model()), "no error");
+  EXPECT_EQ(options_error([](auto& o) { o.kv_gib = 0.000489; }, large_model()), "no error");
   // An entry that DMC may merge with the next token is in fp32.
   model::ModelSpec merges = large_model();
   merges.dmc = model::DmcConfig{};
-  EXPECT_THAT(error_of([](auto& o) { o.kv_gib = 0.000489; }, merges), StartsWith("--kv-gib"));
-  EXPECT_EQ(error_of([](auto& o) { o.kv_gib = 0.000978; }, merges), "no error");
+  EXPECT_THAT(options_error([](auto& o) { o.kv_gib = 0.000489; }, merges), StartsWith("--kv-gib"));
+  EXPECT_EQ(options_error([](auto& o) { o.kv_gib = 0.000978; }, merges), "no error");
 }
 
 TEST(Options, RatioErrorsNameTheFlag) {
   for (const char* rule : {"streaming", "tova", "h2o", "quest"}) {
-    EXPECT_THAT(error_of([&](auto& o) { o.cache = rule; }),
+    EXPECT_THAT(options_error([&](auto& o) { o.cache = rule; }),
                 StartsWith("--cache " + std::string(rule) + " needs --cr"));
     for (const double bad : {0.0, 0.5, -2.0, 1e7, std::numeric_limits<double>::quiet_NaN()}) {
-      EXPECT_THAT(error_of([&](auto& o) { o = cache_and_cr(rule, bad); }), StartsWith("--cr"));
+      EXPECT_THAT(options_error([&](auto& o) { o = cache_and_cr(rule, bad); }), StartsWith("--cr"));
     }
   }
   const auto set_cr = [](auto& o) { o.cr = 4; };
-  EXPECT_THAT(error_of(set_cr, dense_model()), StartsWith("--cr 4"));
-  EXPECT_THAT(error_of(set_cr, dms_model()), StartsWith("--cr 4"));
-  EXPECT_THAT(error_of(set_cr, dmc_model()), StartsWith("--cr 4"));
+  EXPECT_THAT(options_error(set_cr, dense_model()), StartsWith("--cr 4"));
+  EXPECT_THAT(options_error(set_cr, dms_model()), StartsWith("--cr 4"));
+  EXPECT_THAT(options_error(set_cr, dmc_model()), StartsWith("--cr 4"));
 }
 
 TEST(Options, ComputationErrorsNameTheFlag) {
-  EXPECT_THAT(error_of([](auto& o) { o.dtype = "fp16"; }), StartsWith("--dtype fp16"));
-  EXPECT_THAT(error_of([](auto& o) { o.device = "cuda:x"; }), StartsWith("--device cuda:x"));
-  EXPECT_THAT(error_of([](auto& o) { o.device = "gpu"; }), StartsWith("--device gpu"));
-  EXPECT_THAT(error_of([](auto& o) {
+  EXPECT_THAT(options_error([](auto& o) { o.dtype = "fp16"; }), StartsWith("--dtype fp16"));
+  EXPECT_THAT(options_error([](auto& o) { o.device = "cuda:x"; }), StartsWith("--device cuda:x"));
+  EXPECT_THAT(options_error([](auto& o) { o.device = "gpu"; }), StartsWith("--device gpu"));
+  EXPECT_THAT(options_error([](auto& o) {
                 o.device = "cuda";
                 o.dtype = "fp32";
               }),
               StartsWith("--dtype fp32"));
-  EXPECT_THAT(error_of([](auto& o) { o.threads = -1; }), StartsWith("--threads -1"));
-  EXPECT_THAT(error_of([](auto& o) { o.threads = 5000; }), StartsWith("--threads 5000"));
-  EXPECT_THAT(error_of([](auto& o) { o.chunk = -1; }), StartsWith("--chunk -1"));
-  EXPECT_THAT(error_of([](auto& o) { o.chunk = 1 << 21; }), StartsWith("--chunk"));
+  EXPECT_THAT(options_error([](auto& o) { o.threads = -1; }), StartsWith("--threads -1"));
+  EXPECT_THAT(options_error([](auto& o) { o.threads = 5000; }), StartsWith("--threads 5000"));
+  EXPECT_THAT(options_error([](auto& o) { o.chunk = -1; }), StartsWith("--chunk -1"));
+  EXPECT_THAT(options_error([](auto& o) { o.chunk = 1 << 21; }), StartsWith("--chunk"));
 }
 
 TEST(Options, Weights) {

@@ -151,7 +151,7 @@ int common_length(const Tokens& a, const Tokens& b) {
 }
 
 TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
-  EXPECT_TRUE(testing::holds("find, insert and take_oldest", 200, [] {
+  EXPECT_TRUE(winnow::testing::holds("find, insert and take_oldest", 200, [] {
     int alive = 0;
     PrefixCache cache;
     std::vector<Tokens> held;  // least recently used first

@@ -75,9 +75,9 @@ TEST(DraftLength, DraftsRarelyWhereNoDraftIsRight) {
 }
 
 // Rule, with recurrent layers, ranks.
-using Taught = std::tuple<RuleKind, bool, int>;
+using TaughtDrafts = std::tuple<RuleKind, bool, int>;
 
-class Speculation : public ::testing::TestWithParam<Taught> {
+class Speculation : public ::testing::TestWithParam<TaughtDrafts> {
  protected:
   void SetUp() override { set_threads(1); }
   static RuleKind rule() { return std::get<RuleKind>(GetParam()); }
@@ -92,11 +92,12 @@ class Speculation : public ::testing::TestWithParam<Taught> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Rules, Speculation,
-    ::testing::Values(Taught{RuleKind::dense, false, 1}, Taught{RuleKind::dms, false, 1},
-                      Taught{RuleKind::dmc, false, 1}, Taught{RuleKind::streaming, false, 1},
-                      Taught{RuleKind::tova, false, 1}, Taught{RuleKind::h2o, false, 1},
-                      Taught{RuleKind::quest, false, 1}, Taught{RuleKind::dms, true, 1},
-                      Taught{RuleKind::dms, false, 2}),
+    ::testing::Values(TaughtDrafts{RuleKind::dense, false, 1},
+                      TaughtDrafts{RuleKind::dms, false, 1}, TaughtDrafts{RuleKind::dmc, false, 1},
+                      TaughtDrafts{RuleKind::streaming, false, 1},
+                      TaughtDrafts{RuleKind::tova, false, 1}, TaughtDrafts{RuleKind::h2o, false, 1},
+                      TaughtDrafts{RuleKind::quest, false, 1}, TaughtDrafts{RuleKind::dms, true, 1},
+                      TaughtDrafts{RuleKind::dms, false, 2}),
     [](const auto& info) {
       return std::string(kvcache::rule_name(std::get<RuleKind>(info.param))) +
              (std::get<bool>(info.param) ? "_hybrid" : "") +

@@ -53,7 +53,7 @@ Answer ask(Engine& engine, Request request) {
   return answer;
 }
 
-void expect_same(const Answer& a, const Answer& b) {
+void expect_same_answers(const Answer& a, const Answer& b) {
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.logprobs, b.logprobs);  // the last bit included
   EXPECT_EQ(a.usage.per_head, b.usage.per_head);
@@ -108,7 +108,7 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
     const auto store = open_store();
     Engine engine(backend_, config_, store.get());
     for (int variant = 0; variant < 3; ++variant) {
-      expect_same(ask(engine, request_of(400, variant)), alone(request_of(400, variant)));
+      expect_same_answers(ask(engine, request_of(400, variant)), alone(request_of(400, variant)));
     }
     while (engine.store_prefix()) {
     }
@@ -121,10 +121,10 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   const auto store = open_store();
   Engine engine(backend_, config_, store.get());
   const Answer other = ask(engine, request_of(400, 9));
-  expect_same(other, alone(request_of(400, 9)));
+  expect_same_answers(other, alone(request_of(400, 9)));
   EXPECT_EQ(other.usage.reused_tokens, 390);
   const Answer same = ask(engine, request_of(400, 1));
-  expect_same(same, alone(request_of(400, 1)));
+  expect_same_answers(same, alone(request_of(400, 1)));
   EXPECT_EQ(same.usage.reused_tokens, 390);  // its end is beyond the token whose logits are wanted
   EXPECT_EQ(store->stats().hits, 1);         // the second found it in memory
   // A conversation goes on where it was.
@@ -133,7 +133,7 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   next.prompt.insert(next.prompt.end(), first.tokens.begin(), first.tokens.end());
   next.prompt.insert(next.prompt.end(), {1, 2, 3});
   const Answer went_on = ask(engine, next);
-  expect_same(went_on, alone(next));
+  expect_same_answers(went_on, alone(next));
   EXPECT_EQ(went_on.usage.reused_tokens, 411);
 }
 
@@ -147,7 +147,7 @@ TEST_P(StoredPrefix, MakesUpForMemory) {
     for (int variant = 0; variant < 3; ++variant) {
       Request request = request_of(200, 0);
       request.prompt.front() = variant;
-      expect_same(ask(engine, request), alone(request));
+      expect_same_answers(ask(engine, request), alone(request));
       store->flush();
     }
   }
@@ -157,7 +157,7 @@ TEST_P(StoredPrefix, MakesUpForMemory) {
   const Answer first = alone(request);
   request.prompt.insert(request.prompt.end(), first.tokens.begin(), first.tokens.end());
   const Answer answer = ask(engine, request);
-  expect_same(answer, alone(request));
+  expect_same_answers(answer, alone(request));
   EXPECT_EQ(answer.usage.reused_tokens, 211);
   EXPECT_EQ(store->stats().hits, 1);
 }
@@ -233,7 +233,7 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   Engine engine(backend_, config_);
   const std::int64_t before = engine.throughput().prefill_tokens;
   const Answer again = ask(engine, request);
-  expect_same(again, whole);
+  expect_same_answers(again, whole);
   EXPECT_EQ(again.usage.reused_tokens, 149);
   EXPECT_EQ(engine.throughput().prefill_tokens - before, 0);
   // Samples branch off as from a prompt that was computed.
@@ -242,7 +242,7 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   Request computed = request;
   computed.beginning.reset();
   Engine other(backend_, config_);
-  expect_same(ask(engine, request), ask(other, computed));
+  expect_same_answers(ask(engine, request), ask(other, computed));
 }
 
 // Of a model with recurrent layers, whose state goes with the entries.
@@ -264,9 +264,9 @@ TEST_P(HybridRule, GoesOnFromDiskAndFromMemory) {
   {
     const auto store = open_store();
     Engine engine(backend_, config_, store.get());
-    expect_same(ask(engine, request_of(400, 0)), alone(request_of(400, 0)));
+    expect_same_answers(ask(engine, request_of(400, 0)), alone(request_of(400, 0)));
     const Answer second = ask(engine, request_of(400, 1));
-    expect_same(second, alone(request_of(400, 1)));
+    expect_same_answers(second, alone(request_of(400, 1)));
     EXPECT_GT(second.usage.reused_tokens, 0);
     EXPECT_GT(second.usage.state_bytes, 0U);
     engine.drop_prefixes();
@@ -276,7 +276,7 @@ TEST_P(HybridRule, GoesOnFromDiskAndFromMemory) {
   const auto store = open_store();
   Engine engine(backend_, config_, store.get());
   const Answer third = ask(engine, request_of(400, 2));
-  expect_same(third, alone(request_of(400, 2)));
+  expect_same_answers(third, alone(request_of(400, 2)));
   EXPECT_EQ(third.usage.reused_tokens, 390);
 }
 
@@ -292,7 +292,7 @@ TEST_P(HybridRule, ASavedPromptNeedsOneTokenOnly) {
   request.beginning = std::make_shared<const kvcache::SavedSequence>(first.take_prompt(id).value());
   Engine engine(backend_, config_);
   const Answer again = ask(engine, request);
-  expect_same(again, whole);
+  expect_same_answers(again, whole);
   EXPECT_EQ(again.usage.reused_tokens, 149);
 }
 

@@ -26,7 +26,7 @@ TEST(TokenBudget, ShortPromptsPassLongOnes) {
 }
 
 TEST(TokenBudget, DealsAllThereIsAndFairly) {
-  EXPECT_TRUE(testing::holds("max-min fairness", 200, [] {
+  EXPECT_TRUE(winnow::testing::holds("max-min fairness", 200, [] {
     const auto pending = *rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 1000));
     const int budget = *rc::gen::inRange(0, 2000);
     const auto shares = deal_tokens(pending, budget);

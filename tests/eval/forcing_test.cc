@@ -9,7 +9,7 @@
 namespace winnow::eval {
 namespace {
 
-std::unique_ptr<const engine::LoadedModel> load(int chunk) {
+std::unique_ptr<const engine::LoadedModel> load_in_chunks(int chunk) {
   LoadOptions options;
   options.model = (testing::fixture_models() / "dms-nvidia-llama").string();
   options.dtype = "fp32";
@@ -47,7 +47,7 @@ void expect_row(const engine::LoadedModel& model, const std::vector<std::int32_t
 
 TEST(Forcing, GivesEveryRowThatWasAskedFor) {
   for (const int chunk : {1, 7, 512}) {
-    const auto model = load(chunk);
+    const auto model = load_in_chunks(chunk);
     const std::vector<std::vector<std::int32_t>> texts{some_tokens(40, 3), some_tokens(1, 5),
                                                        some_tokens(23, 8)};
     const std::vector<std::size_t> first_rows{35, 0, 0};
@@ -70,7 +70,7 @@ TEST(Forcing, GivesEveryRowThatWasAskedFor) {
 }
 
 TEST(Forcing, ForksGoOnFromWhatTheyShare) {
-  const auto model = load(512);
+  const auto model = load_in_chunks(512);
   const auto shared = some_tokens(30, 3);
   Forcing forcing(*model, 3, 64);
   forcing.open(shared, {30, 60}, 30);

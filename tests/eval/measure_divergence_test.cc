@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<const engine::LoadedModel> load(const std::string& cache) {
+std::unique_ptr<const engine::LoadedModel> load_retrofitted(const std::string& cache) {
   LoadOptions options;
   options.model = (winnow::testing::fixture_models() / "dms-nvidia-llama").string();
   options.cache = cache;
@@ -47,7 +47,7 @@ TEST(CutPrompts, SpreadsThemOverTheText) {
 }
 
 TEST(RunGreedyTogether, IsRunGreedyForEach) {
-  const auto model = load("auto");
+  const auto model = load_retrofitted("auto");
   const Prompts prompts = some_prompts();
   const auto runs = run_greedy_together(*model, prompts, 9);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -59,7 +59,7 @@ TEST(RunGreedyTogether, IsRunGreedyForEach) {
 }
 
 TEST(MeasureDivergence, FromItselfIsNothing) {
-  const auto model = load("auto");
+  const auto model = load_retrofitted("auto");
   const Prompts prompts = some_prompts();
   const auto result =
       measure_divergence(*model, runs_of(*model, prompts, 6), prompts, {.steps = 6, .batch = 2});
@@ -74,8 +74,8 @@ TEST(MeasureDivergence, FromItselfIsNothing) {
 // The run reads the reference's tokens, so what both made of the same past is what two greedy runs
 // say, up to the first token on which they part.
 TEST(MeasureDivergence, AgreesWithTwoGreedyRuns) {
-  const auto model = load("auto");
-  const auto dense = load("dense");
+  const auto model = load_retrofitted("auto");
+  const auto dense = load_retrofitted("dense");
   const Prompts prompts = some_prompts();
   double kld = 0.0;
   std::int64_t scored = 0;
@@ -97,7 +97,7 @@ TEST(MeasureDivergence, AgreesWithTwoGreedyRuns) {
 }
 
 TEST(MeasureDivergence, DoesNotRunWhatTheJournalHas) {
-  const auto model = load("auto");
+  const auto model = load_retrofitted("auto");
   const Prompts prompts = some_prompts();
   Journal journal;
   const auto whole = measure_divergence(*model, runs_of(*model, prompts, 4), prompts,
@@ -110,7 +110,7 @@ TEST(MeasureDivergence, DoesNotRunWhatTheJournalHas) {
 
 TEST(SavedRuns, ComeBackAsTheyWere) {
   const winnow::testing::TempFile file(".safetensors");
-  const auto model = load("dense");
+  const auto model = load_retrofitted("dense");
   const Prompts prompts = some_prompts();
   const int vocab = model->model.spec().vocab;
   const auto runs = run_greedy_together(*model, prompts, 3);

@@ -19,7 +19,7 @@ std::unique_ptr<const engine::LoadedModel> load(const std::string& name, const s
   return engine::load_model(options);
 }
 
-std::vector<std::int32_t> some_tokens(std::size_t count) {
+std::vector<std::int32_t> tokens_to_measure(std::size_t count) {
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < count; ++i) {
     tokens.push_back(static_cast<std::int32_t>((i * i * 7 + 3 * i + 1) % 120));
@@ -38,7 +38,7 @@ double nll_of(std::span<const float> logits, std::int32_t target) {
 
 TEST(Perplexity, ScoresEveryTokenButTheFirstOfEachWindow) {
   const auto model = load("dms-nvidia-llama", "auto");
-  const auto tokens = some_tokens(70);
+  const auto tokens = tokens_to_measure(70);
   const int context = 32;
   const auto vocab = static_cast<std::size_t>(model->model.spec().vocab);
 
@@ -65,7 +65,7 @@ TEST(Perplexity, ScoresEveryTokenButTheFirstOfEachWindow) {
 
 TEST(Perplexity, PrefixIsGivenAndNotScored) {
   const auto model = load("llama", "auto");
-  const auto tokens = some_tokens(20);
+  const auto tokens = tokens_to_measure(20);
   const auto result = eval::measure_perplexity(*model, nullptr, tokens,
                                                {.context = 11, .max_tokens = 0, .prefix = {1}});
   EXPECT_EQ(result.tokens, 20);  // two windows of [prefix] + 10 tokens
@@ -73,7 +73,7 @@ TEST(Perplexity, PrefixIsGivenAndNotScored) {
 
 TEST(Perplexity, DivergenceFromItselfIsNothing) {
   const auto model = load("dms-nvidia-llama", "auto");
-  const auto result = eval::measure_perplexity(*model, model.get(), some_tokens(64),
+  const auto result = eval::measure_perplexity(*model, model.get(), tokens_to_measure(64),
                                                {.context = 64, .max_tokens = 0});
   ASSERT_TRUE(result.divergence.has_value());
   EXPECT_EQ(result.divergence->kld, 0.0);
@@ -83,7 +83,7 @@ TEST(Perplexity, DivergenceFromItselfIsNothing) {
 TEST(Perplexity, EvictionDivergesFromDense) {
   const auto model = load("dms-nvidia-llama", "auto");
   const auto dense = load("dms-nvidia-llama", "dense");
-  const auto result = eval::measure_perplexity(*model, dense.get(), some_tokens(64),
+  const auto result = eval::measure_perplexity(*model, dense.get(), tokens_to_measure(64),
                                                {.context = 64, .max_tokens = 0});
   ASSERT_TRUE(result.divergence.has_value());
   EXPECT_GT(result.divergence->kld, 0.0);
@@ -91,7 +91,7 @@ TEST(Perplexity, EvictionDivergesFromDense) {
 
 TEST(Perplexity, RefusesWhatMakesNoSense) {
   const auto model = load("llama", "auto");
-  const auto tokens = some_tokens(20);
+  const auto tokens = tokens_to_measure(20);
   EXPECT_THROW(eval::measure_perplexity(*model, nullptr, tokens, {.context = 1}), Error);
   EXPECT_THROW(eval::measure_perplexity(*model, nullptr, tokens, {.context = 1 << 20}), Error);
   EXPECT_THROW(

@@ -42,7 +42,7 @@ bool decides(int position, int layer, int head) {
   return random.uniform() < kRate;
 }
 
-std::vector<std::int32_t> some_tokens(int count) {
+std::vector<std::int32_t> tokens_to_profile(int count) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
   std::iota(tokens.begin(), tokens.end(), 0);
   for (auto& token : tokens) {
@@ -53,7 +53,7 @@ std::vector<std::int32_t> some_tokens(int count) {
 
 TEST(Profile, TellsWhatDmsEvicted) {
   const auto model = drawn_model(kvcache::RuleKind::dms);
-  const Profile profile = measure_profile(*model, some_tokens(60));
+  const Profile profile = measure_profile(*model, tokens_to_profile(60));
   ASSERT_EQ(profile.fates.size(), 240U);
   int kept = 0;
   for (int t = 0; t < 60; ++t) {
@@ -78,7 +78,7 @@ TEST(Profile, TellsWhatDmsEvicted) {
 
 TEST(Profile, TellsWhatDmcMerged) {
   const auto model = drawn_model(kvcache::RuleKind::dmc);
-  const Profile profile = measure_profile(*model, some_tokens(40));
+  const Profile profile = measure_profile(*model, tokens_to_profile(40));
   for (int t = 0; t < 40; ++t) {
     for (int head = 0; head < 4; ++head) {
       const bool merged = t > 0 && decides(t, head / 2, head % 2);
@@ -91,7 +91,7 @@ TEST(Profile, TellsWhatDmcMerged) {
 
 TEST(Profile, DoesNotGuessTheOthers) {
   const auto model = drawn_model(kvcache::RuleKind::tova);
-  const Profile profile = measure_profile(*model, some_tokens(40));
+  const Profile profile = measure_profile(*model, tokens_to_profile(40));
   EXPECT_TRUE(profile.fates.empty());
   EXPECT_EQ(profile.live, std::vector<std::int32_t>(4, 20));
   EXPECT_THROW(measure_profile(*model, {}), Error);

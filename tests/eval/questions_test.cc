@@ -9,18 +9,19 @@
 namespace winnow::eval {
 namespace {
 
-const std::filesystem::path kModel = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
+const std::filesystem::path kAskedModel =
+    std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
 
 class Answers : public ::testing::Test {
  protected:
   void SetUp() override {
     LoadOptions options;
-    options.model = kModel.string();
+    options.model = kAskedModel.string();
     options.dtype = "fp32";
     options.threads = 1;
     options.deterministic = true;
     model_ = engine::load_model(options);
-    tokenizer_ = load_tokenizer(kModel);
+    tokenizer_ = load_tokenizer(kAskedModel);
   }
 
   [[nodiscard]] Question question(const std::string& id, const std::string& text,

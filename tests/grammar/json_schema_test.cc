@@ -238,7 +238,7 @@ TEST(JsonSchema, NoSpacesWhereNoneAreWanted) {
   }
 }
 
-std::string error_of(const char* schema) {
+std::string schema_error(const char* schema) {
   try {
     compile(json_schema_rules(Json::parse(schema)));
   } catch (const Error& error) {
@@ -248,32 +248,34 @@ std::string error_of(const char* schema) {
 }
 
 TEST(JsonSchema, WhatCannotBeHeldToIsNamed) {
-  EXPECT_THAT(error_of(R"({"not": {"type": "string"}})"), HasSubstr("#: not is not supported"));
-  EXPECT_THAT(error_of(R"({"properties": {"a": {"uniqueItems": true, "type": "array"}}})"),
+  EXPECT_THAT(schema_error(R"({"not": {"type": "string"}})"), HasSubstr("#: not is not supported"));
+  EXPECT_THAT(schema_error(R"({"properties": {"a": {"uniqueItems": true, "type": "array"}}})"),
               HasSubstr("#/properties/a: uniqueItems"));
-  EXPECT_THAT(error_of(R"({"oneOf": [{"minimum": 1}, {"maximum": 5}]})"),
+  EXPECT_THAT(schema_error(R"({"oneOf": [{"minimum": 1}, {"maximum": 5}]})"),
               HasSubstr("#/oneOf: schemas 0 and 1 may both accept"));
-  EXPECT_THAT(error_of(R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]})"),
+  EXPECT_THAT(schema_error(R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]})"),
               HasSubstr("may both accept"));
-  EXPECT_THAT(error_of(R"({"format": "semver"})"), HasSubstr("format semver is not supported"));
-  EXPECT_THAT(error_of("{\"pattern\": \"(?=a)\"}"), HasSubstr("lookahead"));
-  EXPECT_THAT(error_of(R"({"$ref": "#/nope"})"), HasSubstr("refers to nothing"));
-  EXPECT_THAT(error_of(R"({"$ref": "other.json#/x"})"), HasSubstr("another document"));
-  EXPECT_THAT(error_of(R"({"type": "strng"})"), HasSubstr("type strng is not known"));
-  EXPECT_THAT(error_of(R"({"minLength": -1})"), HasSubstr("minLength is -1"));
-  EXPECT_THAT(error_of(R"({"type": "array", "minItems": 3, "maxItems": 2})"),
+  EXPECT_THAT(schema_error(R"({"format": "semver"})"), HasSubstr("format semver is not supported"));
+  EXPECT_THAT(schema_error("{\"pattern\": \"(?=a)\"}"), HasSubstr("lookahead"));
+  EXPECT_THAT(schema_error(R"({"$ref": "#/nope"})"), HasSubstr("refers to nothing"));
+  EXPECT_THAT(schema_error(R"({"$ref": "other.json#/x"})"), HasSubstr("another document"));
+  EXPECT_THAT(schema_error(R"({"type": "strng"})"), HasSubstr("type strng is not known"));
+  EXPECT_THAT(schema_error(R"({"minLength": -1})"), HasSubstr("minLength is -1"));
+  EXPECT_THAT(schema_error(R"({"type": "array", "minItems": 3, "maxItems": 2})"),
               HasSubstr("minItems is more than maxItems"));
-  EXPECT_THAT(error_of(R"({"allOf": [{"$ref": "#"}]})"), HasSubstr("without end"));
-  EXPECT_THAT(error_of(R"({"type": "object", "minProperties": 2})"), HasSubstr("minProperties"));
-  EXPECT_THAT(error_of(R"({"allOf": [{"properties": {"a": {}}, "unevaluatedProperties": false}]})"),
-              HasSubstr("#/allOf/0: unevaluatedProperties"));
-  EXPECT_THAT(error_of(R"({"type": "number", "multipleOf": 123456.789})"),
+  EXPECT_THAT(schema_error(R"({"allOf": [{"$ref": "#"}]})"), HasSubstr("without end"));
+  EXPECT_THAT(schema_error(R"({"type": "object", "minProperties": 2})"),
+              HasSubstr("minProperties"));
+  EXPECT_THAT(
+      schema_error(R"({"allOf": [{"properties": {"a": {}}, "unevaluatedProperties": false}]})"),
+      HasSubstr("#/allOf/0: unevaluatedProperties"));
+  EXPECT_THAT(schema_error(R"({"type": "number", "multipleOf": 123456.789})"),
               HasSubstr("#: multipleOf is more than"));
-  EXPECT_THAT(error_of("false"), HasSubstr("no text fits"));
-  EXPECT_THAT(error_of(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
+  EXPECT_THAT(schema_error("false"), HasSubstr("no text fits"));
+  EXPECT_THAT(schema_error(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
               HasSubstr("no text fits"));
-  EXPECT_THAT(error_of(R"({"enum": ["a"], "type": "integer"})"), HasSubstr("no text fits"));
-  EXPECT_EQ(error_of(R"({"uniqueItems": false, "title": "x", "x-anything": 5})"), "no error");
+  EXPECT_THAT(schema_error(R"({"enum": ["a"], "type": "integer"})"), HasSubstr("no text fits"));
+  EXPECT_EQ(schema_error(R"({"uniqueItems": false, "title": "x", "x-anything": 5})"), "no error");
 }
 
 }  // namespace

@@ -13,17 +13,17 @@
 namespace winnow::kvcache {
 namespace {
 
-const ops::PageLayout kLayout(ops::EntryFormat::bf16, 8);
+const ops::PageLayout kPoolLayout(ops::EntryFormat::bf16, 8);
 
 TEST(PagePool, CountsWhatItHandsOut) {
-  PagePool pool(kLayout, 10 * kLayout.page_bytes() + 1);
+  PagePool pool(kPoolLayout, 10 * kPoolLayout.page_bytes() + 1);
   EXPECT_EQ(pool.capacity(), 10U);
   EXPECT_EQ(pool.bytes(), 0U);
   const PageId a = pool.allocate();
   const PageId b = pool.allocate();
   EXPECT_NE(a, b);
   EXPECT_EQ(pool.live_pages(), 2U);
-  EXPECT_EQ(pool.bytes(), 2 * (kLayout.page_bytes() + sizeof(std::uint32_t)));
+  EXPECT_EQ(pool.bytes(), 2 * (kPoolLayout.page_bytes() + sizeof(std::uint32_t)));
   pool.release(a);
   pool.release(b);
   EXPECT_EQ(pool.live_pages(), 0U);
@@ -32,22 +32,22 @@ TEST(PagePool, CountsWhatItHandsOut) {
 }
 
 TEST(PagePool, PagesDoNotOverlap) {
-  PagePool pool(kLayout, 4 * kLayout.page_bytes());
+  PagePool pool(kPoolLayout, 4 * kPoolLayout.page_bytes());
   std::vector<PageId> pages;
   for (int i = 0; i < 4; ++i) {
     pages.push_back(pool.allocate());
-    std::memset(pool.page(pages.back()), i, kLayout.page_bytes());
+    std::memset(pool.page(pages.back()), i, kPoolLayout.page_bytes());
   }
   for (int i = 0; i < 4; ++i) {
     const std::byte* page = pool.page(pages[static_cast<std::size_t>(i)]);
     EXPECT_EQ(page[0], static_cast<std::byte>(i));
-    EXPECT_EQ(page[kLayout.page_bytes() - 1], static_cast<std::byte>(i));
+    EXPECT_EQ(page[kPoolLayout.page_bytes() - 1], static_cast<std::byte>(i));
     pool.release(pages[static_cast<std::size_t>(i)]);
   }
 }
 
 TEST(PagePool, AFreedPageIsUsedBeforeNewMemory) {
-  PagePool pool(kLayout, 100 * kLayout.page_bytes());
+  PagePool pool(kPoolLayout, 100 * kPoolLayout.page_bytes());
   std::vector<PageId> pages;
   for (int i = 0; i < 5; ++i) {
     pages.push_back(pool.allocate());
@@ -60,7 +60,7 @@ TEST(PagePool, AFreedPageIsUsedBeforeNewMemory) {
 }
 
 TEST(PagePool, TheLastOwnerFreesAPage) {
-  PagePool pool(kLayout, 2 * kLayout.page_bytes());
+  PagePool pool(kPoolLayout, 2 * kPoolLayout.page_bytes());
   const PageId page = pool.allocate();
   EXPECT_FALSE(pool.is_shared(page));
   pool.share(page);
@@ -76,20 +76,20 @@ TEST(PagePool, TheLastOwnerFreesAPage) {
 }
 
 TEST(PagePool, RunningOutIsAnErrorAndNothingIsLost) {
-  PagePool pool(kLayout, 2 * kLayout.page_bytes());
+  PagePool pool(kPoolLayout, 2 * kPoolLayout.page_bytes());
   const PageId first = pool.allocate();
   pool.allocate();
   EXPECT_THROW(pool.allocate(), Error);
   EXPECT_EQ(pool.live_pages(), 2U);
   pool.release(first);
   EXPECT_EQ(pool.allocate(), first);
-  EXPECT_THROW(PagePool(kLayout, kLayout.page_bytes() - 1), Error);
+  EXPECT_THROW(PagePool(kPoolLayout, kPoolLayout.page_bytes() - 1), Error);
 }
 
 // Heads append on several threads: one asks whether its page is shared while another allocates.
 TEST(PagePool, ManyThreads) {
   constexpr int kPages = 20000;
-  PagePool pool(kLayout, 4 * kPages * kLayout.page_bytes());
+  PagePool pool(kPoolLayout, 4 * kPages * kPoolLayout.page_bytes());
   std::atomic<int> wrong = 0;
   const auto work = [&pool, &wrong] {
     std::vector<PageId> mine;

@@ -36,7 +36,7 @@ ops::PageLayout layout_of(const WorldConfig& world) {
 }
 
 /// Appends `rows` tokens to all layers, recurrent ones too; returns the answers.
-std::vector<float> append(const WorldConfig& world, SequenceCache& sequence, int rows) {
+std::vector<float> append_rows(const WorldConfig& world, SequenceCache& sequence, int rows) {
   ops::Workspace workspace;
   ops::Context context{DType::f32, world.deterministic, &workspace};
   const TokenSource source(world.shape, world.rate);
@@ -64,7 +64,7 @@ std::vector<float> append(const WorldConfig& world, SequenceCache& sequence, int
   return answers;
 }
 
-WorldConfig any_world(RuleKind rule) {
+WorldConfig saved_world(RuleKind rule) {
   WorldConfig world;
   world.cache.rule = rule;
   world.cache.format = *rc::gen::elementOf(
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, SavedRule,
 
 TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
   EXPECT_TRUE(holds("saved and restored at any points", 60, [] {
-    const WorldConfig world = any_world(GetParam());
+    const WorldConfig world = saved_world(GetParam());
     const int prompt = *rc::gen::resize(100, rc::gen::inRange(1, 120));
     const SequenceLimits limits{prompt, prompt + 60};
     Cache cache(world.cache, world.shape);
@@ -120,7 +120,7 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
     const int steps = *rc::gen::resize(100, rc::gen::inRange(1, 10));
     for (int step = 0; step < steps; ++step) {
       const int rows = *rc::gen::element(1, 1, 2, 7, 30);
-      RC_ASSERT(append(world, whole, rows) == append(world, *moved, rows));
+      RC_ASSERT(append_rows(world, whole, rows) == append_rows(world, *moved, rows));
       const SavedSequence saved = kvcache::save(*moved);
       RC_ASSERT(is_same(saved, kvcache::save(whole)));
       kvcache::validate(saved, world.shape, layout_of(world), whole.rule());
@@ -133,7 +133,7 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
       RC_ASSERT(moved->bytes() <= whole.bytes() + 4096);
       // A fork of what was restored leaves it alone.
       SequenceCache fork = moved->fork();
-      append(world, fork, 3);
+      append_rows(world, fork, 3);
       RC_ASSERT(is_same(kvcache::save(*moved), saved));
     }
     moved.reset();
@@ -144,12 +144,12 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
 
 TEST_P(SavedRule, NeedsRoom) {
   EXPECT_TRUE(holds("null when there is no room, and nothing lost", 20, [] {
-    WorldConfig world = any_world(GetParam());
+    WorldConfig world = saved_world(GetParam());
     world.shape.states = {};  // what has room is counted in pages here
     const SequenceLimits limits{60, 100};
     Cache cache(world.cache, world.shape);
     SequenceCache sequence(cache, limits);
-    append(world, sequence, 90);
+    append_rows(world, sequence, 90);
     const SavedSequence saved = kvcache::save(sequence);
     const auto& layout = cache.archive_pool().layout();
     const std::size_t pages = cache.archive_pool().live_pages();
@@ -176,14 +176,14 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
     const SequenceLimits limits{80, 100};
     Cache cache(world.cache, world.shape);
     SequenceCache sequence(cache, limits);
-    append(world, sequence, 37);
+    append_rows(world, sequence, 37);
     const SavedSequence early = kvcache::save(sequence);
-    append(world, sequence, 30);
+    append_rows(world, sequence, 30);
     SavedSequence late = kvcache::save(sequence);
     EXPECT_TRUE(kvcache::can_be_cut(late, world.shape, sequence.rule()));
     kvcache::cut(late, layout_of(world), 37);
     EXPECT_TRUE(is_same(late, early));
-    append(world, sequence, 1);  // the sliding window forgets
+    append_rows(world, sequence, 1);  // the sliding window forgets
     EXPECT_FALSE(kvcache::can_be_cut(kvcache::save(sequence), world.shape, sequence.rule()));
   }
   kvcache::CacheShape hybrid{.layers = 1, .kv_heads = 1, .head_dim = 16, .group = 1};
@@ -203,7 +203,7 @@ std::string complaint(RuleKind rule, const std::function<void(SavedSequence&)>& 
   const SequenceLimits limits{60, 100};
   Cache cache(world.cache, world.shape);
   SequenceCache sequence(cache, limits);
-  append(world, sequence, 60);
+  append_rows(world, sequence, 60);
   SavedSequence saved = kvcache::save(sequence);
   kvcache::validate(saved, world.shape, layout_of(world), sequence.rule());
   change(saved);

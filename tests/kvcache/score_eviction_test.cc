@@ -10,7 +10,7 @@
 namespace winnow::kvcache {
 namespace {
 
-constexpr int kDim = 8;
+constexpr int kHeadDim = 8;
 
 // A sequence whose attention the test dictates: two KV heads of two query heads.
 class ScoreEviction : public ::testing::Test {
@@ -21,7 +21,7 @@ class ScoreEviction : public ::testing::Test {
     config.format = ops::EntryFormat::f32;
     config.max_bytes = std::size_t{1} << 20;
     sequence_.reset();  // before its cache
-    cache_ = std::make_unique<Cache>(config, CacheShape{1, 2, kDim, 2});
+    cache_ = std::make_unique<Cache>(config, CacheShape{1, 2, kHeadDim, 2});
     sequence_ = std::make_unique<SequenceCache>(*cache_, SequenceLimits{0, budget});
   }
 
@@ -29,7 +29,7 @@ class ScoreEviction : public ::testing::Test {
   void step_heads(const std::vector<std::vector<std::vector<float>>>& weights) {
     std::vector<std::vector<float>> rows;
     for (int h = 0; h < 2; ++h) {
-      const std::vector<float> key(kDim, static_cast<float>(sequence_->head(0, h).length()));
+      const std::vector<float> key(kHeadDim, static_cast<float>(sequence_->head(0, h).length()));
       sequence_->head(0, h).append(sequence_->rule(), Token{key, key});
       rows.push_back(by_slot(h, weights[static_cast<std::size_t>(h)]));
     }
@@ -48,8 +48,8 @@ class ScoreEviction : public ::testing::Test {
     HeadCache& head = sequence_->head(0, h);
     std::vector<int> result;
     for (int slot = 0; slot < head.archive().size(); ++slot) {
-      std::vector<float> key(kDim);
-      std::vector<float> value(kDim);
+      std::vector<float> key(kHeadDim);
+      std::vector<float> value(kHeadDim);
       const auto place = head.archive().at(slot);
       ops::load_entry(cache_->archive_pool().layout(), place.page, place.slot, key, value);
       result.push_back(static_cast<int>(key.front()));

@@ -10,14 +10,14 @@
 namespace winnow::kvcache {
 namespace {
 
-const CacheShape kShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .group = 1};
+const CacheShape kCacheShape{.layers = 2, .kv_heads = 2, .head_dim = 8, .group = 1};
 
 TEST(Cache, OpenEntriesAndArchiveShareOneLimit) {
   CacheConfig config;
   config.rule = RuleKind::dmc;
   config.format = ops::EntryFormat::bf16;
   config.max_bytes = std::size_t{1} << 20;
-  Cache cache(config, kShape);
+  Cache cache(config, kCacheShape);
   EXPECT_LE(cache.capacity_bytes(), config.max_bytes + (config.max_bytes >> 6));
   const std::size_t archive = cache.archive_pool().capacity();
   EXPECT_TRUE(cache.has_pages({.archive = archive}));
@@ -31,7 +31,7 @@ TEST(Cache, OpenEntriesAndArchiveShareOneLimit) {
 TEST(Cache, HasPagesToTheLast) {
   CacheConfig config;
   config.max_bytes = std::size_t{1} << 20;
-  Cache cache(config, kShape);
+  Cache cache(config, kCacheShape);
   const PageId page = cache.archive_pool().allocate();
   const std::size_t left = cache.archive_pool().capacity() - 1;
   EXPECT_TRUE(cache.has_pages({.archive = left}));
@@ -44,7 +44,7 @@ TEST(SequenceCache, AWindowTakesMemoryAsItFills) {
   config.rule = RuleKind::dms;
   config.window = 1 << 28;
   config.max_bytes = std::size_t{1} << 20;
-  Cache cache(config, kShape);
+  Cache cache(config, kCacheShape);
   const SequenceCache sequence(cache, {});
   EXPECT_LT(sequence.bytes(), std::size_t{1} << 12);
 }
@@ -82,7 +82,7 @@ TEST(SequenceCache, ASlidingLayerHoldsItsReachWhateverTheRule) {
 }
 
 TEST(Cache, RefusesAReachThatIsNone) {
-  CacheShape shape = kShape;
+  CacheShape shape = kCacheShape;
   shape.reach = {4};
   EXPECT_THROW(Cache({}, shape), Error);
   shape.reach = {4, -1};

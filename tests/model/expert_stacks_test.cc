@@ -14,7 +14,7 @@ namespace winnow::model {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::int64_t kHidden = 16;
 constexpr std::int64_t kInner = 24;

@@ -16,13 +16,13 @@
 namespace winnow::model {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::uint32_t kQ8 = 8;
 
-class GgufModelTest : public testing::Test {
+class GgufModelTest : public ::testing::Test {
  protected:
   [[nodiscard]] std::filesystem::path path() const { return dir_.path() / "m.gguf"; }
   void write(const gguf::GgufImage& image) { dir_.write("m.gguf", image.bytes()); }
@@ -198,7 +198,7 @@ OwnedTensors numbers_of(const ModelSpec& spec) {
 }
 
 /// A model with what its config.json and its file say besides tiny() and metadata_of().
-struct Model {
+struct ConvertedModel {
   std::string architecture;
   std::string family;
   nlohmann::json config = nullptr;
@@ -230,7 +230,7 @@ void add_experts(gguf::GgufImage& image, const std::string& architecture) {
   image.u32(architecture + ".expert_used_count", 2);
 }
 
-std::vector<Model> models() {
+std::vector<ConvertedModel> models() {
   const nlohmann::json experts = {{"num_local_experts", 4}, {"num_experts_per_tok", 2}};
   const nlohmann::json qwen_experts = {
       {"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}};
@@ -364,7 +364,7 @@ std::vector<Model> models() {
 }
 
 TEST_F(GgufModelTest, ReadsWhatTheConverterWrites) {
-  for (const Model& model : models()) {
+  for (const ConvertedModel& model : models()) {
     SCOPED_TRACE(model.family);
     const ModelSpec spec = tiny(model.family, model.config);
     OwnedTensors tensors = numbers_of(spec);

@@ -11,7 +11,7 @@
 namespace winnow::model {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class JoinedTensors : public ::testing::Test {
  protected:

@@ -20,7 +20,7 @@ namespace {
 using winnow::testing::tiny_model;
 
 constexpr std::int64_t kRank = 3;
-constexpr float kAlpha = 6.0F;
+constexpr float kLoraAlpha = 6.0F;
 
 struct Module {
   const char* name;
@@ -52,7 +52,7 @@ class LoraTest : public ::testing::Test {
           for (std::int64_t col = 0; col < weight.cols; ++col) {
             for (std::int64_t r = 0; r < kRank; ++r) {
               values[row * weight.cols + col] +=
-                  kAlpha / kRank * up[static_cast<std::size_t>(row * kRank + r)] *
+                  kLoraAlpha / kRank * up[static_cast<std::size_t>(row * kRank + r)] *
                   down[static_cast<std::size_t>(r * weight.cols + col)];
             }
           }

@@ -18,7 +18,7 @@ using winnow::testing::Expected;
 using winnow::testing::Outcome;
 using winnow::testing::Runner;
 
-constexpr float kTolerance = 1e-3F;
+constexpr float kProbeTolerance = 1e-3F;
 namespace fs = std::filesystem;
 
 fs::path probes() {
@@ -67,7 +67,8 @@ TEST_P(ProbeFixture, DecidesAsTheReference) {
       SCOPED_TRACE(chunk);
       Outcome outcome;
       Runner(model, cache, {}, deterministic).feed_in_chunks(expected.tokens(), chunk, outcome);
-      EXPECT_LE(winnow::testing::largest_difference(expected.logits(), outcome.logits), kTolerance);
+      EXPECT_LE(winnow::testing::largest_difference(expected.logits(), outcome.logits),
+                kProbeTolerance);
       EXPECT_TRUE(std::ranges::equal(expected.live_entries(), outcome.live_entries));
     }
   }

@@ -10,7 +10,7 @@ namespace winnow::model {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 json whole(const std::string& model_type, const std::string& architecture, json text) {
   return {{"architectures", {architecture}}, {"model_type", model_type},
@@ -33,7 +33,7 @@ TEST(TextPart, IsAModelOfItsFamily) {
       parse(whole("gemma3", "Gemma3ForConditionalGeneration", text_of("gemma3_text")));
   EXPECT_EQ(gemma.family, "gemma3_text");
   EXPECT_EQ(gemma.dtype, DType::f16);
-  EXPECT_THAT(gemma.eos_tokens, testing::ElementsAre(3));
+  EXPECT_THAT(gemma.eos_tokens, ::testing::ElementsAre(3));
   EXPECT_TRUE(gemma.tied_embeddings);
   EXPECT_EQ(parse(whole("mistral3", "Mistral3ForConditionalGeneration", text_of("mistral"))).family,
             "mistral");

@@ -12,7 +12,7 @@
 namespace winnow::ops {
 namespace {
 
-constexpr std::int64_t kRows = 9;
+constexpr std::int64_t kWeightRows = 9;
 constexpr std::int64_t kCols = 96;
 
 Weight f32_weight(const std::vector<float>& values, std::int64_t cols = kCols) {
@@ -84,10 +84,11 @@ TEST(DequantizeRow, ReadsColumnsBeyondTheLastGroup) {
 }
 
 TEST(QuantizedWeight, Int8IsWithinHalfAStep) {
-  const auto values = testing::normal(kRows * kCols, 1);
+  const auto values = testing::normal(kWeightRows * kCols, 1);
   const QuantizedWeight quantized(f32_weight(values), WeightFormat::int8);
   const Weight view = quantized.view();
-  EXPECT_EQ(view.bytes(), static_cast<std::size_t>(kRows * kCols + kRows * kCols / 32 * 2));
+  EXPECT_EQ(view.bytes(),
+            static_cast<std::size_t>(kWeightRows * kCols + kWeightRows * kCols / 32 * 2));
   const auto got = dequantized(view);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float step = to_float(view.scales[i / 32]);
@@ -104,10 +105,10 @@ TEST(QuantizedWeight, Int8ScaleIsTheLargestMagnitudeOver127) {
 }
 
 TEST(QuantizedWeight, Int4BeatsThePlainScale) {
-  const auto values = testing::normal(kRows * kCols, 1);
+  const auto values = testing::normal(kWeightRows * kCols, 1);
   const QuantizedWeight quantized(f32_weight(values), WeightFormat::int4);
   EXPECT_EQ(quantized.view().bytes(),
-            static_cast<std::size_t>(kRows * kCols / 2 + kRows * kCols / 32 * 2));
+            static_cast<std::size_t>(kWeightRows * kCols / 2 + kWeightRows * kCols / 32 * 2));
   const auto got = dequantized(quantized.view());
   double total = 0;
   double plain_total = 0;

@@ -69,7 +69,7 @@ void submit(EngineThread& thread, engine::Request request, std::shared_ptr<Liste
 }
 
 /// The status that so many requests at once are answered with; 200 if they are taken.
-int status_of(EngineThread& thread, int requests, const std::shared_ptr<Listener>& listener) {
+int status_after(EngineThread& thread, int requests, const std::shared_ptr<Listener>& listener) {
   std::vector<EngineThread::Submission> submissions;
   for (int i = 0; i < requests; ++i) {
     submissions.push_back({request_of(3, 5), listener});
@@ -213,9 +213,9 @@ TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
                       [told = gate.get_future().share()](const auto&) { told.wait(); });
   const auto listener = std::make_shared<Listener>();
   submit(thread, request_of(1, 999), listener);
-  EXPECT_EQ(status_of(thread, 3, listener), 429);
-  EXPECT_EQ(status_of(thread, 4, listener), 400);
-  EXPECT_EQ(status_of(thread, 2, listener), 200);
+  EXPECT_EQ(status_after(thread, 3, listener), 429);
+  EXPECT_EQ(status_after(thread, 4, listener), 400);
+  EXPECT_EQ(status_after(thread, 2, listener), 200);
   gate.set_value();
 }
 
@@ -270,7 +270,7 @@ TEST(EngineThread, RefusesRequestsOnceTheDeviceHasFailed) {
   }
   EXPECT_EQ(thread.failure(), "the device does not answer");
   EXPECT_EQ(thread.open_requests(), 0);
-  EXPECT_EQ(status_of(thread, 1, listener), 503);
+  EXPECT_EQ(status_after(thread, 1, listener), 503);
 }
 
 TEST(EngineThread, EverybodyHearsOfADeviceThatFailsBetweenSteps) {

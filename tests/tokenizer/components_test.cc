@@ -118,14 +118,14 @@ json document_with(const char* part, const json& value) {
   return document;
 }
 
-std::unique_ptr<const Tokenizer> parse(const json& document) {
+std::unique_ptr<const Tokenizer> parse_components(const json& document) {
   return parse_tokenizer_json(document.dump(), "tokenizer.json");
 }
 
 TEST(Components, Decoders) {
   for (const json& item : cases()["decoders"]) {
     SCOPED_TRACE(item["spec"].dump());
-    const auto tokenizer = parse(document_with("decoder", item["spec"]));
+    const auto tokenizer = parse_components(document_with("decoder", item["spec"]));
     for (std::size_t i = 0; i < item["texts"].size(); ++i) {
       const Ids ids = cases()["sequences"][i];
       EXPECT_EQ(tokenizer->decode(ids, false), item["texts"][i].get<std::string>())
@@ -139,7 +139,7 @@ TEST(Components, ASkippedTokenIsNotTheFirst) {
       "decoder", {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "always"}});
   document["added_tokens"] = {{{"id", 99}, {"content", "<s>"}, {"special", true}},
                               {{"id", 99}, {"content", "_a"}}};
-  const auto tokenizer = parse(document);
+  const auto tokenizer = parse_components(document);
   const auto token = [&](const char* text) { return tokenizer->find(text).value(); };
   const Ids ids{token("<s>"), token("_a"), token("_a")};
   EXPECT_EQ(tokenizer->decode(ids, true), "a a");
@@ -152,7 +152,7 @@ TEST(Components, Models) {
     SCOPED_TRACE(item["model"].dump().substr(0, 100));
     json document = document_with("model", item["model"]);
     document["pre_tokenizer"] = item["pre_tokenizer"];
-    const auto plain = parse(document);
+    const auto plain = parse_components(document);
     const Ids ids_of_marks{4, 3};  // of the post-processor, beyond which the ids are the text's
     for (std::size_t i = 0; i < texts.size(); ++i) {
       Ids expected = item["ids"][i];
@@ -162,7 +162,7 @@ TEST(Components, Models) {
     }
     document["post_processor"] = item["post_processor"];
     if (plain->has_token(3) && plain->has_token(4)) {
-      EXPECT_EQ(parse(document)->encode(texts[5]), item["ids"][5].get<Ids>());
+      EXPECT_EQ(parse_components(document)->encode(texts[5]), item["ids"][5].get<Ids>());
     }
   }
 }
@@ -176,7 +176,7 @@ TEST(Components, WhereATextBegins) {
     json document = document_with("model", item["model"]);
     document["normalizer"] = item["normalizer"];
     document["pre_tokenizer"] = item["pre_tokenizer"];
-    const auto tokenizer = parse(document);
+    const auto tokenizer = parse_components(document);
     for (std::size_t i = 0; i < texts.size(); ++i) {
       EXPECT_EQ(tokenizer->encode(texts[i]), item["ids"][i].get<Ids>()) << texts[i];
     }
@@ -188,11 +188,12 @@ TEST(Components, ASpecialTokenThatIsNormalizedIsNotSkipped) {
   json document = document_with("decoder", {{"type", "Fuse"}});
   document["normalizer"] = {{"type", "Lowercase"}};
   document["added_tokens"] = cases()["skipped"]["tokens"];
-  EXPECT_EQ(parse(document)->decode(Ids{14, 15, 2}, true), cases()["skipped"]["text"]);
+  EXPECT_EQ(parse_components(document)->decode(Ids{14, 15, 2}, true), cases()["skipped"]["text"]);
 }
 
 TEST(Components, ATokenThatMayBeTheLastWaits) {
-  const auto tokenizer = parse(document_with("decoder", {{"type", "BPEDecoder"}, {"suffix", "a"}}));
+  const auto tokenizer =
+      parse_components(document_with("decoder", {{"type", "BPEDecoder"}, {"suffix", "a"}}));
   StreamDecoder decoder(*tokenizer);
   const std::int32_t id = tokenizer->find("▁▁a").value();
   EXPECT_EQ(decoder.push(id), "");
@@ -204,9 +205,9 @@ TEST(Components, ATokenThatMayBeTheLastWaits) {
 
 const json kOneToken = json::array({"a", 0.0});
 
-std::string error_of(const json& document) {
+std::string components_error(const json& document) {
   try {
-    (void)parse(document);
+    (void)parse_components(document);
   } catch (const Error& error) {
     return error.what();
   }
@@ -217,7 +218,7 @@ TEST(Components, ErrorsNameThePlace) {
   const auto unigram = [](const char* key, const json& value) {
     json model = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::array({kOneToken})}};
     model[key] = value;
-    return error_of(document_with("model", model));
+    return components_error(document_with("model", model));
   };
   EXPECT_THAT(unigram("vocab", 3), HasSubstr("model.vocab: expected an array"));
   EXPECT_THAT(unigram("vocab", json::array({"a"})), HasSubstr("model.vocab[0]: expected an array"));
@@ -225,7 +226,7 @@ TEST(Components, ErrorsNameThePlace) {
               HasSubstr("expected a token and its score"));
   EXPECT_THAT(unigram("unk_id", 1), HasSubstr("model.unk_id: expected an id below 1, got 1"));
   const auto normalizer = [](const json& value) {
-    return error_of(document_with("normalizer", value));
+    return components_error(document_with("normalizer", value));
   };
   EXPECT_THAT(normalizer({{"type", "Strip"}}), HasSubstr("strip_left: expected true or false"));
   EXPECT_THAT(normalizer({{"type", "Precompiled"}, {"precompiled_charsmap", "?"}}),
@@ -235,14 +236,14 @@ TEST(Components, ErrorsNameThePlace) {
   EXPECT_THAT(normalizer({{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}}),
               HasSubstr("pattern.Regex: not a regular expression"));
   const json strip = {{"type", "Strip"}, {"content", "x"}, {"start", 1}, {"stop", 0}};
-  EXPECT_THAT(error_of(document_with(
+  EXPECT_THAT(components_error(document_with(
                   "decoder", {{"type", "Sequence"}, {"decoders", {{{"type", "Fuse"}}, strip}}})),
               HasSubstr("a Strip of anything but the first space is not supported"));
 }
 
 // No unk_id: a character that is no token has no ids.
 TEST(Components, UnigramWithoutUnknown) {
-  const auto tokenizer = parse(document_with(
+  const auto tokenizer = parse_components(document_with(
       "model", {{"type", "Unigram"}, {"unk_id", nullptr}, {"vocab", json::array({kOneToken})}}));
   EXPECT_EQ(tokenizer->encode("aa"), (Ids{0, 0}));
   EXPECT_THROW((void)tokenizer->encode("b"), Error);

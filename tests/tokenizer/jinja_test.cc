@@ -42,7 +42,7 @@ std::optional<std::string> render(const std::string& source, const ordered_json&
   }
 }
 
-std::string error_of(const std::string& source, const ordered_json& context = {}) {
+std::string template_error(const std::string& source, const ordered_json& context = {}) {
   std::string error = "no error";
   render(source, context, &error);
   return error;
@@ -116,28 +116,29 @@ TEST_F(Jinja, CasesFromOutside) {
 }
 
 TEST_F(Jinja, ErrorsAreOneLineWithNameAndLine) {
-  EXPECT_EQ(error_of("a\n{{ x.y }}"), "test:2: 'x' is undefined");
-  EXPECT_EQ(error_of("a\n\n{% if 1 %}\n{{ raise_exception('no\ngood') }}{% endif %}"),
+  EXPECT_EQ(template_error("a\n{{ x.y }}"), "test:2: 'x' is undefined");
+  EXPECT_EQ(template_error("a\n\n{% if 1 %}\n{{ raise_exception('no\ngood') }}{% endif %}"),
             "test:4: no good");
-  EXPECT_EQ(error_of("{# a\n b #}\n{{ 1 + }}"), "test:3: expected an expression, found '}}'");
-  EXPECT_EQ(error_of("{{\n1 +\n'a'}}"), "test:2: + does not work between a int and a str");
-  EXPECT_THAT(error_of("{% macro m() %}\n{{ nothing.x }}{% endmacro %}\n{{ m() }}"),
+  EXPECT_EQ(template_error("{# a\n b #}\n{{ 1 + }}"), "test:3: expected an expression, found '}}'");
+  EXPECT_EQ(template_error("{{\n1 +\n'a'}}"), "test:2: + does not work between a int and a str");
+  EXPECT_THAT(template_error("{% macro m() %}\n{{ nothing.x }}{% endmacro %}\n{{ m() }}"),
               HasSubstr("test:2:"));
-  EXPECT_THAT(error_of("{{ d.x.y }}", {{"d", ordered_json::object()}}),
+  EXPECT_THAT(template_error("{{ d.x.y }}", {{"d", ordered_json::object()}}),
               HasSubstr("the dict has no key 'x'"));
-  EXPECT_THAT(error_of("{{ [].append(1) }}"), HasSubstr("would change a list"));
+  EXPECT_THAT(template_error("{{ [].append(1) }}"), HasSubstr("would change a list"));
 }
 
 TEST_F(Jinja, SaysWhatIsNotSupported) {
-  EXPECT_EQ(error_of("\n{% trans %}"), "test:2: the tag '{% trans %}' is not supported");
-  EXPECT_EQ(error_of("\n{% include 'x' %}"),
+  EXPECT_EQ(template_error("\n{% trans %}"), "test:2: the tag '{% trans %}' is not supported");
+  EXPECT_EQ(template_error("\n{% include 'x' %}"),
             "test:2: {% include %} needs another template, but a chat template is a single file");
-  EXPECT_EQ(error_of("{% autoescape true %}{% endautoescape %}"),
+  EXPECT_EQ(template_error("{% autoescape true %}{% endautoescape %}"),
             "test:1: {% autoescape true %} is not supported");
-  EXPECT_THAT(error_of("{{ range(99) | list | pprint }}"), HasSubstr("more than 80 characters"));
-  EXPECT_THAT(error_of("{{ 99999999999999999999 }}"), HasSubstr("too large"));
-  EXPECT_THAT(error_of("{{ 9223372036854775807 + 1 }}"), HasSubstr("too large"));
-  EXPECT_THAT(error_of("{% set ns = namespace() %}{% set ns._x = 1 %}"), HasSubstr("'_x'"));
+  EXPECT_THAT(template_error("{{ range(99) | list | pprint }}"),
+              HasSubstr("more than 80 characters"));
+  EXPECT_THAT(template_error("{{ 99999999999999999999 }}"), HasSubstr("too large"));
+  EXPECT_THAT(template_error("{{ 9223372036854775807 + 1 }}"), HasSubstr("too large"));
+  EXPECT_THAT(template_error("{% set ns = namespace() %}{% set ns._x = 1 %}"), HasSubstr("'_x'"));
 }
 
 std::string repeated(const std::string& text, int times) {
@@ -150,10 +151,11 @@ std::string repeated(const std::string& text, int times) {
 
 // Jinja2 refuses some of these when it compiles them; where they stand must not matter.
 TEST_F(Jinja, UnknownFiltersAndTestsFailWhereTheyAreCalled) {
-  EXPECT_EQ(error_of("{{ 1 | nope(2) }}"), "test:1: no filter is named 'nope'");
-  EXPECT_EQ(error_of("\n{{ 1 is nope 2 }}"), "test:2: no test is named 'nope'");
-  EXPECT_EQ(error_of("{{ [1] | map('nope') | list }}"), "test:1: map: no filter is named 'nope'");
-  EXPECT_EQ(error_of("{{ [1] | select('nope') | list }}"),
+  EXPECT_EQ(template_error("{{ 1 | nope(2) }}"), "test:1: no filter is named 'nope'");
+  EXPECT_EQ(template_error("\n{{ 1 is nope 2 }}"), "test:2: no test is named 'nope'");
+  EXPECT_EQ(template_error("{{ [1] | map('nope') | list }}"),
+            "test:1: map: no filter is named 'nope'");
+  EXPECT_EQ(template_error("{{ [1] | select('nope') | list }}"),
             "test:1: select: no test is named 'nope'");
   for (const char* source :
        {"{% if false %}{{ 1 | nope }}{% endif %}", "{% for x in [] %}{{ x | nope }}{% endfor %}",
@@ -220,7 +222,7 @@ TEST_F(Jinja, HostileTemplatesEndInAnError) {
       "{% for x in [1] %}{{ loop.changed([loop.changed]) }}{% endfor %}",
   };
   for (const std::string& source : hostile) {
-    EXPECT_THAT(error_of(source), HasSubstr("test:1: ")) << source.substr(0, 200);
+    EXPECT_THAT(template_error(source), HasSubstr("test:1: ")) << source.substr(0, 200);
   }
 }
 

@@ -23,11 +23,11 @@ using testing::tiny_sentencepiece;
 constexpr std::int32_t kByte = 3;  // id of "<0x00>"
 constexpr std::int32_t kSpace = 259, kThe = 264, kSpaceThe = 265;
 
-std::unique_ptr<const Tokenizer> parse(SentencePieceOptions options = {}) {
+std::unique_ptr<const Tokenizer> parsed_model(SentencePieceOptions options = {}) {
   return parse_sentencepiece(tiny_sentencepiece(), "tokenizer.model", std::move(options));
 }
 
-std::string error_of(const std::string& model) {
+std::string sentencepiece_error(const std::string& model) {
   try {
     parse_sentencepiece(model, "tokenizer.model", {});
   } catch (const Error& error) {
@@ -37,7 +37,7 @@ std::string error_of(const std::string& model) {
 }
 
 TEST(SentencePiece, Encodes) {
-  const auto tokenizer = parse();
+  const auto tokenizer = parsed_model();
   EXPECT_EQ(tokenizer->encode("the the"), (Ids{1, kSpaceThe, kSpaceThe}));
   EXPECT_EQ(tokenizer->encode("the", {.add_special = false}), (Ids{kSpaceThe}));
   EXPECT_EQ(tokenizer->encode(" the", {.add_special = false}), (Ids{kSpace, kSpaceThe}));
@@ -48,18 +48,19 @@ TEST(SentencePiece, Encodes) {
 }
 
 TEST(SentencePiece, BeginningAndEnd) {
-  EXPECT_EQ(parse({.add_bos = false})->encode("the"), (Ids{kSpaceThe}));
-  EXPECT_EQ(parse({.add_eos = true})->encode("the"), (Ids{1, kSpaceThe, 2}));
+  EXPECT_EQ(parsed_model({.add_bos = false})->encode("the"), (Ids{kSpaceThe}));
+  EXPECT_EQ(parsed_model({.add_eos = true})->encode("the"), (Ids{1, kSpaceThe, 2}));
 }
 
 TEST(SentencePiece, SpecialTokensInText) {
   const Ids apart = {kSpaceThe, 2, kSpaceThe};
-  EXPECT_EQ(parse()->encode("the</s>the", {.add_special = false}), apart);
-  EXPECT_EQ(parse({.legacy = false})->encode("the</s>the", {.add_special = false}),
+  EXPECT_EQ(parsed_model()->encode("the</s>the", {.add_special = false}), apart);
+  EXPECT_EQ(parsed_model({.legacy = false})->encode("the</s>the", {.add_special = false}),
             (Ids{kSpaceThe, 2, kThe}));
-  EXPECT_GT(parse()->encode("</s>", {.add_special = false, .parse_special = false}).size(), 1);
+  EXPECT_GT(parsed_model()->encode("</s>", {.add_special = false, .parse_special = false}).size(),
+            1);
   AddedToken pad{.id = 266, .content = "<pad>", .special = true};
-  const auto tokenizer = parse({.added = {pad}});
+  const auto tokenizer = parsed_model({.added = {pad}});
   EXPECT_EQ(tokenizer->encode("<pad>"), (Ids{1, 266}));
   EXPECT_EQ(tokenizer->vocab_size(), 267);
   EXPECT_EQ(tokenizer->decode(Ids{266}, false), "<pad>");
@@ -67,7 +68,7 @@ TEST(SentencePiece, SpecialTokensInText) {
 }
 
 TEST(SentencePiece, DropsOnlyTheFirstSpace) {
-  const auto tokenizer = parse();
+  const auto tokenizer = parsed_model();
   EXPECT_EQ(tokenizer->decode(Ids{1, kSpaceThe, kSpaceThe}, true), "the the");
   EXPECT_EQ(tokenizer->decode(Ids{kSpace, kSpaceThe}, true), " the");
   EXPECT_EQ(tokenizer->decode(Ids{1, kSpaceThe}, false), "<s> the");
@@ -82,14 +83,14 @@ TEST(SentencePiece, DropsOnlyTheFirstSpace) {
 }
 
 TEST(SentencePiece, EachMalformedByteIsReplaced) {
-  const auto tokenizer = parse();
+  const auto tokenizer = parsed_model();
   EXPECT_EQ(tokenizer->decode(Ids{kByte + 0xE2, kByte + 0x82}, true), "\uFFFD\uFFFD");
   EXPECT_EQ(tokenizer->decode(Ids{kByte + 0xE2, kByte + 0x82, kThe}, true), "\uFFFD\uFFFDthe");
   EXPECT_EQ(tokenizer->decode(Ids{kByte + 0xC3, kByte + 0xA9}, true), "\u00E9");
 }
 
 TEST(SentencePiece, IdsThatAreNoTokens) {
-  const auto tokenizer = parse();
+  const auto tokenizer = parsed_model();
   EXPECT_THROW((void)tokenizer->decode(Ids{-1}, true), Error);
   EXPECT_THROW((void)tokenizer->decode(Ids{266}, true), Error);
   EXPECT_FALSE(tokenizer->has_token(-1));
@@ -98,7 +99,7 @@ TEST(SentencePiece, IdsThatAreNoTokens) {
 }
 
 TEST(SentencePiece, LongTextsAreCutWhereNothingChanges) {
-  const auto tokenizer = parse();
+  const auto tokenizer = parsed_model();
   Ids expected;
   std::string text;
   for (int i = 0; i < 5000; ++i) {
@@ -114,17 +115,20 @@ TEST(SentencePiece, LongTextsAreCutWhereNothingChanges) {
 
 TEST(SentencePiece, DamagedModels) {
   const std::string good = tiny_sentencepiece();
-  EXPECT_THAT(error_of(""), HasSubstr("no pieces"));
-  EXPECT_THAT(error_of("not a model"), HasSubstr("tokenizer.model: "));
-  EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("cut short"));
-  EXPECT_THAT(error_of(good + piece("", 0, 1)), HasSubstr("piece 266: expected a text"));
-  EXPECT_THAT(error_of(good + piece("\xFF", 0, 1)), HasSubstr("expected a text in UTF-8"));
-  EXPECT_THAT(error_of(good + piece("x", 0, 9)), HasSubstr("type 9"));
-  EXPECT_THAT(error_of(good + piece("x", 0, 6)), HasSubstr("of type byte"));
-  EXPECT_THAT(error_of(good + piece("x", std::numeric_limits<float>::infinity(), 1)),
+  EXPECT_THAT(sentencepiece_error(""), HasSubstr("no pieces"));
+  EXPECT_THAT(sentencepiece_error("not a model"), HasSubstr("tokenizer.model: "));
+  EXPECT_THAT(sentencepiece_error(good.substr(0, good.size() / 2)), HasSubstr("cut short"));
+  EXPECT_THAT(sentencepiece_error(good + piece("", 0, 1)), HasSubstr("piece 266: expected a text"));
+  EXPECT_THAT(sentencepiece_error(good + piece("\xFF", 0, 1)),
+              HasSubstr("expected a text in UTF-8"));
+  EXPECT_THAT(sentencepiece_error(good + piece("x", 0, 9)), HasSubstr("type 9"));
+  EXPECT_THAT(sentencepiece_error(good + piece("x", 0, 6)), HasSubstr("of type byte"));
+  EXPECT_THAT(sentencepiece_error(good + piece("x", std::numeric_limits<float>::infinity(), 1)),
               HasSubstr("finite"));
-  EXPECT_THAT(error_of(good + piece("the", 0, 1)), HasSubstr("not a SentencePiece model"));
-  EXPECT_THAT(error_of(good + bytes_field(5, bytes_field(2, "xxxx"))), HasSubstr("not supported"));
+  EXPECT_THAT(sentencepiece_error(good + piece("the", 0, 1)),
+              HasSubstr("not a SentencePiece model"));
+  EXPECT_THAT(sentencepiece_error(good + bytes_field(5, bytes_field(2, "xxxx"))),
+              HasSubstr("not supported"));
 }
 
 TEST(SentencePiece, CharacterMapsThatLeadOutsideThemselves) {
@@ -148,12 +152,12 @@ TEST(SentencePiece, CharacterMapsThatLeadOutsideThemselves) {
   std::vector<std::uint32_t> units(256, 0x80000000U);
   units[0] = 0;
   EXPECT_NO_THROW(check_charsmap(map(units, std::string(1, '\0')), "x"));
-  EXPECT_THAT(error_of(tiny_sentencepiece(bytes_field(2, "damaged map"))),
+  EXPECT_THAT(sentencepiece_error(tiny_sentencepiece(bytes_field(2, "damaged map"))),
               HasSubstr("normalizer_spec: the character map is damaged"));
 }
 
 RC_GTEST_PROP(SentencePiece, StreamingGivesWhatDecodingGives, ()) {
-  static const auto tokenizer = parse();
+  static const auto tokenizer = parsed_model();
   const Ids ids = *rc::gen::container<Ids>(rc::gen::inRange<std::int32_t>(0, 266));
   StreamDecoder decoder(*tokenizer);
   std::string text;
@@ -165,7 +169,7 @@ RC_GTEST_PROP(SentencePiece, StreamingGivesWhatDecodingGives, ()) {
 }
 
 RC_GTEST_PROP(SentencePiece, DecodeUndoesEncode, (const std::string& bytes)) {
-  static const auto tokenizer = parse();
+  static const auto tokenizer = parsed_model();
   const std::string text = to_valid_utf8(bytes);
   RC_PRE(text.find("\u2581") == std::string::npos);
   const Tokenizer::EncodeOptions options{.parse_special = false};

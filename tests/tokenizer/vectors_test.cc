@@ -22,7 +22,7 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-std::string stream(const Tokenizer& tokenizer, const Ids& ids, bool skip_special) {
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip_special) {
   StreamDecoder decoder(tokenizer, skip_special);
   std::string text;
   for (const std::int32_t id : ids) {
@@ -34,7 +34,7 @@ std::string stream(const Tokenizer& tokenizer, const Ids& ids, bool skip_special
 void expect_decodes(const Tokenizer& tokenizer, const Ids& ids, bool skip_special,
                     const std::string& text) {
   EXPECT_EQ(tokenizer.decode(ids, skip_special), text);
-  EXPECT_EQ(stream(tokenizer, ids, skip_special), text);
+  EXPECT_EQ(streamed(tokenizer, ids, skip_special), text);
 }
 
 void check_case(const Tokenizer& tokenizer, const nlohmann::json& item) {

@@ -15,7 +15,7 @@ namespace {
 
 using Table = std::vector<std::vector<double>>;
 
-std::vector<float> draw(std::size_t count, std::uint64_t seed) {
+std::vector<float> muon_values(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(count);
   std::ranges::generate(values, [&] { return static_cast<float>(random.normal()); });
@@ -87,13 +87,13 @@ model::ModelSpec config() {
 TEST(Muon, FollowsItsDefinition) {
   const ParameterList list(config(), Trained::everything);
   const MuonOptions options{.momentum = 0.8};
-  auto values = draw(list.size(), 1);
+  auto values = muon_values(list.size(), 1);
   auto momentum = std::vector<float>(list.size());
   std::vector<double> expected(values.begin(), values.end());
   std::vector<double> m(list.size());
   Bench bench;
   for (std::uint64_t step = 1; step <= 3; ++step) {
-    const auto gradients = draw(list.size(), 10 + step);
+    const auto gradients = muon_values(list.size(), 10 + step);
     const double rate = 0.1 / static_cast<double>(step);
     apply_muon(bench.context, options, {.rate = rate, .decay = 0.3, .gradient_factor = 0.5}, list,
                values, gradients, momentum);
@@ -127,8 +127,8 @@ TEST(Muon, FollowsItsDefinition) {
 
 TEST(Muon, MovesTheMatricesOfLayersAlone) {
   const ParameterList list(config(), Trained::everything);
-  const auto before = draw(list.size(), 1);
-  const auto gradients = draw(list.size(), 2);
+  const auto before = muon_values(list.size(), 1);
+  const auto gradients = muon_values(list.size(), 2);
   auto values = before;
   std::vector<float> momentum(list.size());
   Bench bench;
@@ -146,14 +146,14 @@ TEST(Muon, MakesRowsNearlyOrthonormal) {
   constexpr std::size_t kCols = 96;
   for (const DType compute : {DType::f32, DType::bf16}) {
     Bench bench(compute);
-    auto x = draw(kRows * kCols, 1);
+    auto x = muon_values(kRows * kCols, 1);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t row = i / kCols;
       x[i] *= 1.0F / static_cast<float>(1 + row);  // singular values of many sizes
     }
     orthogonalize(bench.context, {x.data(), kRows, kCols});
     for (std::uint64_t seed = 2; seed < 22; ++seed) {
-      const auto direction = draw(kRows, seed);
+      const auto direction = muon_values(kRows, seed);
       double before = 0.0;
       double after = 0.0;
       for (std::size_t j = 0; j < kCols; ++j) {
@@ -185,11 +185,11 @@ TEST(Muon, TheSameBitsOnAnyNumberOfThreads) {
   sizes.intermediate = 512;
   const model::ModelSpec large = testing::tiny_config("qwen2", sizes);
   const ParameterList list(large, Trained::everything);
-  const auto gradients = draw(list.size(), 2);
+  const auto gradients = muon_values(list.size(), 2);
   for (const DType compute : {DType::f32, DType::bf16}) {
     const auto run = [&](int threads) {
       set_threads(threads);
-      auto values = draw(list.size(), 1);
+      auto values = muon_values(list.size(), 1);
       std::vector<float> momentum(list.size());
       Bench bench(compute);
       apply_muon(bench.context, {}, {.rate = 0.1, .decay = 0.1}, list, values, gradients, momentum);

@@ -13,7 +13,7 @@
 namespace winnow::train {
 namespace {
 
-std::vector<float> draw(std::size_t count, std::uint64_t seed) {
+std::vector<float> optimizer_values(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(count);
   std::ranges::generate(values, [&] { return static_cast<float>(random.normal()); });
@@ -24,12 +24,12 @@ TEST(AdamW, FollowsItsDefinition) {
   constexpr std::size_t kCount = 5;
   const AdamWOptions options{.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-3};
   AdamW optimizer(options, kCount);
-  std::vector<float> values = draw(kCount, 1);
+  std::vector<float> values = optimizer_values(kCount, 1);
   std::vector<double> expected(values.begin(), values.end());
   std::vector<double> m(kCount);
   std::vector<double> v(kCount);
   for (int step = 1; step <= 7; ++step) {
-    const auto gradients = draw(kCount, 10 + static_cast<std::uint64_t>(step));
+    const auto gradients = optimizer_values(kCount, 10 + static_cast<std::uint64_t>(step));
     const double rate = 0.1 / step;
     optimizer.apply({0, kCount, step, rate, 0.3, 0.5}, values, gradients);
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -57,11 +57,11 @@ TEST(AdamW, LeavesTheRestAlone) {
 
 TEST(AdamW, TheSameBitsOnAnyNumberOfThreads) {
   constexpr std::size_t kCount = 100'000;
-  const auto gradients = draw(kCount, 2);
+  const auto gradients = optimizer_values(kCount, 2);
   const auto run = [&](int threads) {
     set_threads(threads);
     AdamW optimizer({}, kCount);
-    auto values = draw(kCount, 1);
+    auto values = optimizer_values(kCount, 1);
     optimizer.apply(
         {0, kCount, 1, 0.1, 0.1, clip_factor(std::sqrt(sum_of_squares(gradients)), 1.0)}, values,
         gradients);
@@ -73,7 +73,7 @@ TEST(AdamW, TheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(SumOfSquares, IsThat) {
-  const auto x = draw(50'000, 3);
+  const auto x = optimizer_values(50'000, 3);
   const double expected = std::transform_reduce(x.begin(), x.end(), 0.0, std::plus<>(),
                                                 [](float v) { return double{v} * v; });
   EXPECT_NEAR(sum_of_squares(x), expected, 1e-6 * expected);

@@ -15,7 +15,7 @@ namespace {
 
 using winnow::cuda::DeviceBuffer;
 
-constexpr int kKvHeads = 2;
+constexpr int kTurnedHeads = 2;
 constexpr int kGroup = 3;
 constexpr int kTokens = 5;
 
@@ -43,7 +43,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
   [[nodiscard]] static int rotary() { return GetParam().rotary; }
   /// Planes that turn.
   [[nodiscard]] static int half() { return (rotary() < 0 ? dim() : rotary()) / 2; }
-  [[nodiscard]] static int width() { return (kGroup + 2) * kKvHeads * dim(); }
+  [[nodiscard]] static int width() { return (kGroup + 2) * kTurnedHeads * dim(); }
 
   void SetUp() override {
     OnDevice::SetUp();
@@ -53,7 +53,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
     config_.rule = RuleKind::dense;
     config_.format = ops::EntryFormat::bf16;
     config_.max_bytes = std::size_t{4} << 20;
-    cache_ = std::make_unique<DeviceCache>(config_, CacheShape{1, kKvHeads, dim(), kGroup});
+    cache_ = std::make_unique<DeviceCache>(config_, CacheShape{1, kTurnedHeads, dim(), kGroup});
     stream_.emplace();
     slot_ = cache_->open({kTokens, kTokens}, stream_->get());
     products_ = ops::testing::normal(size(kTokens * width()), 1);
@@ -68,19 +68,19 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
           {static_cast<float>(1.3 * std::cos(angle)), static_cast<float>(1.3 * std::sin(angle))});
     }
     angles_ = DeviceBuffer<float2>(std::span<const float2>(host_angles_));
-    norms_ = ops::testing::normal(size((kGroup + 1) * kKvHeads * dim()), 3);
+    norms_ = ops::testing::normal(size((kGroup + 1) * kTurnedHeads * dim()), 3);
     device_norms_ = DeviceBuffer<float>(std::span<const float>(norms_));
   }
 
   [[nodiscard]] Projection projection(int first_token) const {
     Projection result;
-    result.kv_heads = kKvHeads;
+    result.kv_heads = kTurnedHeads;
     result.group = kGroup;
     result.rotary = rotary();
     result.interleaved = GetParam().interleaved;
     if (GetParam().norms != Norms::none) {
       result.query_norm = device_norms_.data();
-      result.key_norm = device_norms_.data() + kKvHeads * kGroup * dim();
+      result.key_norm = device_norms_.data() + kTurnedHeads * kGroup * dim();
       result.eps = static_cast<float>(kEps);
       result.own_norms = GetParam().own;
       result.norms_center = GetParam().center;
@@ -122,7 +122,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
       value -= mean;
       square += value * value / dim();
     }
-    const int first_key = kKvHeads * kGroup;
+    const int first_key = kTurnedHeads * kGroup;
     const int part = GetParam().own ? column : column < first_key ? 0 : first_key;
     for (int d = 0; d < dim(); ++d) {
       x[size(d)] *= double{norms_[size(part * dim() + d)]} / std::sqrt(square + kEps);
@@ -132,10 +132,10 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
   /// Queries of all tokens, [tokens, heads * head_dim].
   void expect_queries(const std::vector<float>& queries, double tolerance) const {
     for (int token = 0; token < kTokens; ++token) {
-      for (int head = 0; head < kKvHeads * kGroup; ++head) {
+      for (int head = 0; head < kTurnedHeads * kGroup; ++head) {
         const auto expected = turned(token, head);
         for (int d = 0; d < dim(); ++d) {
-          ASSERT_NEAR(queries[size((token * kKvHeads * kGroup + head) * dim() + d)],
+          ASSERT_NEAR(queries[size((token * kTurnedHeads * kGroup + head) * dim() + d)],
                       expected[size(d)], tolerance * (1.0 + std::abs(expected[size(d)])))
               << "token " << token << " head " << head << " channel " << d;
         }
@@ -147,7 +147,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
   void expect_entries() const {
     const CacheView& view = cache_->view();
     const ops::cuda::PageAddress address{dim(), 16};
-    for (int head = 0; head < kKvHeads; ++head) {
+    for (int head = 0; head < kTurnedHeads; ++head) {
       std::uint32_t number = 0;
       winnow::cuda::check(
           cudaMemcpy(&number, view.archive_pages + view.row(0, slot_, head) * view.archive_stride,
@@ -161,9 +161,9 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
         return to_float(*reinterpret_cast<const bf16*>(page.data() + offset));
       };
       for (int token = 0; token < kTokens; ++token) {
-        const auto key = turned(token, kKvHeads * kGroup + head);
+        const auto key = turned(token, kTurnedHeads * kGroup + head);
         const float* value =
-            products_.data() + size(token * width() + (kKvHeads * (kGroup + 1) + head) * dim());
+            products_.data() + size(token * width() + (kTurnedHeads * (kGroup + 1) + head) * dim());
         for (int d = 0; d < dim(); ++d) {
           ASSERT_NEAR(number_at(address.key(token, d)), key[size(d)],
                       4e-3 * (0.01 + std::abs(key[size(d)])));
@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(CudaAppendRotary, OneTokenAtATime) {
   const DeviceBuffer<std::int32_t> slots{std::vector<std::int32_t>{slot_}};
   const DeviceBuffer<float> qkv{std::span<const float>(products_)};
-  const std::size_t row = size(kKvHeads * kGroup * dim());
+  const std::size_t row = size(kTurnedHeads * kGroup * dim());
   DeviceBuffer<float> queries(size(kTokens) * row);
   for (int token = 0; token < kTokens; ++token) {
     append(*cache_, projection(token),
@@ -232,7 +232,7 @@ TEST_P(CudaAppendRotary, Chunk) {
     rounded.push_back(to_bf16(x));
   }
   const DeviceBuffer<bf16> qkv{std::span<const bf16>(rounded)};
-  DeviceBuffer<bf16> queries(size(kTokens * kKvHeads * kGroup * dim()));
+  DeviceBuffer<bf16> queries(size(kTokens * kTurnedHeads * kGroup * dim()));
   const Band band(*cache_, kTokens);
   append(*cache_, projection(0), PrefillAppend{0, slot_, 0, kTokens, {qkv.data()}, queries.data()},
          band, stream_->get());

@@ -48,7 +48,7 @@ TEST(RmsNorm, IsItsDefinition) {
   expect_norm(2, 64, 1e6, false);
 }
 
-void expect_gradients(double offset) {
+void expect_norm_gradients(double offset) {
   constexpr double kEps = 1e-3;
   for (const std::size_t cols : {1U, 7U, 33U, 600U}) {
     const std::size_t rows = cols == 600U ? 40 : 3;  // worth several threads
@@ -95,11 +95,11 @@ void expect_gradients(double offset) {
 }
 
 TEST(RmsNorm, Backward) {
-  expect_gradients(0.0);
+  expect_norm_gradients(0.0);
 }
 
 TEST(RmsNorm, BackwardWithAnOffset) {
-  expect_gradients(1.0);
+  expect_norm_gradients(1.0);
 }
 
 TEST(RmsNorm, BackwardAddsToWhatIsThere) {

@@ -13,7 +13,7 @@ namespace {
 
 using testing::Values;
 
-struct Case {
+struct SegmentCase {
   std::size_t tokens;
   std::size_t heads;
   std::size_t dim;
@@ -21,9 +21,9 @@ struct Case {
   std::vector<std::int32_t> first_key;
 };
 
-Case make(std::size_t tokens, std::size_t heads, std::size_t dim, int span,
-          const std::vector<std::int32_t>& documents) {
-  Case c{tokens, heads, dim, span, {}};
+SegmentCase make(std::size_t tokens, std::size_t heads, std::size_t dim, int span,
+                 const std::vector<std::int32_t>& documents) {
+  SegmentCase c{tokens, heads, dim, span, {}};
   for (std::size_t t = 0; t < tokens; ++t) {
     const auto next = std::ranges::upper_bound(documents, static_cast<std::int32_t>(t));
     c.first_key.push_back(*std::prev(next));
@@ -38,7 +38,7 @@ struct Operands {
   Values values;
 };
 
-Operands draw(const Case& c) {
+Operands draw(const SegmentCase& c) {
   Operands o{testing::draw(c.tokens * c.heads, 1), testing::draw(c.tokens * c.heads, 2),
              testing::draw(c.tokens * c.heads * c.dim, 3),
              testing::draw(c.tokens * c.heads * c.dim, 4)};
@@ -51,7 +51,7 @@ Operands draw(const Case& c) {
 }
 
 // The recurrence, begun anew for each state. {keys, values}.
-std::pair<Values, Values> average(const Case& c, const Operands& o) {
+std::pair<Values, Values> average(const SegmentCase& c, const Operands& o) {
   std::pair<Values, Values> out{Values(o.keys.size()), Values(o.values.size())};
   for (std::size_t i = 0; i < c.tokens; ++i) {
     for (std::size_t h = 0; h < c.heads; ++h) {
@@ -88,7 +88,8 @@ struct Result {
   std::vector<float> dvalues;
 };
 
-Result run(const Case& c, const Operands& o, const Values& dkeys, const Values& dvalues) {
+Result run_segments(const SegmentCase& c, const Operands& o, const Values& dkeys,
+                    const Values& dvalues) {
   const auto alphas = testing::to_floats(o.alphas);
   const auto omegas = testing::to_floats(o.omegas);
   const auto keys = testing::to_floats(o.keys);
@@ -123,11 +124,11 @@ Result run(const Case& c, const Operands& o, const Values& dkeys, const Values& 
 }
 
 TEST(SegmentAverage, FollowsTheRecurrence) {
-  for (const Case& c : {make(40, 2, 8, 12, {0}), make(40, 1, 8, 40, {0}), make(9, 2, 3, 1, {0}),
-                        make(40, 2, 8, 5, {0, 7, 8, 31})}) {
+  for (const SegmentCase& c : {make(40, 2, 8, 12, {0}), make(40, 1, 8, 40, {0}),
+                               make(9, 2, 3, 1, {0}), make(40, 2, 8, 5, {0, 7, 8, 31})}) {
     const Operands o = draw(c);
     const auto [keys, values] = average(c, o);
-    const Result r = run(c, o, Values(keys.size()), Values(keys.size()));
+    const Result r = run_segments(c, o, Values(keys.size()), Values(keys.size()));
     for (std::size_t i = 0; i < keys.size(); ++i) {
       ASSERT_NEAR(r.keys[i], keys[i], 2e-6) << i;
       ASSERT_NEAR(r.values[i], values[i], 2e-6) << i;
@@ -136,12 +137,12 @@ TEST(SegmentAverage, FollowsTheRecurrence) {
 }
 
 TEST(SegmentAverage, Gradients) {
-  for (const Case& c : {make(30, 2, 8, 12, {0}), make(20, 1, 4, 20, {0}), make(9, 2, 3, 1, {0}),
-                        make(30, 2, 8, 4, {0, 7, 8, 21})}) {
+  for (const SegmentCase& c : {make(30, 2, 8, 12, {0}), make(20, 1, 4, 20, {0}),
+                               make(9, 2, 3, 1, {0}), make(30, 2, 8, 4, {0, 7, 8, 21})}) {
     const Operands o = draw(c);
     const Values dkeys = testing::draw(o.keys.size(), 11);
     const Values dvalues = testing::draw(o.values.size(), 12);
-    const Result r = run(c, o, dkeys, dvalues);
+    const Result r = run_segments(c, o, dkeys, dvalues);
     const auto loss = [&](const Operands& at) {
       const auto [keys, values] = average(c, at);
       return std::inner_product(keys.begin(), keys.end(), dkeys.begin(), 0.0) +
@@ -162,13 +163,13 @@ TEST(SegmentAverage, Gradients) {
 }
 
 TEST(SegmentAverage, TheSameBitsOnAnyNumberOfThreads) {
-  const Case c = make(400, 2, 32, 12, {0, 100, 101});
+  const SegmentCase c = make(400, 2, 32, 12, {0, 100, 101});
   const Operands o = draw(c);
   const Values dkeys = testing::draw(o.keys.size(), 11);
   set_threads(1);
-  const Result one = run(c, o, dkeys, dkeys);
+  const Result one = run_segments(c, o, dkeys, dkeys);
   set_threads(3);
-  const Result three = run(c, o, dkeys, dkeys);
+  const Result three = run_segments(c, o, dkeys, dkeys);
   set_threads(0);
   EXPECT_EQ(one.keys, three.keys);
   EXPECT_EQ(one.dalphas, three.dalphas);

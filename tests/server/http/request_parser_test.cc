@@ -193,8 +193,8 @@ TEST(RequestParser, GivesRequestsAnIdUnlessTheyHaveAPlainOne) {
     return read("GET / HTTP/1.1\r\nX-Request-Id: " + id + "\r\n\r\n", {1000}).request.id;
   };
   EXPECT_EQ(id_of("a-b.7_Z"), "a-b.7_Z");
-  EXPECT_THAT(id_of("a b"), testing::StartsWith("req-"));
-  EXPECT_THAT(id_of(std::string(65, 'a')), testing::StartsWith("req-"));
+  EXPECT_THAT(id_of("a b"), ::testing::StartsWith("req-"));
+  EXPECT_THAT(id_of(std::string(65, 'a')), ::testing::StartsWith("req-"));
   EXPECT_NE(id_of("a b"), id_of("a b"));
 }
 

@@ -26,7 +26,7 @@ constexpr std::array kEndpoints{Endpoint::completions, Endpoint::chat,     Endpo
                                 Endpoint::detokenize,  Endpoint::messages, Endpoint::responses,
                                 Endpoint::embeddings,  Endpoint::rerank};
 
-std::string error_of(const char* body, Endpoint endpoint = Endpoint::completions) {
+std::string field_error(const char* body, Endpoint endpoint = Endpoint::completions) {
   try {
     checked(body, endpoint);
   } catch (const ApiError& error) {
@@ -57,10 +57,10 @@ TEST(FieldTable, NamesAreUniqueAndAliasesLeadSomewhere) {
 }
 
 TEST(FieldTable, TypesAndRangesAreCheckedUnderTheClientsName) {
-  EXPECT_THAT(error_of(R"({"temperature": 101})"), HasSubstr("temperature: temperature is 101"));
-  EXPECT_THAT(error_of(R"({"n_predict": "5"})"), HasSubstr("n_predict: n_predict is \"5\""));
-  EXPECT_THAT(error_of(R"({"stream": 1})"), HasSubstr("stream: stream is 1; expected true"));
-  EXPECT_THAT(error_of(R"({"n": 129})"), HasSubstr("an integer from 1 to 128"));
+  EXPECT_THAT(field_error(R"({"temperature": 101})"), HasSubstr("temperature: temperature is 101"));
+  EXPECT_THAT(field_error(R"({"n_predict": "5"})"), HasSubstr("n_predict: n_predict is \"5\""));
+  EXPECT_THAT(field_error(R"({"stream": 1})"), HasSubstr("stream: stream is 1; expected true"));
+  EXPECT_THAT(field_error(R"({"n": 129})"), HasSubstr("an integer from 1 to 128"));
 }
 
 TEST(FieldTable, EveryHonouredFieldHasATypeAndMayBeNull) {
@@ -77,21 +77,21 @@ TEST(FieldTable, EveryHonouredFieldHasATypeAndMayBeNull) {
 }
 
 TEST(FieldTable, WhatIsInAFieldHasATypeToo) {
-  EXPECT_THAT(error_of(R"({"stop": ["a", 5]})"),
+  EXPECT_THAT(field_error(R"({"stop": ["a", 5]})"),
               HasSubstr("stop: stop[1] is 5; expected a string"));
-  EXPECT_THAT(error_of(R"({"prompt": [[[1]]]})"), HasSubstr("prompt: prompt[0][0] is"));
-  EXPECT_THAT(error_of(R"({"prompt": [5, -1]})"), HasSubstr("prompt[1] is -1"));
-  EXPECT_THAT(error_of(R"({"response_format": {"type": 5}})"),
+  EXPECT_THAT(field_error(R"({"prompt": [[[1]]]})"), HasSubstr("prompt: prompt[0][0] is"));
+  EXPECT_THAT(field_error(R"({"prompt": [5, -1]})"), HasSubstr("prompt[1] is -1"));
+  EXPECT_THAT(field_error(R"({"response_format": {"type": 5}})"),
               HasSubstr("response_format.type: response_format.type is 5; expected a string"));
-  EXPECT_THAT(error_of(R"({"metadata": [1]})", Endpoint::responses),
+  EXPECT_THAT(field_error(R"({"metadata": [1]})", Endpoint::responses),
               HasSubstr("metadata: metadata is an array of 1; expected an object"));
-  EXPECT_THAT(error_of(R"({"output_config": "json"})", Endpoint::messages),
+  EXPECT_THAT(field_error(R"({"output_config": "json"})", Endpoint::messages),
               HasSubstr("output_config: output_config is \"json\"; expected an object"));
-  EXPECT_THAT(error_of(R"({"tools": [{"function": {"name": true}}]})", Endpoint::tokenize),
+  EXPECT_THAT(field_error(R"({"tools": [{"function": {"name": true}}]})", Endpoint::tokenize),
               HasSubstr("tools[0].function.name: "));
-  EXPECT_THAT(error_of(R"({"stop_sequences": "a"})", Endpoint::messages),
+  EXPECT_THAT(field_error(R"({"stop_sequences": "a"})", Endpoint::messages),
               HasSubstr("stop_sequences: stop_sequences is \"a\"; expected an array"));
-  EXPECT_EQ(error_of(R"({"prompt": [5.0, 6], "stop": null, "seed": 18446744073709551615})"),
+  EXPECT_EQ(field_error(R"({"prompt": [5.0, 6], "stop": null, "seed": 18446744073709551615})"),
             "no error");
 }
 
@@ -99,18 +99,18 @@ TEST(FieldTable, AliasesAreTheFieldsThatTheyStandFor) {
   const CheckedBody body = checked(R"({"n_predict": 3, "repeat_penalty": 1.5, "n": null})");
   EXPECT_EQ(body.value, json::parse(R"({"max_tokens": 3, "repetition_penalty": 1.5})"));
   EXPECT_EQ(body.spelled.at("max_tokens"), "n_predict");
-  EXPECT_THAT(error_of(R"({"max_tokens": 3, "n_predict": 3})"), HasSubstr("are the same field"));
-  EXPECT_EQ(error_of(R"({"max_tokens": 3, "n_predict": null})"), "no error");
+  EXPECT_THAT(field_error(R"({"max_tokens": 3, "n_predict": 3})"), HasSubstr("are the same field"));
+  EXPECT_EQ(field_error(R"({"max_tokens": 3, "n_predict": null})"), "no error");
 }
 
 TEST(FieldTable, WhatIsRefusedMayAskForNothing) {
-  EXPECT_THAT(error_of(R"({"use_beam_search": true})"),
+  EXPECT_THAT(field_error(R"({"use_beam_search": true})"),
               HasSubstr("use_beam_search: use_beam_search is not supported"));
-  EXPECT_THAT(error_of(R"({"modalities": ["text", "audio"]})", Endpoint::chat),
+  EXPECT_THAT(field_error(R"({"modalities": ["text", "audio"]})", Endpoint::chat),
               HasSubstr("modalities"));
-  EXPECT_EQ(error_of(R"({"modalities": ["text"], "audio": null, "lora": [], "watermark": false,
+  EXPECT_EQ(field_error(R"({"modalities": ["text"], "audio": null, "lora": [], "watermark": false,
                          "length_penalty": 1.0, "top_n_sigma": -1, "prompt_embeds": ""})",
-                     Endpoint::chat),
+                        Endpoint::chat),
             "no error");
 }
 
@@ -123,9 +123,9 @@ TEST(FieldTable, NothingIsIgnoredInSilence) {
 TEST(FieldTable, MistakesInSpellingAreNotIgnored) {
   for (const char* body : {R"({"temprature": 1})", R"({"temperatrue": 1})",
                            R"({"temperature_": 1})", R"({"max_token": 1})", R"({"Stop": 1})"}) {
-    EXPECT_THAT(error_of(body), HasSubstr("meant?")) << body;
+    EXPECT_THAT(field_error(body), HasSubstr("meant?")) << body;
   }
-  EXPECT_EQ(error_of(R"({"temper": 1})"), "no error");
+  EXPECT_EQ(field_error(R"({"temper": 1})"), "no error");
 }
 
 TEST(FieldTable, IgnoredNamesAreSafeInAHeader) {

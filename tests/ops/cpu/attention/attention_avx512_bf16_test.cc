@@ -24,8 +24,9 @@ std::vector<bf16> in_bf16(const std::vector<float>& x) {
 }
 
 /// A page of entries, with scales of keys and values in units of code_unit().
-struct Page {
-  Page(const PageLayout& page_layout, int count) : layout(page_layout), entries(layout, count, 1) {
+struct Bf16Page {
+  Bf16Page(const PageLayout& page_layout, int count)
+      : layout(page_layout), entries(layout, count, 1) {
     memory = entries.span().base + entries.span().pages[0] * layout.page_bytes();
   }
 
@@ -40,7 +41,7 @@ struct Page {
   const std::byte* memory;
 };
 
-void expect_scores(const Page& page, int count, std::size_t rows) {
+void expect_scores(const Bf16Page& page, int count, std::size_t rows) {
   const auto dim = static_cast<std::size_t>(page.layout.head_dim());
   const auto query = in_bf16(normal(rows * (dim + 2), 5));
   std::vector<float> scores(rows * 20, -7.0F);
@@ -64,7 +65,7 @@ void expect_scores(const Page& page, int count, std::size_t rows) {
   }
 }
 
-void expect_sums(const Page& page, int count, std::size_t rows) {
+void expect_sums(const Bf16Page& page, int count, std::size_t rows) {
   const auto dim = static_cast<std::size_t>(page.layout.head_dim());
   const auto weights = in_bf16(normal(rows * 18, 6));
   std::vector<float> out(rows * (dim + 1), 1.0F);
@@ -96,7 +97,7 @@ TEST(AttentionDots, RoundNothingButSums) {
         GTEST_SKIP() << "this CPU multiplies no bf16";
       }
       for (const int count : {1, 2, 7, 15, 16}) {
-        const Page page(layout, count);
+        const Bf16Page page(layout, count);
         for (const std::size_t rows : {1, 2, 3, 4, 5, 9}) {
           SCOPED_TRACE(std::string(format_name(format)) + ", " + std::to_string(count) +
                        " entries of " + std::to_string(dim));

@@ -15,7 +15,7 @@ namespace {
 
 using testing::normal;
 
-constexpr int kDims[] = {8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256, 512};
+constexpr int kRotatedDims[] = {8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256, 512};
 
 // Entry (i, j) of the Hadamard matrix whose index is the place within a block of a half, and the
 // half; times that of the reflection, whose index is the block.
@@ -34,7 +34,7 @@ double entry(int dim, int i, int j) {
 }
 
 TEST(Rotation, IsItsMatrix) {
-  for (const int dim : kDims) {
+  for (const int dim : kRotatedDims) {
     const auto x = normal(dim, 1);
     auto y = x;
     rotate(y);
@@ -49,7 +49,7 @@ TEST(Rotation, IsItsMatrix) {
 }
 
 TEST(Rotation, IsUndone) {
-  for (const int dim : kDims) {
+  for (const int dim : kRotatedDims) {
     const auto x = normal(dim, 2);
     auto y = x;
     rotate(y);
@@ -61,7 +61,7 @@ TEST(Rotation, IsUndone) {
 }
 
 TEST(Rotation, KeepsProducts) {
-  for (const int dim : kDims) {
+  for (const int dim : kRotatedDims) {
     auto a = normal(dim, 3);
     auto b = normal(dim, 4);
     const double before = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
@@ -87,7 +87,7 @@ TEST(Rotation, SpreadsAnOutlier) {
 
 // A constant, which a Hadamard matrix alone would put into one channel.
 TEST(Rotation, SignsSpreadAConstant) {
-  for (const int dim : kDims) {
+  for (const int dim : kRotatedDims) {
     std::vector<float> x(static_cast<std::size_t>(dim), 1.0F);
     rotate(x);
     for (const float value : x) {

@@ -16,17 +16,17 @@ using testing::kFormats;
 using testing::OwnedWeight;
 using testing::row_of;
 
-/// Gradients, from zero, of out = x weight^T + bias.
-struct Gradients {
+/// LinearGradients, from zero, of out = x weight^T + bias.
+struct LinearGradients {
   std::vector<float> x;
   std::vector<float> weight;
   std::vector<float> bias;
 };
 
-Gradients backward(Matrix<const float> dout, Matrix<const float> x, const Weight& weight,
-                   DType compute = DType::f32) {
-  Gradients g{std::vector<float>(x.rows * x.cols), std::vector<float>(dout.cols * x.cols),
-              std::vector<float>(dout.cols)};
+LinearGradients backward(Matrix<const float> dout, Matrix<const float> x, const Weight& weight,
+                         DType compute = DType::f32) {
+  LinearGradients g{std::vector<float>(x.rows * x.cols), std::vector<float>(dout.cols * x.cols),
+                    std::vector<float>(dout.cols)};
   Workspace workspace;
   Context context{.compute = compute, .workspace = &workspace};
   linear_backward(context,
@@ -44,7 +44,7 @@ TEST(LinearBackward, IsItsDefinition) {
       const OwnedWeight weight(format, outputs, cols, 1);
       const auto x = testing::normal(rows * cols, 2);
       const auto dout = testing::normal(rows * outputs, 3);
-      const Gradients g =
+      const LinearGradients g =
           backward({dout.data(), rows, outputs}, {x.data(), rows, cols}, weight.view());
       std::vector<double> dx(rows * cols);
       std::vector<double> dweight(outputs * cols);
@@ -84,8 +84,8 @@ TEST(LinearBackward, RoundsFactorsAlone) {
     const auto run = [&](DType compute) {
       return backward({dout.data(), rows, outputs}, {x.data(), rows, cols}, weight.view(), compute);
     };
-    const Gradients exact = run(DType::f32);
-    const Gradients rounded = run(DType::bf16);
+    const LinearGradients exact = run(DType::f32);
+    const LinearGradients rounded = run(DType::bf16);
     const auto expect_near = [](const std::vector<float>& a, const std::vector<float>& b) {
       double error = 0.0;
       double size = 0.0;
@@ -105,7 +105,7 @@ TEST(LinearBackward, AddsAndLeavesOutWhatIsNotAskedFor) {
   const OwnedWeight weight(WeightFormat::f32, 4, 2, 1);
   const auto x = testing::normal(6, 2);
   const auto dout = testing::normal(12, 3);
-  const Gradients g = backward({dout.data(), 3, 4}, {x.data(), 3, 2}, weight.view());
+  const LinearGradients g = backward({dout.data(), 3, 4}, {x.data(), 3, 2}, weight.view());
   std::vector<float> twice(6);
   Workspace workspace;
   Context context{.compute = DType::f32, .workspace = &workspace};
@@ -127,8 +127,8 @@ TEST(LinearBackward, TheSameBitsOnAnyNumberOfThreads) {
       set_threads(threads);
       return backward({dout.data(), 400, 300}, {x.data(), 400, 160}, weight.view(), compute);
     };
-    const Gradients one = run(1);
-    const Gradients three = run(3);
+    const LinearGradients one = run(1);
+    const LinearGradients three = run(3);
     EXPECT_EQ(one.x, three.x);
     EXPECT_EQ(one.weight, three.weight);
     EXPECT_EQ(one.bias, three.bias);

@@ -61,7 +61,7 @@ Context context_of(Workspace& workspace, bool deterministic, DType compute = DTy
   return {.compute = compute, .deterministic = deterministic, .workspace = &workspace};
 }
 
-struct Shape {
+struct ProductShape {
   std::size_t rows;
   std::size_t cols;
 };
@@ -70,8 +70,9 @@ TEST(Linear, EveryFormatAndNumberOfRows) {
   Workspace workspace;
   for (const WeightFormat format : kFormats) {
     const bool grouped = is_quantized(format);
-    for (const Shape shape : grouped ? std::vector<Shape>{{7, 32}, {66, 160}}
-                                     : std::vector<Shape>{{1, 1}, {5, 31}, {66, 163}, {13, 64}}) {
+    for (const ProductShape shape :
+         grouped ? std::vector<ProductShape>{{7, 32}, {66, 160}}
+                 : std::vector<ProductShape>{{1, 1}, {5, 31}, {66, 163}, {13, 64}}) {
       const OwnedWeight weight(format, shape.rows, shape.cols, 1);
       const auto x = testing::normal(50 * shape.cols, 2);
       for (std::size_t m = 1; m <= 50; m += m < 40 ? 1 : 5) {

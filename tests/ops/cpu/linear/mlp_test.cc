@@ -16,8 +16,8 @@ namespace {
 using testing::OwnedWeight;
 using testing::row_of;
 
-constexpr std::size_t kWidth = 64;
-constexpr std::size_t kInner = 96;
+constexpr std::size_t kMlpWidth = 64;
+constexpr std::size_t kMlpInner = 96;
 constexpr GatedActivation kGated[] = {{Activation::gelu_tanh},
                                       {Activation::gelu},
                                       {Activation::relu_squared},
@@ -34,8 +34,8 @@ double product(std::span<const float> row, std::span<const double> x) {
 /// What one input adds, in double.
 std::vector<double> reference(const MlpWeights& mlp, std::span<const float> input) {
   const std::vector<double> x(input.begin(), input.end());
-  std::vector<double> inner(kInner);
-  for (std::size_t i = 0; i < kInner; ++i) {
+  std::vector<double> inner(kMlpInner);
+  for (std::size_t i = 0; i < kMlpInner; ++i) {
     const double up = product(row_of(*mlp.up, i), x) + mlp.up_bias[i];
     if (mlp.gate == nullptr) {
       inner[i] = testing::activated(mlp.activation.kind, up);
@@ -44,8 +44,8 @@ std::vector<double> reference(const MlpWeights& mlp, std::span<const float> inpu
       inner[i] = testing::activated(mlp.activation, gate, up);
     }
   }
-  std::vector<double> out(kWidth);
-  for (std::size_t n = 0; n < kWidth; ++n) {
+  std::vector<double> out(kMlpWidth);
+  for (std::size_t n = 0; n < kMlpWidth; ++n) {
     out[n] = product(row_of(*mlp.down, n), inner) + mlp.down_bias[n];
   }
   return out;
@@ -54,12 +54,12 @@ std::vector<double> reference(const MlpWeights& mlp, std::span<const float> inpu
 /// Inputs of one to three passes of a kernel, in whole tiles and not.
 void expect_mlp(DType compute, bool tiled, double tolerance, const GatedActivation& activation = {},
                 bool has_gate = true) {
-  const OwnedWeight gate(WeightFormat::bf16, kInner, kWidth, 1);
-  const OwnedWeight up(WeightFormat::bf16, kInner, kWidth, 2);
-  const OwnedWeight down(WeightFormat::bf16, kWidth, kInner, 3);
-  const auto gate_bias = testing::normal(kInner, 4);
-  const auto up_bias = testing::normal(kInner, 5);
-  const auto down_bias = testing::normal(kWidth, 6);
+  const OwnedWeight gate(WeightFormat::bf16, kMlpInner, kMlpWidth, 1);
+  const OwnedWeight up(WeightFormat::bf16, kMlpInner, kMlpWidth, 2);
+  const OwnedWeight down(WeightFormat::bf16, kMlpWidth, kMlpInner, 3);
+  const auto gate_bias = testing::normal(kMlpInner, 4);
+  const auto up_bias = testing::normal(kMlpInner, 5);
+  const auto down_bias = testing::normal(kMlpWidth, 6);
   const MlpWeights mlp{.gate = has_gate ? &gate.view() : nullptr,
                        .up = &up.view(),
                        .down = &down.view(),
@@ -70,24 +70,25 @@ void expect_mlp(DType compute, bool tiled, double tolerance, const GatedActivati
   const AmxPackedWeights copies(std::vector{gate.view(), up.view(), down.view()});
   Workspace workspace;
   Context context{.compute = compute, .workspace = &workspace, .tiled = tiled ? &copies : nullptr};
-  const auto x = testing::normal(70 * kWidth, 7);
-  const auto before = testing::normal(70 * kWidth, 8);
+  const auto x = testing::normal(70 * kMlpWidth, 7);
+  const auto before = testing::normal(70 * kMlpWidth, 8);
   for (const std::size_t m : {0, 1, 3, 16, 25, 32, 33, 70}) {
     auto out = before;
-    add_mlp(context, {out.data(), m, kWidth}, {x.data(), m, kWidth}, mlp);
+    add_mlp(context, {out.data(), m, kMlpWidth}, {x.data(), m, kMlpWidth}, mlp);
     for (std::size_t i = 0; i < m; ++i) {
-      const auto expected = reference(mlp, std::span(x).subspan(i * kWidth, kWidth));
+      const auto expected = reference(mlp, std::span(x).subspan(i * kMlpWidth, kMlpWidth));
       double size = 0.0;
       for (const double value : expected) {
         size = std::max(size, std::abs(value));
       }
-      for (std::size_t n = 0; n < kWidth; ++n) {
-        ASSERT_NEAR(out[i * kWidth + n] - before[i * kWidth + n], expected[n], tolerance * size)
+      for (std::size_t n = 0; n < kMlpWidth; ++n) {
+        ASSERT_NEAR(out[i * kMlpWidth + n] - before[i * kMlpWidth + n], expected[n],
+                    tolerance * size)
             << "row " << i << " of " << m;
       }
     }
-    ASSERT_TRUE(std::equal(out.begin() + static_cast<std::ptrdiff_t>(m * kWidth), out.end(),
-                           before.begin() + static_cast<std::ptrdiff_t>(m * kWidth)))
+    ASSERT_TRUE(std::equal(out.begin() + static_cast<std::ptrdiff_t>(m * kMlpWidth), out.end(),
+                           before.begin() + static_cast<std::ptrdiff_t>(m * kMlpWidth)))
         << "wrote past the rows";
   }
 }

@@ -9,7 +9,7 @@ namespace {
 
 // c += a b with a [rows, depth] stored as it is or transposed, in a c and b wider than what is
 // used.
-void expect_product(std::size_t rows, std::size_t cols, std::size_t depth, bool transposed) {
+void expect_small_product(std::size_t rows, std::size_t cols, std::size_t depth, bool transposed) {
   const std::size_t stride = cols + 8;
   const auto a = testing::to_floats(testing::draw(rows * depth, 1));
   const auto b = testing::to_floats(testing::draw(depth * stride, 2));
@@ -35,8 +35,8 @@ TEST(SmallProduct, AnyShapeAndOrder) {
   for (const std::size_t rows : {1U, 5U, 6U, 13U, 96U}) {
     for (const std::size_t cols : {8U, 16U, 24U, 64U, 80U}) {
       for (const std::size_t depth : {1U, 8U, 65U}) {
-        expect_product(rows, cols, depth, false);
-        expect_product(rows, cols, depth, true);
+        expect_small_product(rows, cols, depth, false);
+        expect_small_product(rows, cols, depth, true);
       }
     }
   }

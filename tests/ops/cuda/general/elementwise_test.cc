@@ -17,7 +17,7 @@ namespace {
 
 using CudaElementwise = CudaTrainingOps;
 
-constexpr std::size_t kRows = 13;
+constexpr std::size_t kElementRows = 13;
 constexpr float kEps = 1e-5F;
 
 /// A row's weight as the CPU's norm takes it.
@@ -30,9 +30,9 @@ std::vector<float> with_offset(std::vector<float> weight, float offset) {
 
 TEST_F(CudaElementwise, Norm) {
   for (const std::size_t cols : {8U, 24U, 4104U}) {
-    const int rows = static_cast<int>(kRows);
+    const int rows = static_cast<int>(kElementRows);
     const int width = static_cast<int>(cols);
-    auto x = draw_bf16(kRows * cols, 1, 3.0);
+    auto x = draw_bf16(kElementRows * cols, 1, 3.0);
     const auto weight = draw(cols, 2, 0.3);
     for (const float offset : {0.0F, 1.0F}) {
       std::vector<float> expected(x.size());
@@ -69,8 +69,8 @@ TEST_F(CudaElementwise, Norm) {
 
 TEST_F(CudaElementwise, LayerNorm) {
   for (const std::size_t cols : {8U, 24U, 4104U}) {
-    const int rows = static_cast<int>(kRows);
-    auto x = draw(kRows * cols, 1, 3.0);
+    const int rows = static_cast<int>(kElementRows);
+    auto x = draw(kElementRows * cols, 1, 3.0);
     for (float& value : x) {
       value += 10.0F;  // a mean that dwarfs what is left without it
     }
@@ -96,9 +96,9 @@ TEST_F(CudaElementwise, LayerNorm) {
 TEST_F(CudaElementwise, NormBackward) {
   constexpr float kOffset = 1.0F;
   for (const std::size_t cols : {24U, 2048U}) {
-    const int rows = static_cast<int>(kRows);
+    const int rows = static_cast<int>(kElementRows);
     const int width = static_cast<int>(cols);
-    auto x = draw_bf16(kRows * cols, 1, 3.0);
+    auto x = draw_bf16(kElementRows * cols, 1, 3.0);
     auto dout = draw_bf16(x.size(), 2);
     const auto weight = draw(cols, 3, 0.3);
     auto dx = draw(x.size(), 4);
@@ -131,27 +131,27 @@ struct WholeRows {
   // Columns [first, first + cols) of rows of q, k and v.
   static std::vector<float> part(std::span<const float> rows, std::size_t first, std::size_t cols) {
     std::vector<float> out;
-    for (std::size_t row = 0; row < kRows; ++row) {
+    for (std::size_t row = 0; row < kElementRows; ++row) {
       const auto from = rows.subspan(row * kWidth + first, cols);
       out.insert(out.end(), from.begin(), from.end());
     }
     return out;
   }
   static void put(std::span<float> rows, std::size_t first, std::span<const float> from) {
-    const std::size_t cols = from.size() / kRows;
+    const std::size_t cols = from.size() / kElementRows;
     for (std::size_t i = 0; i < from.size(); ++i) {
       rows[i / cols * kWidth + first + i % cols] = from[i];
     }
   }
 
-  std::vector<float> rows = draw_bf16(kRows * kWidth, 1, 3.0);
+  std::vector<float> rows = draw_bf16(kElementRows * kWidth, 1, 3.0);
   std::vector<float> bias = draw(kWidth, 2);
   std::vector<float> query_norm = draw(kQueries, 3);
   std::vector<float> key_norm = draw(kKeys, 4);
   winnow::cuda::DeviceBuffer<float> bias_there = upload(bias);
   winnow::cuda::DeviceBuffer<float> query_there = upload(query_norm);
   winnow::cuda::DeviceBuffer<float> key_there = upload(key_norm);
-  WholeNorms norms{.rows = static_cast<int>(kRows),
+  WholeNorms norms{.rows = static_cast<int>(kElementRows),
                    .query_width = static_cast<int>(kQueries),
                    .key_width = static_cast<int>(kKeys),
                    .bias = bias_there.data(),
@@ -214,13 +214,13 @@ TEST_F(CudaElementwise, WholeNormBackward) {
 
 TEST_F(CudaElementwise, RoundsAndGrows) {
   constexpr std::size_t kCols = 40;
-  auto x = draw(kRows * kCols, 1);
+  auto x = draw(kElementRows * kCols, 1);
   const auto rounded = poisoned<bf16>(x.size());
   round(rounded.data(), upload(x).data(), x.size(), nullptr);
   expect_close(download(rounded), x, kRounded, "rounded");
 
-  x = draw_bf16(kRows * kCols, 2);
-  std::vector<std::int32_t> positions(kRows);
+  x = draw_bf16(kElementRows * kCols, 2);
+  std::vector<std::int32_t> positions(kElementRows);
   std::vector<float> expected = x;
   for (std::size_t i = 0; i < x.size(); ++i) {
     positions[i / kCols] = static_cast<std::int32_t>(37 * (i / kCols));
@@ -229,7 +229,7 @@ TEST_F(CudaElementwise, RoundsAndGrows) {
   }
   const auto grown = upload_bf16(x);
   const winnow::cuda::DeviceBuffer<std::int32_t> there{std::span<const std::int32_t>(positions)};
-  grow_rows(grown.data(), static_cast<int>(kRows), static_cast<int>(kCols), {0.3F, 16, 1},
+  grow_rows(grown.data(), static_cast<int>(kElementRows), static_cast<int>(kCols), {0.3F, 16, 1},
             there.data(), nullptr);
   expect_close(download(grown), expected, kRounded, "grown");
 }
@@ -263,8 +263,8 @@ TEST_F(CudaElementwise, Multipliers) {
 // Rows of 37 of 40 columns: what lies behind them stays.
 TEST_F(CudaElementwise, SoftCap) {
   constexpr double kCap = 3.0;
-  constexpr LogitRows kShape{static_cast<int>(kRows), 37, 40};
-  const auto x = draw(kRows * kShape.stride, 1, 4.0);
+  constexpr LogitRows kShape{static_cast<int>(kElementRows), 37, 40};
+  const auto x = draw(kElementRows * kShape.stride, 1, 4.0);
   const auto dout = draw_bf16(x.size(), 2);
   std::vector<float> capped = x;
   std::vector<float> dx = dout;
@@ -287,7 +287,7 @@ TEST_F(CudaElementwise, SoftCap) {
   soft_cap_backward(rounded.data(), logits.data(), kShape, static_cast<float>(kCap), nullptr);
   expect_close(download(rounded), dx, kRounded, "gradient in bf16");
   const auto after = download(logits);
-  for (std::size_t row = 0; row < kRows; ++row) {
+  for (std::size_t row = 0; row < kElementRows; ++row) {
     for (std::size_t col = 37; col < kShape.stride; ++col) {
       ASSERT_EQ(after[row * kShape.stride + col], x[row * kShape.stride + col]);
     }
@@ -321,22 +321,23 @@ std::vector<float> turned(std::vector<float> x, const HeadRows& shape, int rotar
 TEST_F(CudaElementwise, Rope) {
   constexpr float kFactor = 1.25F;
   for (const auto& [dim, rotary] : {std::pair(16, 16), {64, 16}, {80, 48}, {256, 64}, {96, 2}}) {
-    const HeadRows shape{static_cast<int>(kRows), 3, dim, static_cast<std::size_t>(3 * dim + 8)};
+    const HeadRows shape{static_cast<int>(kElementRows), 3, dim,
+                         static_cast<std::size_t>(3 * dim + 8)};
     const int half = rotary / 2;
     std::vector<float> frequencies(static_cast<std::size_t>(half));
     for (int i = 0; i < half; ++i) {
       frequencies[static_cast<std::size_t>(i)] =
           std::pow(10000.0F, -2.0F * static_cast<float>(i) / static_cast<float>(rotary));
     }
-    std::vector<std::int32_t> positions(kRows);
-    for (std::size_t i = 0; i < kRows; ++i) {
+    std::vector<std::int32_t> positions(kElementRows);
+    for (std::size_t i = 0; i < kElementRows; ++i) {
       positions[i] = static_cast<std::int32_t>(i * i * 7);
     }
     const DeviceBuffer<std::int32_t> places{std::span<const std::int32_t>(positions)};
-    DeviceBuffer<float2> angles(kRows * static_cast<std::size_t>(half));
+    DeviceBuffer<float2> angles(kElementRows * static_cast<std::size_t>(half));
     rope_angles(angles.data(), upload(frequencies).data(), half, places.data(),
-                static_cast<int>(kRows), nullptr, kFactor);
-    const auto x = draw_bf16(kRows * shape.stride, 1);
+                static_cast<int>(kElementRows), nullptr, kFactor);
+    const auto x = draw_bf16(kElementRows * shape.stride, 1);
     const auto forward = turned(x, shape, rotary, frequencies, positions, kFactor, 1.0);
     const auto backward = turned(x, shape, rotary, frequencies, positions, kFactor, -1.0);
     const auto a = upload(x);

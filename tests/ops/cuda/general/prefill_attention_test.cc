@@ -20,13 +20,13 @@ using testing::Scenario;
 
 constexpr int kHuge = std::numeric_limits<int>::max();
 
-struct Logits {
+struct PrefillLogits {
   double soft_cap = 0.0;
   std::vector<float> sinks;  // of query heads; empty: none
 };
 
 void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenario,
-                  const Logits& logits) {
+                  const PrefillLogits& logits) {
   Chunk chunk(DevicePageLayout(format, dim), group, scenario);
   const testing::DeviceBuffer<float> sinks{std::span<const float>(logits.sinks)};
   const std::vector<float> result =
@@ -58,7 +58,7 @@ class CudaGeneralPrefillAttention
     : public winnow::testing::OnDevice<
           ::testing::TestWithParam<std::tuple<EntryFormat, int, int>>> {
  protected:
-  static void expect_exact(const Scenario& scenario, const Logits& logits = {}) {
+  static void expect_exact(const Scenario& scenario, const PrefillLogits& logits = {}) {
     const auto [format, dim, group] = GetParam();
     cuda::expect_exact(format, dim, group, scenario, logits);
   }

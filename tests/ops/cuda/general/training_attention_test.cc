@@ -19,7 +19,7 @@ using testing::TrainingCase;
 using testing::TrainingOperands;
 using testing::TrainingReference;
 
-constexpr int kHuge = std::numeric_limits<int>::max();
+constexpr int kUnbounded = std::numeric_limits<int>::max();
 
 class CudaGeneralTrainingAttention
     : public winnow::testing::OnDevice<::testing::TestWithParam<std::tuple<int, int>>> {
@@ -51,7 +51,7 @@ TEST_P(CudaGeneralTrainingAttention, PackedDocuments) {
       {.window = 7, .biased = true, .tokens = 83, .documents = {0, 1, 2, 17, 33, 48, 50, 82}});
 }
 TEST_P(CudaGeneralTrainingAttention, PlainCausal) {
-  expect_right({.window = kHuge, .biased = false, .tokens = 50, .documents = {0, 33}});
+  expect_right({.window = kUnbounded, .biased = false, .tokens = 50, .documents = {0, 33}});
 }
 TEST_P(CudaGeneralTrainingAttention, Reach) {
   expect_right({.window = 5, .biased = true, .tokens = 90, .documents = {0, 40}, .reach = 19});

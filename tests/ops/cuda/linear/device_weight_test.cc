@@ -10,8 +10,8 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
-const auto kAllFormats = ::testing::Values(DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
-                                           DeviceWeightFormat::int8, DeviceWeightFormat::int4);
+const auto kWeightFormats = ::testing::Values(DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
+                                              DeviceWeightFormat::int8, DeviceWeightFormat::int4);
 
 class CudaDeviceWeight : public ::testing::TestWithParam<DeviceWeightFormat> {
  protected:
@@ -21,7 +21,7 @@ class CudaDeviceWeight : public ::testing::TestWithParam<DeviceWeightFormat> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Formats, CudaDeviceWeight, kAllFormats,
+INSTANTIATE_TEST_SUITE_P(Formats, CudaDeviceWeight, kWeightFormats,
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST_P(CudaDeviceWeight, StackedAndDequantized) {
@@ -32,7 +32,7 @@ TEST_P(CudaDeviceWeight, StackedAndDequantized) {
       {.format = WeightFormat::f32, .rows = 24, .cols = 576, .data = lower.source.data()}};
   for (const bool paired : {false, true}) {
     const DeviceWeight stacked(parts, GetParam(), paired);
-    auto out = poisoned<bf16>(30 * upper.cols);
+    auto out = unwritten<bf16>(30 * upper.cols);
     const winnow::cuda::Stream stream;
     dequantize(stacked.view(), 20, 30, out.data(), stream.get());
     stream.synchronize();
@@ -76,8 +76,8 @@ TEST_P(CudaDeviceWeight, SourceFormats) {
         (source.format == WeightFormat::int4 && GetParam() == DeviceWeightFormat::int4);
     const DeviceWeight direct(source, GetParam());
     const DeviceWeight through_floats(wide, GetParam());
-    auto a = poisoned<bf16>(values.size());
-    auto b = poisoned<bf16>(values.size());
+    auto a = unwritten<bf16>(values.size());
+    auto b = unwritten<bf16>(values.size());
     const winnow::cuda::Stream stream;
     dequantize(direct.view(), 0, 64, a.data(), stream.get());
     dequantize(through_floats.view(), 0, 64, b.data(), stream.get());

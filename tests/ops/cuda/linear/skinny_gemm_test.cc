@@ -89,7 +89,7 @@ TEST_P(CudaSkinnyGemm, Store) {
     expected[i] += bias[i % weight().rows];
   }
   for (const std::size_t rows : kRowCounts) {
-    auto y = poisoned<float>(rows * weight().rows);
+    auto y = unwritten<float>(rows * weight().rows);
     run(stored({weight().device.view(), device_bias.data()}, input.view(rows), y.data()), rows);
     EXPECT_LE(relative_error(read(y), expected, weight().rows), kTolerance) << rows;
   }
@@ -111,8 +111,8 @@ TEST_P(CudaSkinnyGemm, Residual) {
   }
   for (const std::size_t rows : kRowCounts) {
     const auto hidden = on_device(before);
-    auto normed = poisoned<bf16>(rows * width);
-    auto square_sums = poisoned<float>(parts() * rows);
+    auto normed = unwritten<bf16>(rows * width);
+    auto square_sums = unwritten<float>(parts() * rows);
     run(added({weight().device.view()}, input.view(rows),
               {hidden.data(), norm_weight.data(), normed.data(), square_sums.data()}),
         rows);
@@ -141,7 +141,7 @@ TEST_P(CudaSkinnyGemm, Silu) {
     expected[i] = both[at] / (1.0 + std::exp(-both[at])) * both[at + half];
   }
   for (const std::size_t rows : kRowCounts) {
-    auto y = poisoned<bf16>(rows * half);
+    auto y = unwritten<bf16>(rows * half);
     run(gated({weight().paired.view()}, input.view(rows), y.data()), rows);
     EXPECT_LE(relative_error(read(y), expected, half), kBf16Tolerance) << rows;
   }
@@ -151,9 +151,9 @@ TEST_P(CudaSkinnyGemm, ArgmaxIsThatOfTheLogits) {
   TestInput input(weight(), 2, 11);
   const std::vector<double> expected = input.product();
   for (const std::size_t rows : kRowCounts) {
-    auto logits = poisoned<float>(rows * weight().rows);
+    auto logits = unwritten<float>(rows * weight().rows);
     for (float* out : {logits.data(), static_cast<float*>(nullptr)}) {
-      auto tokens = poisoned<std::int32_t>(rows);
+      auto tokens = unwritten<std::int32_t>(rows);
       run(chosen({weight().device.view()}, input.view(rows), tokens.data(), out), rows);
       const std::vector<float> values = read(logits);
       const std::vector<std::int32_t> best = read(tokens);
@@ -168,7 +168,7 @@ TEST_P(CudaSkinnyGemm, ArgmaxIsThatOfTheLogits) {
 
 TEST_P(CudaSkinnyGemm, ChoosesNothingWhereThereAreNoNumbers) {
   const DeviceBuffer<bf16> x(std::vector<bf16>(2 * weight().cols, bf16{0x7FC0}));
-  const auto tokens = poisoned<std::int32_t>(2);
+  const auto tokens = unwritten<std::int32_t>(2);
   for (const std::size_t rows : {1U, 2U}) {
     run(chosen({weight().device.view()}, {x.data()}, tokens.data(), nullptr), rows);
     EXPECT_EQ(read(tokens)[rows - 1], kNoToken);
@@ -181,8 +181,8 @@ TEST_P(CudaSkinnyGemm, ARowIsTheSameInAnyCompany) {
   const auto norm_weight = on_device(std::vector<float>(width, 1.0F));
   const auto rows_from = [&](std::size_t first, std::size_t count) {
     const auto hidden = on_device(std::vector<float>(count * width));
-    auto normed = poisoned<bf16>(count * width);
-    auto sums = poisoned<float>(parts() * count);
+    auto normed = unwritten<bf16>(count * width);
+    auto sums = unwritten<float>(parts() * count);
     SkinnyInput x = input.view(count);
     x.x += first * weight().cols;
     run(added({weight().device.view()}, x,
@@ -211,7 +211,7 @@ class CudaOneRowOfInt4 : public OnDevice<::testing::Test> {
   }
   [[nodiscard]] static std::vector<float> product(const std::vector<bf16>& x) {
     const auto device_x = on_device(x);
-    auto y = poisoned<float>(weight().rows);
+    auto y = unwritten<float>(weight().rows);
     run(stored({weight().device.view()}, {device_x.data()}, y.data()), 1);
     return read(y);
   }
@@ -371,9 +371,9 @@ TEST_P(CudaSkinnyGemms, Embedding) {
   const auto device_tokens = on_device(tokens);
   const std::vector<float> gain = noise(table.cols, 31);
   const auto norm_weight = on_device(gain);
-  auto hidden = poisoned<float>(tokens.size() * table.cols);
-  auto normed = poisoned<bf16>(tokens.size() * table.cols);
-  auto sums = poisoned<float>(tokens.size());
+  auto hidden = unwritten<float>(tokens.size() * table.cols);
+  auto normed = unwritten<bf16>(tokens.size() * table.cols);
+  auto sums = unwritten<float>(tokens.size());
   const winnow::cuda::Stream stream;
   embed_rows(table.device.view(), device_tokens.data(), static_cast<int>(tokens.size()),
              {hidden.data(), norm_weight.data(), normed.data(), sums.data()}, {stream.get()});

@@ -48,7 +48,7 @@ std::vector<T> read(const DeviceBuffer<T>& buffer) {
 }
 
 template <class T>
-DeviceBuffer<T> poisoned(std::size_t size) {
+DeviceBuffer<T> unwritten(std::size_t size) {
   DeviceBuffer<T> buffer(size);
   buffer.fill(0xFF);
   winnow::cuda::check(cudaDeviceSynchronize(), "poison");

@@ -18,8 +18,8 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 using winnow::testing::OnDevice;
 
 // Sums are in float and operands exact: what is left is the rounding of the sums.
-constexpr double kTolerance = 2e-5;
-constexpr double kBf16Tolerance = 4e-3;  // of what is rounded to bf16 on its way
+constexpr double kBatchTolerance = 2e-5;
+constexpr double kBatchBf16Tolerance = 4e-3;  // of what is rounded to bf16 on its way
 constexpr std::size_t kMost = kMostSmallBatchRows;
 
 /// Of packed rows, values.
@@ -62,7 +62,7 @@ class Packed {
 /// The product of the whole batch, parts added up.
 std::vector<float> multiply(const DeviceWeightView& weight, const PackedRows& x, int parts) {
   const auto size = static_cast<std::size_t>(x.rows) * static_cast<std::size_t>(weight.rows);
-  const auto sums = poisoned<float>(static_cast<std::size_t>(parts) * size);
+  const auto sums = unwritten<float>(static_cast<std::size_t>(parts) * size);
   small_batch_gemm(weight, x, parts, sums.data(), nullptr);
   winnow::cuda::check(cudaDeviceSynchronize(), "multiply");
   const std::vector<float> all = read(sums);
@@ -131,32 +131,32 @@ class CudaSmallBatchGemm : public OnDevice<::testing::TestWithParam<Case>> {
   }
 };
 
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string batch_case_name(const ::testing::TestParamInfo<Case>& info) {
   const auto [format, n, k] = info.param;
   return fmt::format("{}_N{}_K{}", format_name(format), n, k);
 }
 
-const auto kAllFormats = ::testing::Values(DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
-                                           DeviceWeightFormat::int8, DeviceWeightFormat::int4);
+const auto kBatchFormats = ::testing::Values(DeviceWeightFormat::bf16, DeviceWeightFormat::fp8,
+                                             DeviceWeightFormat::int8, DeviceWeightFormat::int4);
 
 // Rows that end within a tile, within a group of tiles, columns that end within a stage; more units
 // than multiprocessors, more stages than the ring has.
 INSTANTIATE_TEST_SUITE_P(Rows, CudaSmallBatchGemm,
-                         ::testing::Combine(kAllFormats, ::testing::Values(6, 250, 1022),
+                         ::testing::Combine(kBatchFormats, ::testing::Values(6, 250, 1022),
                                             ::testing::Values(576)),
-                         case_name);
+                         batch_case_name);
 INSTANTIATE_TEST_SUITE_P(Columns, CudaSmallBatchGemm,
-                         ::testing::Combine(kAllFormats, ::testing::Values(50),
+                         ::testing::Combine(kBatchFormats, ::testing::Values(50),
                                             ::testing::Values(32, 96, 2048, 12288)),
-                         case_name);
+                         batch_case_name);
 INSTANTIATE_TEST_SUITE_P(Many, CudaSmallBatchGemm,
-                         ::testing::Combine(kAllFormats, ::testing::Values(35000),
+                         ::testing::Combine(kBatchFormats, ::testing::Values(35000),
                                             ::testing::Values(320)),
-                         case_name);
+                         batch_case_name);
 INSTANTIATE_TEST_SUITE_P(OddColumns, CudaSmallBatchGemm,
                          ::testing::Combine(::testing::Values(DeviceWeightFormat::bf16),
                                             ::testing::Values(300), ::testing::Values(8, 40, 1064)),
-                         case_name);
+                         batch_case_name);
 
 TEST_P(CudaSmallBatchGemm, Product) {
   const std::vector<bf16> all = input(kMost);
@@ -168,7 +168,7 @@ TEST_P(CudaSmallBatchGemm, Product) {
     const auto view = weight().device.view();
     for (const int parts : {1, small_batch_parts(view, static_cast<int>(rows))}) {
       EXPECT_LE(relative_error(multiply(view, packed.view(), parts), expected, weight().rows),
-                kTolerance)
+                kBatchTolerance)
           << rows << " rows, " << parts << " parts";
     }
   }
@@ -201,7 +201,7 @@ TEST_P(CudaSmallBatchGemm, ForgetsLargerBatches) {
   winnow::cuda::check(cudaDeviceSynchronize(), "pack");
   EXPECT_LE(relative_error(multiply(weight().device.view(), memory.rows(kFew), 1), product(x),
                            weight().rows),
-            kTolerance);
+            kBatchTolerance);
 }
 
 TEST_P(CudaSmallBatchGemm, RefusesWhatDoesNotFit) {
@@ -269,18 +269,18 @@ TEST_P(CudaSmallBatchEpilogue, Pack) {
   std::vector<double> expected(x.size());
   std::ranges::transform(x, expected.begin(), [](bf16 value) { return to_float(value); });
   const Packed packed(format(), x, cols());
-  EXPECT_LE(relative_error(packed.rows(), expected, cols()), kTolerance);
+  EXPECT_LE(relative_error(packed.rows(), expected, cols()), kBatchTolerance);
 }
 
 TEST_P(CudaSmallBatchEpilogue, Store) {
   const Product product(cols());
-  const auto y = poisoned<float>(kRows * cols());
+  const auto y = unwritten<float>(kRows * cols());
   store_product(y.data(), product.view, nullptr);
   std::vector<double> expected;
   for (std::size_t i = 0; i < kRows * cols(); ++i) {
     expected.push_back(product.sum(i));
   }
-  EXPECT_LE(relative_error(read(y), expected, cols()), kTolerance);
+  EXPECT_LE(relative_error(read(y), expected, cols()), kBatchTolerance);
 }
 
 TEST_P(CudaSmallBatchEpilogue, Gate) {
@@ -297,7 +297,7 @@ TEST_P(CudaSmallBatchEpilogue, Gate) {
       expected.push_back(gate / (1.0 + std::exp(-gate)) * up);
     }
   }
-  EXPECT_LE(relative_error(y.rows(), expected, cols()), kBf16Tolerance);
+  EXPECT_LE(relative_error(y.rows(), expected, cols()), kBatchBf16Tolerance);
 }
 
 TEST_P(CudaSmallBatchEpilogue, AddsToTheResidualStreamAndNorms) {
@@ -326,8 +326,8 @@ TEST_P(CudaSmallBatchEpilogue, AddsToTheResidualStreamAndNorms) {
                            std::sqrt(squares / static_cast<double>(cols()) + kEpsilon));
       }
     }
-    EXPECT_LE(relative_error(normed.rows(), expected, cols()), kBf16Tolerance);
-    EXPECT_LE(relative_error(read(hidden), after, cols()), kTolerance);
+    EXPECT_LE(relative_error(normed.rows(), expected, cols()), kBatchBf16Tolerance);
+    EXPECT_LE(relative_error(read(hidden), after, cols()), kBatchTolerance);
   }
 }
 

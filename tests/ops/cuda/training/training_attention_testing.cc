@@ -16,7 +16,7 @@ namespace {
 
 using winnow::cuda::DeviceBuffer;
 
-std::vector<float> draw(std::size_t size, std::uint64_t seed) {
+std::vector<float> attention_values(std::size_t size, std::uint64_t seed) {
   std::vector<float> x = ops::testing::normal(size, seed);
   for (float& y : x) {
     y = to_float(to_bf16(y));
@@ -186,10 +186,10 @@ TrainingOperands::TrainingOperands(const TrainingCase& c) {
   const auto kv_width = static_cast<std::size_t>(c.kv_heads * c.head_dim);
   const auto width = kv_width * static_cast<std::size_t>(c.group);
   const auto seed = static_cast<std::uint64_t>(c.tokens + c.window);
-  queries = draw(rows * width, seed);
-  keys = draw(rows * kv_width, seed + 1);
-  values = draw(rows * kv_width, seed + 2);
-  dout = draw(rows * width, seed + 3);
+  queries = attention_values(rows * width, seed);
+  keys = attention_values(rows * kv_width, seed + 1);
+  values = attention_values(rows * kv_width, seed + 2);
+  dout = attention_values(rows * width, seed + 3);
   for (int t = 0; t < c.tokens; ++t) {
     first_key.push_back(*std::prev(std::ranges::upper_bound(c.documents, t)));
   }

@@ -1,4 +1,4 @@
-// Thoughts that end in time, on the demo model's tokenizer.
+// Thoughts that end in time, on the demo model's thought_tokenizer.
 #include "server/openai/reasoning/thought_constraint.h"
 
 #include <gmock/gmock.h>
@@ -12,14 +12,14 @@
 namespace winnow::server {
 namespace {
 
-const Tokenizer& tokenizer() {
+const Tokenizer& thought_tokenizer() {
   static const auto loaded =
       load_tokenizer(std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8");
   return *loaded;
 }
 
-std::vector<std::int32_t> tokens_of(std::string_view text) {
-  return tokenizer().encode(text, {.add_special = false, .parse_special = true});
+std::vector<std::int32_t> thought_tokens(std::string_view text) {
+  return thought_tokenizer().encode(text, {.add_special = false, .parse_special = true});
 }
 
 /// Lets nothing but one token come.
@@ -40,7 +40,7 @@ class Only : public engine::TokenConstraint {
 };
 
 std::vector<std::int32_t> allowed(const engine::TokenConstraint& constraint) {
-  const auto vocab = static_cast<std::size_t>(tokenizer().vocab_size());
+  const auto vocab = static_cast<std::size_t>(thought_tokenizer().vocab_size());
   std::vector<std::uint64_t> bits(ops::mask_words(vocab), 0x5555);  // all is written
   constraint.allow(bits);
   std::vector<std::int32_t> tokens;
@@ -57,7 +57,7 @@ ThoughtConstraint constraint(std::optional<int> budget, ThoughtStart start, bool
                             .budget = budget,
                             .end_tokens = {0},
                             .answer = held ? std::make_shared<const Only>(7) : nullptr},
-                           tokenizer(), start);
+                           thought_tokenizer(), start);
 }
 
 using ::testing::ElementsAre;
@@ -65,11 +65,12 @@ using ::testing::ElementsAre;
 TEST(ThoughtConstraint, ABudgetEndsAThought) {
   ThoughtConstraint thinking = constraint(3, ThoughtStart::open);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(allowed(thinking).size(), static_cast<std::size_t>(tokenizer().vocab_size() - 1))
+    EXPECT_EQ(allowed(thinking).size(),
+              static_cast<std::size_t>(thought_tokenizer().vocab_size() - 1))
         << "anything but the end of the answer";
-    thinking.accept(tokens_of("sea").front());
+    thinking.accept(thought_tokens("sea").front());
   }
-  for (const std::int32_t token : tokens_of("\n</think>\n\n")) {
+  for (const std::int32_t token : thought_tokens("\n</think>\n\n")) {
     ASSERT_THAT(allowed(thinking), ElementsAre(token));
     thinking.accept(token);
   }
@@ -78,7 +79,7 @@ TEST(ThoughtConstraint, ABudgetEndsAThought) {
 
 TEST(ThoughtConstraint, AThoughtMayEndByItself) {
   ThoughtConstraint thinking = constraint(100, ThoughtStart::open);
-  for (const std::int32_t token : tokens_of("the sea</think>")) {
+  for (const std::int32_t token : thought_tokens("the sea</think>")) {
     EXPECT_GT(allowed(thinking).size(), 1U);
     thinking.accept(token);
   }
@@ -87,27 +88,27 @@ TEST(ThoughtConstraint, AThoughtMayEndByItself) {
 
 TEST(ThoughtConstraint, NoBudgetAtAll) {
   EXPECT_THAT(allowed(constraint(0, ThoughtStart::open)),
-              ElementsAre(tokens_of("\n</think>\n\n").front()));
+              ElementsAre(thought_tokens("\n</think>\n\n").front()));
   EXPECT_THAT(allowed(constraint(std::nullopt, ThoughtStart::closed)), ElementsAre(7));
 }
 
 TEST(ThoughtConstraint, WithoutAFormAnAnswerMayBeginAThoughtItself) {
   ThoughtConstraint thinking = constraint(2, ThoughtStart::free, /*held=*/false);
-  const auto begin = tokens_of("<think>");
+  const auto begin = thought_tokens("<think>");
   for (const std::int32_t token : begin) {
-    EXPECT_EQ(allowed(thinking).size(), static_cast<std::size_t>(tokenizer().vocab_size()));
+    EXPECT_EQ(allowed(thinking).size(), static_cast<std::size_t>(thought_tokenizer().vocab_size()));
     thinking.accept(token);
   }
-  thinking.accept(tokens_of("sea").front());
+  thinking.accept(thought_tokens("sea").front());
   const auto copy = thinking.fork();
-  thinking.accept(tokens_of("sea").front());
+  thinking.accept(thought_tokens("sea").front());
   EXPECT_EQ(allowed(thinking).size(), 1U);
   EXPECT_GT(allowed(*copy).size(), 1U) << "a fork counts by itself";
   ThoughtConstraint plain = constraint(2, ThoughtStart::free, /*held=*/false);
-  for (const std::int32_t token : tokens_of("The sea was blue")) {
+  for (const std::int32_t token : thought_tokens("The sea was blue")) {
     plain.accept(token);
   }
-  EXPECT_EQ(allowed(plain).size(), static_cast<std::size_t>(tokenizer().vocab_size()));
+  EXPECT_EQ(allowed(plain).size(), static_cast<std::size_t>(thought_tokenizer().vocab_size()));
 }
 
 TEST(ThoughtConstraint, InChannelsTheBudgetIsOfAllThoughts) {
@@ -115,21 +116,21 @@ TEST(ThoughtConstraint, InChannelsTheBudgetIsOfAllThoughts) {
                               .budget = 3,
                               .end_tokens = {0},
                               .answer = nullptr},
-                             tokenizer(), ThoughtStart::free);
+                             thought_tokenizer(), ThoughtStart::free);
   const auto say = [&thinking](std::string_view text) {
-    for (const std::int32_t token : tokens_of(text)) {
+    for (const std::int32_t token : thought_tokens(text)) {
       EXPECT_GT(allowed(thinking).size(), 1U) << text;
       thinking.accept(token);
     }
   };
   const auto expect_forced = [&thinking](std::string_view text) {
-    for (const std::int32_t token : tokens_of(text)) {
+    for (const std::int32_t token : thought_tokens(text)) {
       ASSERT_THAT(allowed(thinking), ElementsAre(token)) << text;
       thinking.accept(token);
     }
     EXPECT_GT(allowed(thinking).size(), 1U) << text;
   };
-  const std::int32_t sea = tokens_of("sea").front();
+  const std::int32_t sea = thought_tokens("sea").front();
   const std::string begin = "<|channel|>analysis<|message|>";
   say(begin);
   for (int i = 0; i < 3; ++i) {
@@ -144,7 +145,7 @@ TEST(ThoughtConstraint, InChannelsTheBudgetIsOfAllThoughts) {
 /// Lets one text come, token by token.
 class Spelled : public engine::TokenConstraint {
  public:
-  explicit Spelled(std::string_view text) : tokens_(tokens_of(text)) {}
+  explicit Spelled(std::string_view text) : tokens_(thought_tokens(text)) {}
   [[nodiscard]] std::unique_ptr<engine::TokenConstraint> fork() const override {
     return std::make_unique<Spelled>(*this);
   }
@@ -171,27 +172,27 @@ TEST(ThoughtConstraint, AThoughtOfManyTokensMayBeginBeforeAForm) {
                               .budget = 100,
                               .end_tokens = {0},
                               .answer = std::make_shared<const Spelled>(harmony.answer)},
-                             tokenizer(), ThoughtStart::free);
+                             thought_tokenizer(), ThoughtStart::free);
   const auto answers = thinking.fork();
-  for (const std::int32_t token : tokens_of(harmony.answer)) {
+  for (const std::int32_t token : thought_tokens(harmony.answer)) {
     EXPECT_THAT(allowed(*answers), ::testing::Contains(token)) << "without a thought";
     answers->accept(token);
   }
   EXPECT_THAT(allowed(*answers), ElementsAre()) << "the form has ended";
-  for (const std::int32_t token : tokens_of(harmony.begin)) {
+  for (const std::int32_t token : thought_tokens(harmony.begin)) {
     EXPECT_THAT(allowed(thinking), ::testing::Contains(token));
     EXPECT_LE(allowed(thinking).size(), 2U);
     thinking.accept(token);
   }
-  thinking.accept(tokens_of("sea").front());
-  for (const std::int32_t token : tokens_of("<|end|>")) {  // by itself, before its budget
+  thinking.accept(thought_tokens("sea").front());
+  for (const std::int32_t token : thought_tokens("<|end|>")) {  // by itself, before its budget
     thinking.accept(token);
   }
-  for (const std::int32_t token : tokens_of("<|start|>assistant")) {
+  for (const std::int32_t token : thought_tokens("<|start|>assistant")) {
     ASSERT_THAT(allowed(thinking), ElementsAre(token));
     thinking.accept(token);
   }
-  EXPECT_THAT(allowed(thinking), ElementsAre(tokens_of(harmony.answer).front()));
+  EXPECT_THAT(allowed(thinking), ElementsAre(thought_tokens(harmony.answer).front()));
 }
 
 }  // namespace

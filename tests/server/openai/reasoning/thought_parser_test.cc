@@ -11,8 +11,8 @@ const ThoughtFormat& think() {
 }
 
 /// "thought|content" of a text that comes in pieces of `size` bytes.
-std::string parsed(ThoughtStart start, std::string_view text, std::size_t size,
-                   const char* format) {
+std::string parsed_thought(ThoughtStart start, std::string_view text, std::size_t size,
+                           const char* format) {
   const auto parser = make_thought_parser(*find_thought_format(format), start);
   std::string thought;
   std::string content;
@@ -27,26 +27,27 @@ std::string parsed(ThoughtStart start, std::string_view text, std::size_t size,
   return thought + "|" + content;
 }
 
-void expect_parsed(ThoughtStart start, std::string_view text, const std::string& expected,
-                   const char* format = "think") {
+void expect_thought(ThoughtStart start, std::string_view text, const std::string& expected,
+                    const char* format = "think") {
   for (const std::size_t size : {std::size_t{1}, std::size_t{3}, text.size()}) {
-    EXPECT_EQ(parsed(start, text, size, format), expected) << text << " in pieces of " << size;
+    EXPECT_EQ(parsed_thought(start, text, size, format), expected)
+        << text << " in pieces of " << size;
   }
 }
 
 TEST(ThoughtParser, AnAnswerMayBeginWithAThought) {
-  expect_parsed(ThoughtStart::free, "<think>\nIt is\nso.\n</think>\n\nYes.", "It is\nso.|Yes.");
-  expect_parsed(ThoughtStart::free, "\n<think>a</think>b", "a|b");
-  expect_parsed(ThoughtStart::free, "<think></think>b", "|b");
-  expect_parsed(ThoughtStart::free, "Yes <think>no</think>", "|Yes <think>no</think>");
-  expect_parsed(ThoughtStart::free, "<thin", "|<thin");
+  expect_thought(ThoughtStart::free, "<think>\nIt is\nso.\n</think>\n\nYes.", "It is\nso.|Yes.");
+  expect_thought(ThoughtStart::free, "\n<think>a</think>b", "a|b");
+  expect_thought(ThoughtStart::free, "<think></think>b", "|b");
+  expect_thought(ThoughtStart::free, "Yes <think>no</think>", "|Yes <think>no</think>");
+  expect_thought(ThoughtStart::free, "<thin", "|<thin");
 }
 
 TEST(ThoughtParser, APromptMayHaveBegunOne) {
-  expect_parsed(ThoughtStart::open, "It is.\n</think>\n\nYes.", "It is.|Yes.");
-  expect_parsed(ThoughtStart::open, "<think>\nIt is.</think>Yes.", "It is.|Yes.");
-  expect_parsed(ThoughtStart::open, "a < b </thin", "a < b </thin|");
-  expect_parsed(ThoughtStart::closed, "<think>x", "|<think>x");
+  expect_thought(ThoughtStart::open, "It is.\n</think>\n\nYes.", "It is.|Yes.");
+  expect_thought(ThoughtStart::open, "<think>\nIt is.</think>Yes.", "It is.|Yes.");
+  expect_thought(ThoughtStart::open, "a < b </thin", "a < b </thin|");
+  expect_thought(ThoughtStart::closed, "<think>x", "|<think>x");
 }
 
 TEST(ThoughtParser, TheEndOfAPromptSaysHowAnAnswerBegins) {
@@ -59,7 +60,7 @@ TEST(ThoughtParser, TheEndOfAPromptSaysHowAnAnswerBegins) {
 TEST(ThoughtParser, HarmonyHasChannels) {
   const auto expect = [](std::string_view text, const std::string& expected,
                          ThoughtStart start = ThoughtStart::free) {
-    expect_parsed(start, text, expected, "harmony");
+    expect_thought(start, text, expected, "harmony");
   };
   expect("<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel|>final<|message|>x",
          "a < b|x");
@@ -84,11 +85,11 @@ TEST(ThoughtParser, HarmonyHandsCallsOn) {
                              " to=functions.f<|channel|>"
                              "commentary json",
                              "<|channel|>analysis to=functions.f code"}) {
-    expect_parsed(ThoughtStart::free,
-                  fmt::format("<|channel|>analysis<|message|>a<|end|><|start|>assistant{}"
-                              "<|message|>{{\"a\": 1}}<|call|>",
-                              header),
-                  "a| to=functions.f<|message|>{\"a\": 1}<|call|>", "harmony");
+    expect_thought(ThoughtStart::free,
+                   fmt::format("<|channel|>analysis<|message|>a<|end|><|start|>assistant{}"
+                               "<|message|>{{\"a\": 1}}<|call|>",
+                               header),
+                   "a| to=functions.f<|message|>{\"a\": 1}<|call|>", "harmony");
   }
 }
 
