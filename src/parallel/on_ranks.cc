@@ -33,6 +33,8 @@ void on_thread(Communicator& ranks, const Work& work) noexcept {
     work(ranks);
   } catch (const std::exception& error) {
     ranks.fail(fmt::format("rank {}: {}", ranks.rank(), error.what()));
+  } catch (...) {
+    ranks.fail(fmt::format("rank {} has failed", ranks.rank()));
   }
 }
 
