@@ -185,6 +185,7 @@ class ThreadRank : public Communicator {
 std::vector<std::unique_ptr<Communicator>> make_thread_ranks(int size, double patience) {
   const auto meeting = std::make_shared<Meeting>(size, patience);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(std::make_unique<ThreadRank>(meeting, rank));
   }
