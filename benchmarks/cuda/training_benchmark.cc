@@ -49,8 +49,11 @@ class RandomWeights {
     const auto most =
         static_cast<std::size_t>(config.vocab) * static_cast<std::size_t>(config.hidden);
     matrix_ = Buffer<bf16>(most);
-    vector_ = std::vector<float>(
-        static_cast<std::size_t>(config.layers.front().feed_forward.intermediate * 2), 1.0F);
+    std::size_t widest = 0;
+    for (const auto& [name, shape] : shapes_) {
+      widest = std::max(widest, shape.size() == 1 ? static_cast<std::size_t>(shape[0]) : 0);
+    }
+    vector_.assign(widest, 1.0F);
     parallel_ranges(most, [this](std::size_t begin, std::size_t end, int) {
       Random random(7, begin);
       for (std::size_t i = begin; i < end; ++i) {
@@ -139,6 +142,7 @@ PassSums update(Backend& backend, const Parameters& parameters, const TrainingOp
     backend.apply(
         AdamW::Update{begin, end, step, options.learning_rate, 0.0, clip_factor(sums.norm, 1.0)});
   }
+  backend.end_update();
   return sums;
 }
 

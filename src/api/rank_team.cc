@@ -18,6 +18,7 @@
 #include "engine/ranks/ranked_backend.h"
 #include "engine/state_file.h"
 #include "parallel/mpi_ranks.h"
+#include "parallel/same_settings.h"
 #include "parallel/thread_ranks.h"
 #include "winnow/version.h"
 
@@ -92,13 +93,6 @@ std::string describe(const PartSource& source, const EngineConfig& config) {
   return text;
 }
 
-std::string_view take_line(std::string_view& text) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
-}
-
 }  // namespace
 
 PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config) {
@@ -142,7 +136,7 @@ void RankTeam::join_processes() {
   require(size == config_.ranks, "--tensor-parallel {}: {} ranks were started", config_.ranks,
           size);
   ranks_ = parallel::join_mpi_ranks();
-  require_the_same();
+  parallel::require_same_settings(*ranks_, describe(source_, config_));
 }
 
 void RankTeam::start_threads() {
@@ -157,23 +151,6 @@ void RankTeam::start_threads() {
         ranks->fail(fmt::format("rank {}: {}", ranks->rank(), error.what()));
       }
     });
-  }
-}
-
-// Each rank compares itself with rank 0.
-void RankTeam::require_the_same() const {
-  const std::string own = describe(source_, config_);
-  if (is_first()) {
-    return send_to_all(*ranks_, std::as_bytes(std::span(own)));
-  }
-  const auto message = receive_from_first(*ranks_);
-  std::string_view expected(reinterpret_cast<const char*>(message.data()), message.size());
-  std::string_view found = own;
-  while (!expected.empty() || !found.empty()) {
-    const std::string_view wanted_line = take_line(expected);
-    const std::string_view own_line = take_line(found);
-    require(wanted_line == own_line, "rank {}: has {}, rank 0 has {}", ranks_->rank(), own_line,
-            wanted_line);
   }
 }
 

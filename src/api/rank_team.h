@@ -49,7 +49,6 @@ class RankTeam {
   [[nodiscard]] model::Model load_part_of(const parallel::Communicator& ranks) const;
   void join_processes();
   void start_threads();
-  void require_the_same() const;
 
   PartSource source_;
   EngineConfig config_;

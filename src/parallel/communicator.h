@@ -26,6 +26,11 @@ class Communicator {
   /// Every rank's `values` become the sum over all of them, added in the order of ranks: the same
   /// bits everywhere, however many values share the call.
   virtual void sum(std::span<float> values) = 0;
+  /// The same of one part of `values` per rank: rank r receives the sum of [cuts[r], cuts[r + 1]),
+  /// and its other values stay. `cuts` [size() + 1] are the same everywhere and do not fall.
+  virtual void reduce_scatter(std::span<float> values, std::span<const std::size_t> cuts) = 0;
+  /// Each rank's part of `values` replaces what the others have there.
+  virtual void all_gather(std::span<float> values, std::span<const std::size_t> cuts) = 0;
   /// The bytes of rank 0 replace those of the others, who have as many. They wait as long as it
   /// takes: rank 0 may have nothing to do.
   virtual void broadcast(std::span<std::byte> bytes) = 0;
@@ -35,5 +40,12 @@ class Communicator {
   /// This rank cannot go on: what all others wait for throws `why`.
   virtual void fail(const std::string& why) noexcept = 0;
 };
+
+/// What lies between two neighbours of `cuts`.
+inline std::span<float> part_of(std::span<float> values, std::span<const std::size_t> cuts,
+                                int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  return values.subspan(cuts[r], cuts[r + 1] - cuts[r]);
+}
 
 }  // namespace winnow::parallel

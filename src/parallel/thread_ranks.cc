@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace winnow::parallel {
 namespace {
@@ -81,6 +83,19 @@ class Meeting {
   std::optional<std::string> failure_;
 };
 
+// What another rank shows: as many values.
+std::span<const float> same_values(std::span<const std::byte> shown, std::span<const float> own) {
+  require(shown.size() == own.size_bytes(), "ranks exchange {} and {} bytes", own.size_bytes(),
+          shown.size());
+  return {reinterpret_cast<const float*>(shown.data()), own.size()};
+}
+
+std::span<const float> same_part(std::span<const std::byte> shown, std::span<const float> own,
+                                 std::span<const std::size_t> cuts, int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  return same_values(shown, own).subspan(cuts[r], cuts[r + 1] - cuts[r]);
+}
+
 class ThreadRank : public Communicator {
  public:
   ThreadRank(std::shared_ptr<Meeting> meeting, int rank)
@@ -98,15 +113,41 @@ class ThreadRank : public Communicator {
     const auto all = meeting_->meet(rank_, std::as_bytes(values));
     sums_.assign(values.size(), 0.0F);
     for (const auto& shown : all) {
-      require(shown.size() == values.size_bytes(), "ranks add up {} and {} bytes",
-              values.size_bytes(), shown.size());
-      const auto* other = reinterpret_cast<const float*>(shown.data());
-      for (std::size_t i = 0; i < sums_.size(); ++i) {
-        sums_[i] += other[i];
-      }
+      std::ranges::transform(sums_, same_values(shown, values), sums_.begin(), std::plus<>());
     }
     meeting_->part(rank_);
     std::ranges::copy(sums_, values.begin());
+  }
+
+  // In place: others read their own parts of these values alone.
+  void reduce_scatter(std::span<float> values, std::span<const std::size_t> cuts) override {
+    const auto all = meeting_->meet(rank_, std::as_bytes(values));
+    std::vector<std::span<const float>> parts;
+    for (const auto& shown : all) {
+      parts.push_back(same_part(shown, values, cuts, rank_));
+    }
+    const std::span<float> own = part_of(values, cuts, rank_);
+    parallel_ranges(own.size(), [&](std::size_t begin, std::size_t end, int) {
+      for (std::size_t i = begin; i < end; ++i) {
+        float sum = 0.0F;
+        for (const auto& part : parts) {
+          sum += part[i];
+        }
+        own[i] = sum;
+      }
+    });
+    meeting_->part(rank_);
+  }
+
+  void all_gather(std::span<float> values, std::span<const std::size_t> cuts) override {
+    const auto all = meeting_->meet(rank_, std::as_bytes(values));
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank != rank_) {
+        const auto other = same_part(all[static_cast<std::size_t>(rank)], values, cuts, rank);
+        std::ranges::copy(other, part_of(values, cuts, rank).begin());
+      }
+    }
+    meeting_->part(rank_);
   }
 
   void broadcast(std::span<std::byte> bytes) override {
@@ -144,6 +185,7 @@ class ThreadRank : public Communicator {
 std::vector<std::unique_ptr<Communicator>> make_thread_ranks(int size, double patience) {
   const auto meeting = std::make_shared<Meeting>(size, patience);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(std::make_unique<ThreadRank>(meeting, rank));
   }

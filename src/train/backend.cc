@@ -12,11 +12,11 @@ Trained trained_part(const model::ModelSpec& spec) {
 
 std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
                                       const model::ModelSpec& base_config, const FindTensor& base,
-                                      Parameters& parameters) {
+                                      Parameters& parameters, parallel::Communicator& ranks) {
   if (options.cuda_device) {
-    return make_cuda_backend(options, base_config, base, parameters);
+    return make_cuda_backend(options, base_config, base, parameters, ranks);
   }
-  return std::make_unique<CpuBackend>(options, base_config, base, parameters);
+  return std::make_unique<CpuBackend>(options, base_config, base, parameters, ranks);
 }
 
 }  // namespace winnow::train

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "parallel/single_rank.h"
 #include "train/batch.h"
 #include "train/decisions.h"
 #include "train/muon.h"
@@ -16,7 +17,7 @@
 
 namespace winnow::train {
 
-/// What the passes of an update add up to.
+/// What the passes of an update add up to, over all ranks.
 struct PassSums {
   double loss = 0.0;                 // sum of weights times nats
   std::vector<std::int64_t> marked;  // [layers * decisions per layer]; empty: nothing was decided
@@ -27,14 +28,15 @@ struct PassSums {
   int not_finite = 0;
 };
 
-/// Moments of AdamW in host memory, in the order of Parameters. Muon's momentum is a first moment;
-/// the second of its matrices are 0.
+/// Moments of AdamW in host memory, in the order of Parameters: of the part that this rank updates
+/// (train/partition.h). Muon's momentum is a first moment; the second of its matrices are 0.
 struct Moments {
   std::span<float> first;
   std::span<float> second;
 };
 
-/// Student, teacher, gradients and the optimiser's moments in one memory. Errors of the device are
+/// Student, teacher, gradients and the optimiser's moments in one memory. Each rank of a run has
+/// one, computes passes of its own, and updates a part of the parameters. Errors of the device are
 /// Error.
 class Backend {
  public:
@@ -49,21 +51,23 @@ class Backend {
   /// The rest of the gradient of the latest forward(). `losses`: of each layer; none while nothing
   /// is decided.
   virtual void backward(std::span<const DecisionLoss> losses) = 0;
-  /// Waits for everything since begin_update().
+  /// Waits for everything since begin_update(), on all ranks, which call it together.
   virtual PassSums finish() = 0;
   /// Of part of the parameters' flat array.
   virtual void apply(const AdamW::Update& update) = 0;
   /// Of the layers' matrices; TrainingOptions::muon is set.
   virtual void apply(const MuonUpdate& update) = 0;
+  /// Each rank gets what the others have updated. All ranks call it together.
+  virtual void end_update() = 0;
 
   /// Floating-point operations per second that the device can do at best; 0: unknown.
   [[nodiscard]] virtual double peak_flops() const { return 0.0; }
 
-  /// Brings the values of the parameters in host memory up to date.
+  /// Brings the values of the parameters in host memory up to date. All ranks call it together.
   virtual void fetch_values() = 0;
   /// The moments, up to date; the memory is the backend's.
   virtual Moments fetch_moments() = 0;
-  /// Takes over values and moments from where the two above leave them.
+  /// Takes over values and moments from where the two above leave them. All ranks call it together.
   virtual void store() = 0;
 };
 
@@ -71,9 +75,11 @@ class Backend {
 Trained trained_part(const model::ModelSpec& spec);
 
 /// On the device that `options` names. `parameters` hold the initial values and must outlive the
-/// backend, as must what `base` finds: the tensors of the model that training starts from.
+/// backend, as must `ranks` and what `base` finds: the tensors of the model that training starts
+/// from.
 std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
                                       const model::ModelSpec& base_config, const FindTensor& base,
-                                      Parameters& parameters);
+                                      Parameters& parameters,
+                                      parallel::Communicator& ranks = parallel::single_rank());
 
 }  // namespace winnow::train

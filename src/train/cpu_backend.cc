@@ -6,10 +6,13 @@
 namespace winnow::train {
 
 CpuBackend::CpuBackend(const TrainingOptions& options, const model::ModelSpec& base_config,
-                       const FindTensor& base, Parameters& parameters)
+                       const FindTensor& base, Parameters& parameters,
+                       parallel::Communicator& ranks)
     : spec_(student_config(options, base_config)),
       parameters_(parameters),
-      optimizer_(options.adamw, parameters.size()),
+      ranks_(ranks),
+      partition_(parameters, ranks.rank(), ranks.size(), options.muon.has_value()),
+      optimizer_(options.adamw, partition_.size()),
       muon_(options.muon),
       gradients_(parameters.gradient_views(spec_)),
       decoder_(spec_, options.micro_batch * options.length, host_keep(options)),
@@ -85,23 +88,36 @@ void CpuBackend::backward(std::span<const DecisionLoss> losses) {
 }
 
 PassSums CpuBackend::finish() {
+  ranks_.meet();  // others may still compute
+  ranks_.reduce_scatter(parameters_.gradients(), partition_.cuts());
   const auto squares_of = [this](Role role) {
-    const auto [begin, end] = parameters_.range(role);
+    const auto [begin, end] = partition_.own(parameters_.range(role));
     return sum_of_squares(parameters_.gradients().subspan(begin, end - begin));
   };
   sums_.norm =
       std::sqrt(squares_of(Role::embedding) + squares_of(Role::matrix) + squares_of(Role::vector));
   sums_.decision_norm = std::sqrt(squares_of(Role::decision));
-  return sums_;
+  return sum_over_ranks(ranks_, sums_);
 }
 
 void CpuBackend::apply(const AdamW::Update& update) {
-  optimizer_.apply(update, parameters_.values(), parameters_.gradients());
+  const auto [begin, end] = partition_.own({update.begin, update.end});
+  AdamW::Update own = update;
+  own.begin = begin - partition_.begin();
+  own.end = end - partition_.begin();
+  optimizer_.apply(own, partition_.own(parameters_.values()),
+                   partition_.own<const float>(parameters_.gradients()));
 }
 
 void CpuBackend::apply(const MuonUpdate& update) {
-  apply_muon(context_, *muon_, update, parameters_, parameters_.values(), parameters_.gradients(),
-             optimizer_.first_moments());
+  apply_muon(context_, *muon_, update, parameters_, partition_.own(parameters_.values()),
+             partition_.own<const float>(parameters_.gradients()), optimizer_.first_moments(),
+             partition_.begin());
+}
+
+void CpuBackend::end_update() {
+  ranks_.meet();  // others may have more to update
+  ranks_.all_gather(parameters_.values(), partition_.cuts());
 }
 
 }  // namespace winnow::train

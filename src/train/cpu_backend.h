@@ -6,6 +6,7 @@
 #include "train/backend.h"
 #include "train/decoder.h"
 #include "train/head.h"
+#include "train/partition.h"
 
 namespace winnow::train {
 
@@ -13,7 +14,7 @@ namespace winnow::train {
 class CpuBackend : public Backend {
  public:
   CpuBackend(const TrainingOptions& options, const model::ModelSpec& base_config,
-             const FindTensor& base, Parameters& parameters);
+             const FindTensor& base, Parameters& parameters, parallel::Communicator& ranks);
 
   void begin_update() override;
   void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) override;
@@ -22,6 +23,7 @@ class CpuBackend : public Backend {
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
   void apply(const MuonUpdate& update) override;
+  void end_update() override;
 
   void fetch_values() override {}
   Moments fetch_moments() override {
@@ -37,7 +39,9 @@ class CpuBackend : public Backend {
   model::ModelSpec spec_;
   std::optional<ops::Divergence> divergence_;  // nullopt: no teacher
   Parameters& parameters_;
-  AdamW optimizer_;
+  parallel::Communicator& ranks_;
+  Partition partition_;
+  AdamW optimizer_;  // of this rank's part
   std::optional<MuonOptions> muon_;
   Weights student_;
   Weights teacher_;

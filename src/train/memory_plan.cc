@@ -4,10 +4,13 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "parallel/mpi_ranks.h"
+#include "train/backend.h"
 #include "train/cuda/memory_plan.h"
 #include "train/decoder.h"
 #include "train/head.h"
 #include "train/parameters.h"
+#include "train/partition.h"
 
 namespace winnow::train {
 namespace {
@@ -66,10 +69,18 @@ std::size_t operand_bytes(const model::ModelSpec& spec, std::size_t tokens, std:
 
 }  // namespace
 
-std::size_t MemoryPlan::total() const {
+std::size_t MemoryPlan::of_one() const {
   std::size_t sum = 0;
   for (const Part& part : parts) {
     sum += part.bytes;
+  }
+  return sum;
+}
+
+std::size_t MemoryPlan::total() const {
+  std::size_t sum = 0;
+  for (const Part& part : parts) {
+    sum += part.once ? part.bytes : part.bytes * static_cast<std::size_t>(ranks);
   }
   return sum;
 }
@@ -88,16 +99,25 @@ MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& b
     plan.parts = cuda::device_parts(options, base);
     return plan;
   }
+  plan.ranks = parallel::launched_as() ? 1 : options.ranks;
   const auto trained = static_cast<std::size_t>(plan.trained);
+  const Partition partition(ParameterList(spec, trained_part(spec)), 0, options.ranks,
+                            options.muon.has_value());
   const std::size_t tokens = options.micro_batch * options.length;
-  const auto add = [&plan](std::string name, std::size_t bytes) {
-    plan.parts.push_back({std::move(name), bytes});
+  const auto add = [&plan](std::string name, std::size_t bytes, bool once = false) {
+    plan.parts.push_back({std::move(name), bytes, once});
   };
   add("trained weights, fp32", trained * sizeof(float));
   add("their gradients, fp32", trained * sizeof(float));
-  add("moments, fp32", 2 * trained * sizeof(float));
-  add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype));
-  add("a copy while saving", trained * dtype_size(base.dtype));
+  if (options.ranks == 1) {
+    add("moments, fp32", 2 * trained * sizeof(float));
+  } else {
+    add("a rank's moments, fp32", 2 * partition.largest() * sizeof(float));
+    add("all moments while rank 0 saves", 2 * trained * sizeof(float), true);
+  }
+  add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype),
+      true);
+  add("a copy while saving", trained * dtype_size(base.dtype), true);
   add("activations", Decoder::bytes(spec, tokens, host_keep(options)) +
                          tokens * static_cast<std::size_t>(spec.hidden) * sizeof(float));
   if (options.retrofit) {
@@ -106,7 +126,7 @@ MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& b
   const std::size_t head = head_bytes(spec, tokens, options.retrofit.has_value());
   add("gradients of activations", std::max(backward_bytes(spec, tokens), head));
   add("rounded operands", operand_bytes(spec, tokens, head));
-  add("program and gaps", kProgram + plan.total() / 20);
+  add("program and gaps", kProgram + plan.of_one() / 20);
   return plan;
 }
 

@@ -14,11 +14,15 @@ struct MemoryPlan {
   struct Part {
     std::string name;
     std::size_t bytes = 0;
+    bool once = false;  // for all ranks of a process together; else for each
   };
   std::vector<Part> parts;
   std::int64_t parameters = 0;  // of the model that comes out
   std::int64_t trained = 0;     // of those that training changes
+  int ranks = 1;                // that share the memory: threads on the CPU
 
+  /// Bytes that one rank needs, and that all need who share the memory.
+  [[nodiscard]] std::size_t of_one() const;
   [[nodiscard]] std::size_t total() const;
 };
 

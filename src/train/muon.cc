@@ -75,22 +75,24 @@ void orthogonalize(ops::Context& context, Matrix<float> x) {
 
 void apply_muon(ops::Context& context, const MuonOptions& options, const MuonUpdate& update,
                 const ParameterList& list, std::span<float> values,
-                std::span<const float> gradients, std::span<float> momentum) {
+                std::span<const float> gradients, std::span<float> momentum, std::size_t begin) {
   const auto beta = static_cast<float>(options.momentum);
   const auto factor = static_cast<float>(update.gradient_factor);
   const auto kept = static_cast<float>(1.0 - update.rate * update.decay);
   for (const Parameter& parameter : list.list()) {
-    if (parameter.role != Role::matrix) {
+    const bool held =
+        parameter.offset >= begin && parameter.offset + parameter.count <= begin + values.size();
+    if (parameter.role != Role::matrix || !held) {
       continue;
     }
     const ops::Workspace::Scope scope(*context.workspace);
     const Orientation orientation(parameter.shape);
     const Matrix<float> x = orientation.take(*context.workspace);
     const auto for_elements = [&](const auto& body) {
-      parallel_ranges(orientation.rows, [&](std::size_t begin, std::size_t end, int) {
-        for (std::size_t row = begin; row < end; ++row) {
+      parallel_ranges(orientation.rows, [&](std::size_t first, std::size_t last, int) {
+        for (std::size_t row = first; row < last; ++row) {
           for (std::size_t col = 0; col < orientation.cols; ++col) {
-            body(parameter.offset + row * orientation.cols + col,
+            body(parameter.offset - begin + row * orientation.cols + col,
                  x.data[orientation.place(row, col)]);
           }
         }

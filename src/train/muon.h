@@ -37,9 +37,10 @@ inline double muon_scale(const Shape& shape) {
 /// NewtonSchulz with products as `context` says. The same bits on any number of threads.
 void orthogonalize(ops::Context& context, ops::Matrix<float> x);
 
-/// Changes values and momentum, flat arrays in the order of `list`.
+/// Changes values and momentum, flat arrays in the order of `list`, from its element `begin` on.
+/// Matrices that they do not hold stay as they are.
 void apply_muon(ops::Context& context, const MuonOptions& options, const MuonUpdate& update,
                 const ParameterList& list, std::span<float> values,
-                std::span<const float> gradients, std::span<float> momentum);
+                std::span<const float> gradients, std::span<float> momentum, std::size_t begin = 0);
 
 }  // namespace winnow::train

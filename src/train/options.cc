@@ -118,6 +118,14 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
   require(options.batch >= 1, "--batch {}: expected 1 or more", options.batch);
   require(options.micro_batch >= 1 && options.batch % options.micro_batch == 0,
           "--micro-batch {}: expected a divisor of --batch {}", options.micro_batch, options.batch);
+  const std::size_t parts = options.batch / options.micro_batch;
+  require(options.ranks >= 1 && static_cast<std::size_t>(options.ranks) <= parts,
+          "--data-parallel {}: expected 1 to {}, as many ranks as --batch {} has parts of "
+          "--micro-batch {}",
+          options.ranks, parts, options.batch, options.micro_batch);
+  require(options.ranks == 1 || !options.cuda_device,
+          "--data-parallel {} with --device cuda: training takes one device, or CPU ranks",
+          options.ranks);
   const auto in_unit = [](double x) { return x >= 0.0 && x < 1.0; };
   require(in_unit(options.adamw.beta1), "--beta1 {}: expected 0 or more, less than 1",
           options.adamw.beta1);

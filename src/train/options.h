@@ -68,6 +68,7 @@ struct TrainingOptions {
   std::size_t batch = 1;        // sequences per update
   std::size_t micro_batch = 1;  // sequences at once; divides batch
   std::uint64_t seed = 0;
+  int ranks = 1;  // that share out what a batch has of micro_batch sequences
 
   AdamWOptions adamw;
   std::optional<MuonOptions> muon;  // of the layers' matrices, instead of AdamW

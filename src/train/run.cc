@@ -126,4 +126,11 @@ bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& o
   return Run(trainer, held_out, options).run();
 }
 
+void follow_training(Trainer& trainer, const RunOptions& options) {
+  if (options.resume) {
+    trainer.load_state(state_file(options.out), options.recipe);
+  }
+  trainer.follow();
+}
+
 }  // namespace winnow::train

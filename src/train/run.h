@@ -40,4 +40,8 @@ void check_state(const std::filesystem::path& out, bool resume);
 /// check_state() does.
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options);
 
+/// Of ranks other than 0, while rank 0 is in run_training() with the same options: they compute,
+/// and write nothing.
+void follow_training(Trainer& trainer, const RunOptions& options);
+
 }  // namespace winnow::train

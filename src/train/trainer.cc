@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -37,24 +38,71 @@ double total_weight(std::span<const Batch> batches) {
 }  // namespace
 
 Trainer::Trainer(const TrainingOptions& options, const model::Checkpoint& base,
-                 const Shards& shards)
+                 const Shards& shards, parallel::Communicator& ranks)
     : options_(options),
       base_(base),
       spec_(student_config(options, base.spec())),
       frozen_(base),
       parameters_(spec_, trained_part(spec_)),
+      ranks_(ranks),
+      partition_(parameters_, ranks.rank(), ranks.size(), options.muon.has_value()),
       reader_(shards, options.length, spec_.bos_token, options.seed) {
   initialize(parameters_, base);
   backend_ = make_backend(
       options, base.spec(), [this](const std::string& name) { return frozen_.find(name); },
-      parameters_);
+      parameters_, ranks);
   if (options_.retrofit) {
     eviction_.emplace(*options_.retrofit, spec_.compressing_before(spec_.layer_count()),
                       decision_count(spec_));
   }
 }
 
+// A rank that fails ends the group: nobody follows any more.
+Trainer::~Trainer() {
+  if (std::uncaught_exceptions() > 0) {
+    return;
+  }
+  try {
+    announce(Task::end);
+  } catch (const std::exception&) {
+  }
+}
+
+void Trainer::announce(Task task) const {
+  if (ranks_.size() > 1 && ranks_.rank() == 0) {
+    ranks_.meet();  // they may be loading
+    ranks_.broadcast(std::as_writable_bytes(std::span(&task, 1)));
+  }
+}
+
+void Trainer::follow() {
+  for (Task task{}; task != Task::end; do_task(task)) {
+    ranks_.meet();
+    ranks_.broadcast(std::as_writable_bytes(std::span(&task, 1)));
+  }
+}
+
+void Trainer::do_task(Task task) {
+  switch (task) {
+    case Task::check:
+      check_student_is_teacher();
+      break;
+    case Task::step:
+      step();
+      break;
+    case Task::fetch_values:
+      backend_->fetch_values();
+      break;
+    case Task::gather_moments:
+      static_cast<void>(gather_moments());
+      break;
+    case Task::end:
+      break;
+  }
+}
+
 const Parameters& Trainer::parameters() const {
+  announce(Task::fetch_values);
   backend_->fetch_values();
   return parameters_;
 }
@@ -87,10 +135,12 @@ DecisionPass Trainer::pass_of(std::uint64_t part) const {
 }
 
 double Trainer::check_student_is_teacher() {
+  announce(Task::check);
   const PackingPosition position = reader_.position();
   const Batch batch = read_part();
   reader_.seek(position);
-  const double total = std::max(1.0, total_weight({&batch, 1}));
+  // Each rank looks at the same sequence.
+  const double total = std::max(1.0, total_weight({&batch, 1})) * ranks_.size();
   DecisionPass pass;
   if (trained_part(spec_) == Trained::decisions) {
     pass.mode = DecisionPass::Mode::hard;
@@ -103,6 +153,7 @@ double Trainer::check_student_is_teacher() {
 }
 
 StepReport Trainer::step() {
+  announce(Task::step);
   const auto start = std::chrono::steady_clock::now();
   const PackingPosition position = reader_.position();
   StepReport report;
@@ -116,10 +167,11 @@ StepReport Trainer::step() {
   }
   try {
     const std::vector<Batch> parts = read_parts();
+    report.tokens = static_cast<std::int64_t>(options_.batch * options_.length);
     backend_->begin_update();
-    for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto [first, last] = share_of(parts.size(), ranks_.rank(), ranks_.size());
+    for (std::size_t i = first; i < last; ++i) {
       run_part(parts[i], i, report);
-      report.tokens += static_cast<std::int64_t>(parts[i].size());
     }
     const PassSums sums = backend_->finish();
     const std::string step = fmt::format("step {}", report.step);
@@ -142,7 +194,7 @@ StepReport Trainer::step() {
   }
   ++steps_done_;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (const double peak = backend_->peak_flops(); peak > 0.0) {
+  if (const double peak = backend_->peak_flops() * ranks_.size(); peak > 0.0) {
     const double flops =
         flops_per_token(options_, base_.spec()) * static_cast<double>(report.tokens);
     report.utilization = flops / report.seconds / peak;
@@ -226,6 +278,7 @@ void Trainer::update(const StepReport& report) {
     apply(Role::decision, report.step - options_.retrofit->fade_steps, rate, 0.0,
           report.decision_norm);
   }
+  backend_->end_update();
 }
 
 }  // namespace winnow::train

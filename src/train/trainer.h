@@ -12,6 +12,7 @@
 #include "train/backend.h"
 #include "train/eviction_control.h"
 #include "train/packing.h"
+#include "train/partition.h"
 
 namespace winnow::train {
 
@@ -38,13 +39,22 @@ struct StepReport {
 
 /// A model in training: parameters, optimiser, data and where all of them stand. Everything
 /// follows from the options, the data and the base model: on the CPU to the last bit, on any number
-/// of threads.
+/// of threads, and on any number of ranks up to the order of sums.
+/// Each of several ranks has a trainer: it computes its share of the parts of a batch, and updates
+/// its part of the parameters (data parallelism with ZeRO). Rank 0's is used like one that is
+/// alone, the others follow() it.
 class Trainer {
  public:
-  /// `base` is what training starts from, and the teacher; `shards` must outlive this.
-  Trainer(const TrainingOptions& options, const model::Checkpoint& base, const Shards& shards);
+  /// `base` is what training starts from, and the teacher; `shards` and `ranks` must outlive this.
+  Trainer(const TrainingOptions& options, const model::Checkpoint& base, const Shards& shards,
+          parallel::Communicator& ranks = parallel::single_rank());
+  /// Rank 0's ends what the others follow.
+  ~Trainer();
   Trainer(const Trainer&) = delete;  // parts of it point to others
   Trainer& operator=(const Trainer&) = delete;
+
+  /// Of ranks other than 0: does what rank 0's trainer does, until it is gone.
+  void follow();
 
   /// The divergence of the student from its teacher before anything has changed, in nats per token,
   /// over one sequence: anything but 0 (to rounding) is a bug. Retrofitting only. Throws Error
@@ -59,7 +69,8 @@ class Trainer {
   /// Writes all that a later process needs to go on, atomically. `recipe` says how this run was
   /// set up.
   void save_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe) const;
-  /// Takes up where `file` left off. Error naming the key when its recipe is another.
+  /// Takes up where `file` left off. Error naming the key when its recipe is another. Every rank
+  /// calls it for itself.
   void load_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe);
 
   [[nodiscard]] const model::ModelSpec& spec() const { return spec_; }
@@ -69,6 +80,18 @@ class Trainer {
   [[nodiscard]] const model::Checkpoint& base() const { return base_; }
 
  private:
+  /// What rank 0 and its followers do together.
+  enum class Task : std::uint8_t { check, step, fetch_values, gather_moments, end };
+  void announce(Task task) const;
+  void do_task(Task task);
+  /// One of the moments of all ranks, part after part; on rank 0 alone.
+  struct Gathered {
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<TensorView> parts;
+  };
+  [[nodiscard]] Gathered gather(std::span<const float> own) const;
+  [[nodiscard]] std::pair<Gathered, Gathered> gather_moments() const;
+
   [[nodiscard]] bool fading() const;
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
   [[nodiscard]] MainLoss main_loss() const;
@@ -84,6 +107,8 @@ class Trainer {
   model::ModelSpec spec_;
   FrozenTensors frozen_;
   Parameters parameters_;
+  parallel::Communicator& ranks_;
+  Partition partition_;
   std::unique_ptr<Backend> backend_;
   PackedReader reader_;
 

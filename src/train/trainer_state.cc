@@ -11,10 +11,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* kVersion = "2";
 
-TensorView flat_view(std::span<const float> x) {
-  return {DType::f32,
-          {static_cast<std::int64_t>(x.size())},
-          reinterpret_cast<const std::byte*>(x.data())};
+TensorView flat_view(std::span<const std::byte> x) {
+  return {DType::f32, {static_cast<std::int64_t>(x.size() / sizeof(float))}, x.data()};
 }
 
 /// Says which key of the recipe has changed.
@@ -30,12 +28,31 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
 
 }  // namespace
 
+// One rank's own memory is not copied.
+Trainer::Gathered Trainer::gather(std::span<const float> own) const {
+  Gathered all;
+  if (ranks_.size() == 1) {
+    all.parts = {flat_view(std::as_bytes(own))};
+    return all;
+  }
+  all.memory = ranks_.gather(std::as_bytes(own));
+  std::ranges::transform(all.memory, std::back_inserter(all.parts),
+                         [](const std::vector<std::byte>& part) { return flat_view(part); });
+  return all;
+}
+
+std::pair<Trainer::Gathered, Trainer::Gathered> Trainer::gather_moments() const {
+  const Moments own = backend_->fetch_moments();
+  return {gather(own.first), gather(own.second)};
+}
+
 void Trainer::save_state(const std::filesystem::path& file, const ordered_json& recipe) const {
-  TensorMap tensors;
-  const Moments moments = backend_->fetch_moments();
-  tensors["values"] = flat_view(parameters().values());
-  tensors["first_moments"] = flat_view(moments.first);
-  tensors["second_moments"] = flat_view(moments.second);
+  announce(Task::gather_moments);
+  const auto [first, second] = gather_moments();
+  TensorParts tensors;
+  tensors["values"] = {flat_view(std::as_bytes(parameters().values()))};
+  tensors["first_moments"] = first.parts;
+  tensors["second_moments"] = second.parts;
   const PackingPosition& position = reader_.position();
   const ordered_json progress{
       {"step", steps_done_},
@@ -58,16 +75,18 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
   require(text("version") == kVersion, "{}: its version is {}, expected {}", file.string(),
           text("version"), kVersion);
   require_same_recipe(ordered_json::parse(text("recipe")), recipe, file.string());
-  const auto restore = [&](const char* name, std::span<float> out) {
+  const auto array = [&](const char* name) {
     const TensorView& tensor = saved.tensor(name);
-    require(tensor.dtype == DType::f32 && tensor.count() == static_cast<std::int64_t>(out.size()),
-            "{}: {} has {} elements, expected {}", file.string(), name, tensor.count(), out.size());
-    std::ranges::copy(tensor.as<float>(), out.begin());
+    require(tensor.dtype == DType::f32 &&
+                tensor.count() == static_cast<std::int64_t>(parameters_.size()),
+            "{}: {} has {} elements, expected {}", file.string(), name, tensor.count(),
+            parameters_.size());
+    return tensor.as<float>();
   };
   const Moments moments = backend_->fetch_moments();
-  restore("values", parameters_.values());
-  restore("first_moments", moments.first);
-  restore("second_moments", moments.second);
+  std::ranges::copy(array("values"), parameters_.values().begin());
+  std::ranges::copy(partition_.own(array("first_moments")), moments.first.begin());
+  std::ranges::copy(partition_.own(array("second_moments")), moments.second.begin());
   backend_->store();
   const ordered_json progress = ordered_json::parse(text("progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();

@@ -244,6 +244,47 @@ TEST_F(Training, KilledGoesOnFromTheLastCheckpoint) {
   EXPECT_EQ(metrics("parts").size(), 60U);
 }
 
+TEST_F(Training, OverRanksGivesTheSame) {
+  succeed(train("base", {"--save-dtype", "fp32"}));
+  const auto run = [this](const std::string& out, const std::string& ranks, const Words& more) {
+    Words words =
+        retrofit("base", out, {"--batch", "6", "--window", "4", "--data-parallel", ranks});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const auto expect_same_losses = [this](const std::string& out, std::size_t steps) {
+    const auto expected = metrics("one");
+    const auto actual = metrics(out);
+    ASSERT_EQ(actual.size(), steps);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const double loss = expected[i].at("loss");
+      EXPECT_NEAR(actual[i].at("loss"), loss, 1e-3 * loss + 1e-6) << i;
+      EXPECT_EQ(actual[i].at("tokens"), expected[i].at("tokens"));
+    }
+  };
+  const Words steps{"--steps", "20", "--save-every", "7"};
+  succeed(run("one", "1", steps));
+  succeed(run("three", "3", steps));
+  expect_same_losses("three", 20);
+  // Killed, and taken up by another number of ranks.
+  Command command(run("parts", "3", steps));
+  await_steps("parts", 9);
+  command.send(SIGKILL);
+  command.wait();
+  Words again = steps;
+  again.emplace_back("--resume");
+  succeed(run("parts", "2", again));
+  expect_same_losses("parts", 20);
+}
+
+TEST_F(Training, RanksAreCountedAndPlanned) {
+  expect_error(train("x", {"--data-parallel", "3"}), "--data-parallel 3: expected 1 to 2");
+  expect_error(train("x", {"--data-parallel", "0"}), "--data-parallel 0: expected 1 to 2");
+  const CommandResult plan = succeed(train("x", {"--dry-run", "--data-parallel", "2"}));
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("a rank's moments, fp32"),
+                              HasSubstr("of each of 2 ranks, about"), HasSubstr("memory needed")));
+}
+
 TEST_F(Training, PreTrainsWithMuonAndFarDropout) {
   succeed(train("base", {"--optimizer", "muon", "--far-dropout", "0.9", "--far-mixed", "0.1",
                          "--far-window", "8", "--far-heads", "0:1,1:0"}));

@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <numeric>
 #include <thread>
 
 #include "base/error.h"
 #include "parallel/mpi_ranks.h"
+#include "parallel/on_ranks.h"
+#include "parallel/same_settings.h"
+#include "parallel/single_rank.h"
 #include "parallel/thread_ranks.h"
 
 namespace winnow::parallel {
@@ -43,6 +48,33 @@ void sums_in_the_order_of_ranks(Communicator& ranks) {
       }
       ASSERT_EQ(values[i], expected) << "value " << i << " of " << count;
     }
+  }
+}
+
+// Parts of different sizes, also of none, and larger than a message's piece.
+std::vector<std::size_t> uneven_cuts(int ranks, std::size_t count) {
+  std::vector<std::size_t> cuts{0};
+  for (int rank = 1; rank < ranks; ++rank) {
+    cuts.push_back(rank % 3 == 1 ? count / 8 : cuts.back());
+  }
+  cuts.push_back(count);
+  return cuts;
+}
+
+void reduces_and_scatters(Communicator& ranks) {
+  for (const std::size_t count : {1, 8, 4097, 3000001}) {
+    const auto cuts = uneven_cuts(ranks.size(), count);
+    std::vector<float> whole = values_of(ranks.rank(), count);
+    std::vector<float> parts = whole;
+    ranks.sum(whole);
+    ranks.reduce_scatter(parts, cuts);
+    const auto own = part_of(parts, cuts, ranks.rank());
+    EXPECT_TRUE(std::ranges::equal(own, part_of(whole, cuts, ranks.rank())));
+    if (ranks.rank() > 0 && cuts[1] > 0) {
+      EXPECT_EQ(parts[0], value_of(ranks.rank(), 0));  // another's part stays
+    }
+    ranks.all_gather(parts, cuts);
+    EXPECT_EQ(parts, whole);
   }
 }
 
@@ -83,9 +115,30 @@ void stays_in_step(Communicator& ranks) {
 
 using Conversation = void (*)(Communicator&);
 
+void compares_settings(Communicator& ranks) {
+  require_same_settings(ranks, "version 1\nlength 8\n");
+  const auto compare = [&] {
+    require_same_settings(ranks, fmt::format("version 1\nlength {}\n", 8 + ranks.rank()));
+  };
+  if (ranks.rank() == 0) {
+    return compare();
+  }
+  try {
+    compare();
+    ADD_FAILURE() << "other settings";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), fmt::format("rank {}: has length {}, rank 0 has length 8", ranks.rank(),
+                                        8 + ranks.rank()));
+  }
+}
+
 constexpr Conversation kConversations[] = {sums_in_the_order_of_ranks,
+                                           reduces_and_scatters,
                                            broadcasts_what_the_first_has,
-                                           gathers_in_the_order_of_ranks, meets, stays_in_step};
+                                           gathers_in_the_order_of_ranks,
+                                           meets,
+                                           stays_in_step,
+                                           compares_settings};
 
 // Runs `body` on threads, a rank each.
 void on_threads(std::vector<std::unique_ptr<Communicator>> ranks,
@@ -102,6 +155,39 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, ::testing::Values(1, 2, 3, 5));
 TEST_P(ThreadRanks, Converse) {
   for (const Conversation converse : kConversations) {
     on_threads(make_thread_ranks(GetParam()), converse);
+  }
+}
+
+TEST(SingleRank, Converses) {
+  for (const Conversation converse : kConversations) {
+    converse(single_rank());
+  }
+}
+
+TEST(OnRanks, RunsOnEachOfThem) {
+  for (const int count : {1, 2, 3}) {
+    std::atomic<int> seen = 0;
+    on_ranks(count, "--ranks", [&](Communicator& ranks) {
+      EXPECT_EQ(ranks.size(), count);
+      seen += 1 << ranks.rank();
+      ranks.meet();
+    });
+    EXPECT_EQ(seen, (1 << count) - 1);
+  }
+}
+
+TEST(OnRanks, EndsWithTheRankThatFails) {
+  for (const int bad : {0, 2}) {
+    const auto work = [bad](Communicator& ranks) {
+      require(ranks.rank() != bad, "out of memory");
+      ranks.meet();
+    };
+    try {
+      on_ranks(3, "--ranks", work);
+      ADD_FAILURE() << "rank " << bad << " did not fail";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), bad == 0 ? "out of memory" : "rank 2: out of memory");
+    }
   }
 }
 

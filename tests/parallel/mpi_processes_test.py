@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,6 +91,81 @@ class Processes(unittest.TestCase):
             started = time.monotonic()
             self.assertNotEqual(server.wait(timeout=60), 0)
             self.assertLess(time.monotonic() - started, 30)
+
+    def training(self, out: str, *more: str) -> list[str]:
+        return [WINNOW, "train", "--init", str(self.shape()), "--out", str(self.in_folder(out)),
+                "--data", str(self.in_folder("data.jsonl")), "--length", "32", "--batch", "4", "--steps", "12",
+                "--save-every", "5", "--dtype", "fp32", "--threads", "1", "--data-parallel", "2", *more]
+
+    def in_folder(self, name: str) -> pathlib.Path:
+        return pathlib.Path(self.folder.name) / name
+
+    def shape(self) -> pathlib.Path:
+        """A model of a few numbers, and something to read."""
+        shape = self.in_folder("shape")
+        if not shape.exists():
+            shape.mkdir()
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(ROOT / "assets/base" / name, shape)
+            config = json.loads((ROOT / "assets/base/config.json").read_text())
+            config |= {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                       "num_attention_heads": 4, "head_dim": 8, "torch_dtype": "float32"}
+            (shape / "config.json").write_text(json.dumps(config))
+            lines = [json.dumps({"text": f"Number {i} is followed by {i + 1}."}) for i in range(60)]
+            self.in_folder("data.jsonl").write_text("\n".join(lines) + "\n")
+        return shape
+
+    def test_they_train_what_threads_do(self):
+        alone = run(self.training("threads"))
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        result = run(mpirun(self.training("processes"), ranks=2))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        weights = [(self.in_folder(out) / "model.safetensors").read_bytes() for out in ("threads", "processes")]
+        self.assertEqual(*weights)
+        self.assertEqual(result.stdout.count("the model after 12 steps"), 1)  # rank 0 alone reports
+
+    def test_they_train_with_the_same_flags(self):
+        commands = [self.training("out", "--lr", rate) for rate in ("0.01", "0.02")]
+        result = run(mpirun(*commands))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("rank 1: has --lr 0.02, rank 0 has --lr 0.01", result.stderr)
+        result = run(mpirun(self.training("out"), ranks=3))
+        self.assertIn("--data-parallel 2: 3 ranks were started", result.stderr)
+
+    def test_training_ends_with_a_rank_and_goes_on(self):
+        long = ("--steps", "5000", "--schedule", "constant")
+        with open(self.in_folder("log"), "w+") as log:
+            launcher = subprocess.Popen(mpirun(self.training("out", *long), ranks=2), cwd=ROOT, env=ENVIRONMENT,
+                                        stdout=log, stderr=subprocess.STDOUT)
+            self.addCleanup(launcher.wait)
+            state = self.in_folder("out") / "training/state.safetensors"
+            for _ in range(600):
+                if state.exists():
+                    break
+                time.sleep(0.1)
+            os.kill(self.ranks_of(launcher)[-1], signal.SIGKILL)
+            started = time.monotonic()
+            self.assertNotEqual(launcher.wait(timeout=60), 0)
+            self.assertLess(time.monotonic() - started, 30)
+        with open(self.in_folder("out") / "training/metrics.jsonl") as metrics:
+            done = len(metrics.readlines())
+        self.assertGreaterEqual(done, 5)
+        again = subprocess.Popen(self.training("out", *long, "--resume"), cwd=ROOT, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT)
+        self.addCleanup(again.communicate)
+        for _ in range(600):
+            losses = self.losses("out")
+            if len(losses) > done + 2:
+                break
+            time.sleep(0.1)
+        again.send_signal(signal.SIGINT)
+        self.assertEqual(again.wait(timeout=60), 130)
+        self.assertGreater(len(losses), done + 2)
+        self.assertEqual([step for step, _ in losses], list(range(1, len(losses) + 1)))
+
+    def losses(self, out: str) -> list[tuple[int, float]]:
+        lines = (self.in_folder(out) / "training/metrics.jsonl").read_text().split("\n")[:-1]  # whole ones
+        return [(line["step"], line["loss"]) for line in map(json.loads, lines)]
 
     def wait_for_port(self, log: pathlib.Path) -> int:
         for _ in range(600):

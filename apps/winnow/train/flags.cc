@@ -80,6 +80,9 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
              "Type of the saved weights: bf16, fp16 or fp32");
   run.option("--device", flags.device, "DEVICE",
              "Where to train: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
+  run.option("--data-parallel", flags.data_parallel, "N",
+             "Ranks that each compute a share of the batch and keep a part of the optimiser's "
+             "state: processes started by mpirun or srun, else threads; on the CPU only");
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");
@@ -318,6 +321,7 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
   options.length = positive(flags.length, "--length");
   options.batch = positive(flags.batch, "--batch");
   options.micro_batch = positive(flags.micro_batch, "--micro-batch");
+  options.ranks = flags.data_parallel;
   options.seed = flags.seed;
   options.adamw = {flags.beta1, flags.beta2, flags.epsilon};
   if (choose(flags.optimizer, "--optimizer", "muon", "adamw")) {

@@ -29,6 +29,7 @@ struct TrainingFlags {
   int length = 1024;
   int batch = 8;
   int micro_batch = 1;
+  int data_parallel = 1;
   int threads = 0;
 
   std::string optimizer = "adamw";

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "api/rank_team.h"
 #include "apps/winnow/command.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/json_config.h"
@@ -14,10 +15,13 @@
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "parallel/on_ranks.h"
+#include "parallel/same_settings.h"
 #include "train/document.h"
 #include "train/initial_model.h"
 #include "train/memory_plan.h"
 #include "train/run.h"
+#include "winnow/version.h"
 
 namespace winnow::cli {
 namespace {
@@ -26,9 +30,11 @@ namespace fs = std::filesystem;
 
 // What may differ when a run is resumed.
 const std::vector<std::string> kNotTheRecipe{
-    "help",         "config",     "out",         "data",       "valid",
-    "valid-tokens", "save-every", "eval-every",  "dry-run",    "resume",
-    "threads",      "device",     "activations", "save-dtype", "final-offset"};
+    "help",        "config",     "out",          "data",         "valid",   "valid-tokens",
+    "save-every",  "eval-every", "dry-run",      "resume",       "threads", "device",
+    "activations", "save-dtype", "final-offset", "data-parallel"};
+// What may differ between ranks.
+const std::vector<std::string> kOfOneRank{"help", "config", "threads"};
 
 void check_paths(const TrainingFlags& flags) {
   require(!flags.model.empty() || !flags.init.empty(), "{}: no model directory was given",
@@ -77,6 +83,10 @@ int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& opti
     print(fmt::format("  {:<36} {:>10}\n", part.name,
                       readable_bytes(static_cast<double>(part.bytes))));
   }
+  if (options.ranks > 1) {
+    print(fmt::format("{:<38} {:>10}\n", fmt::format("of each of {} ranks, about", options.ranks),
+                      readable_bytes(static_cast<double>(plan.of_one()))));
+  }
   const std::size_t available = train::available_memory(options);
   print(fmt::format("{:<38} {:>10}\n", "memory needed, about",
                     readable_bytes(static_cast<double>(plan.total()))));
@@ -96,15 +106,16 @@ train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::pa
   return options;
 }
 
-// The initial model; if it has to be created, it is stored beside the state.
-model::Checkpoint open_base(const TrainingFlags& flags) {
+// The initial model; if it has to be created, rank 0 stores it beside the state.
+model::Checkpoint open_base(const TrainingFlags& flags, bool first) {
   const fs::path made = fs::path(flags.out) / "training" / "base";
   if (flags.init.empty() && !flags.kv_heads) {
     return model::Checkpoint::open(flags.model);
   }
-  if (!flags.resume && flags.init.empty()) {
+  const bool make = first && !flags.resume;
+  if (make && flags.init.empty()) {
     train::write_grouped_model(model::Checkpoint::open(flags.model), made, *flags.kv_heads);
-  } else if (!flags.resume) {
+  } else if (make) {
     train::write_initial_model(flags.init, made, parse_save_dtype(flags.save_dtype), flags.seed);
   }
   return model::Checkpoint::open(made);
@@ -135,11 +146,97 @@ fs::path write_curves(const fs::path& out, int layers) {
   return curves;
 }
 
+// What a run reads. Rank 0 makes what is not there yet, the others wait for it.
+struct Inputs {
+  model::Checkpoint base;
+  train::Shards shards;
+};
+
+Inputs open_inputs(const TrainingFlags& flags, parallel::Communicator& ranks) {
+  const bool first = ranks.rank() == 0;
+  const auto open = [&]() -> Inputs {
+    model::Checkpoint base = open_base(flags, first);
+    train::Shards shards = open_data(tokenize_options(flags, base.directory(), flags.data),
+                                     base.spec(), fs::path(flags.out) / "training" / "data");
+    return {std::move(base), std::move(shards)};
+  };
+  if (!first) {
+    ranks.meet();
+    return open();
+  }
+  Inputs inputs = open();
+  ranks.meet();
+  return inputs;
+}
+
+std::string settings_of(const TrainingFlags& flags) {
+  std::string settings = fmt::format("version {}\n", WINNOW_VERSION);
+  for (const auto& [name, value] : flag_values(*flags.command, kOfOneRank).items()) {
+    settings += fmt::format("--{} {}\n", name, value.dump());
+  }
+  return settings;
+}
+
+std::string contents_of(const Inputs& inputs) {
+  return fmt::format("model {}\ntraining data {}\n", engine::parts_of(inputs.base, {}).digest,
+                     inputs.shards.origin().dump());
+}
+
+train::RunOptions run_options(const TrainingFlags& flags, const train::Shards& shards) {
+  train::RunOptions run;
+  run.out = flags.out;
+  run.recipe = flag_values(*flags.command, kNotTheRecipe);
+  run.recipe["training data"] = shards.origin();
+  run.resume = flags.resume;
+  run.save_every = flags.save_every;
+  run.eval_every = flags.eval_every;
+  run.save_type = parse_save_dtype(flags.save_dtype);
+  return run;
+}
+
+// Of rank 0, which reports and writes.
+int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldOut* held_out,
+         train::RunOptions run) {
+  TrainingProgress progress(trainer.options());
+  run.on_step = [&progress](const train::StepReport& report) { progress.step(report); };
+  run.on_held_out = [&progress](std::int64_t step, const eval::PerplexityResult& result) {
+    progress.held_out(step, result);
+  };
+  run.should_stop = interrupted;
+  const bool finished = train::run_training(trainer, held_out, run);
+  progress.clear();
+  const fs::path curves = write_curves(flags.out, trainer.spec().layer_count());
+  if (!finished) {
+    print_note(
+        fmt::format("stopped after step {}: --resume goes on from there\n", trainer.steps_done()));
+    return kInterrupted;
+  }
+  print(fmt::format("{}: the model after {} steps\n{}: its curves\n", flags.out,
+                    trainer.steps_done(), curves.string()));
+  return kSuccess;
+}
+
+int train_on(parallel::Communicator& ranks, const TrainingFlags& flags,
+             const train::TrainingOptions& options) {
+  parallel::require_same_settings(ranks, settings_of(flags));
+  const Inputs inputs = open_inputs(flags, ranks);
+  parallel::require_same_settings(ranks, contents_of(inputs));
+  const bool first = ranks.rank() == 0;
+  const auto held_out = first ? open_held_out(flags, inputs.base, options) : std::nullopt;
+  train::Trainer trainer(options, inputs.base, inputs.shards, ranks);
+  const train::RunOptions run = run_options(flags, inputs.shards);
+  if (first) {
+    return lead(flags, trainer, held_out ? &*held_out : nullptr, run);
+  }
+  train::follow_training(trainer, run);
+  return kSuccess;
+}
+
 int run(const TrainingFlags& flags) {
   const train::TrainingOptions options = training_options(flags);
   check_paths(flags);
   check_numbers(flags);
-  const DType save_type = parse_save_dtype(flags.save_dtype);
+  static_cast<void>(parse_save_dtype(flags.save_dtype));
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
   model::ModelSpec config = model::read_spec(source);
   train::validate(options, config);
@@ -154,38 +251,14 @@ int run(const TrainingFlags& flags) {
   static_cast<void>(train::load_fitting_tokenizer(source, config));
   train::check_state(flags.out, flags.resume);
   set_threads(flags.threads);
-
-  const model::Checkpoint base = open_base(flags);
-  const train::Shards shards = open_data(tokenize_options(flags, base.directory(), flags.data),
-                                         base.spec(), fs::path(flags.out) / "training" / "data");
-  const auto held_out = open_held_out(flags, base, options);
-  train::Trainer trainer(options, base, shards);
-  TrainingProgress progress(options);
-
-  train::RunOptions run;
-  run.out = flags.out;
-  run.recipe = flag_values(*flags.command, kNotTheRecipe);
-  run.recipe["training data"] = shards.origin();
-  run.resume = flags.resume;
-  run.save_every = flags.save_every;
-  run.eval_every = flags.eval_every;
-  run.save_type = save_type;
-  run.on_step = [&progress](const train::StepReport& report) { progress.step(report); };
-  run.on_held_out = [&progress](std::int64_t step, const eval::PerplexityResult& result) {
-    progress.held_out(step, result);
-  };
-  run.should_stop = interrupted;
-  const bool finished = train::run_training(trainer, held_out ? &*held_out : nullptr, run);
-  progress.clear();
-  const fs::path curves = write_curves(flags.out, config.layer_count());
-  if (!finished) {
-    print_note(
-        fmt::format("stopped after step {}: --resume goes on from there\n", trainer.steps_done()));
-    return kInterrupted;
-  }
-  print(fmt::format("{}: the model after {} steps\n{}: its curves\n", flags.out,
-                    trainer.steps_done(), curves.string()));
-  return kSuccess;
+  int result = kSuccess;
+  parallel::on_ranks(options.ranks, "--data-parallel", [&](parallel::Communicator& ranks) {
+    const int own = train_on(ranks, flags, options);
+    if (ranks.rank() == 0) {
+      result = own;
+    }
+  });
+  return result;
 }
 
 void add_training(CLI::App& app, Run& run_command, bool retrofit, const char* name,

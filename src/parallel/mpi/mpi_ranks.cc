@@ -21,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 // Sums of more values are cut: each rank adds up a part of them.
 constexpr std::size_t kWhole = 4096;
+// Values of a part that are on their way at once.
+constexpr std::size_t kPiece = std::size_t{1} << 20;
 
 // A message that is on its way.
 struct Transfer {
@@ -80,24 +82,38 @@ class MpiRank : public Communicator {
     if (values.size() <= kWhole) {
       return sum_whole(values);
     }
-    const auto part = [&](int rank) {
-      const std::size_t n = values.size();
-      const auto begin = n * static_cast<std::size_t>(rank) / static_cast<std::size_t>(size_);
-      const auto end = n * static_cast<std::size_t>(rank + 1) / static_cast<std::size_t>(size_);
-      return values.subspan(begin, end - begin);
-    };
-    received_.resize(part(rank_).size() * static_cast<std::size_t>(size_));
-    each_other([&](int peer) {
-      receive(std::as_writable_bytes(slot(peer, part(rank_).size())), peer);
-      send(std::as_bytes(part(peer)), peer);
+    std::vector<std::size_t> cuts;
+    for (int rank = 0; rank <= size_; ++rank) {
+      cuts.push_back(values.size() * static_cast<std::size_t>(rank) /
+                     static_cast<std::size_t>(size_));
+    }
+    reduce_scatter(values, cuts);
+    all_gather(values, cuts);
+  }
+
+  void reduce_scatter(std::span<float> values, std::span<const std::size_t> cuts) override {
+    for_pieces(cuts, [&](std::size_t begin) {
+      const auto piece = [&](int rank) { return piece_of(part_of(values, cuts, rank), begin); };
+      const std::span<float> own = piece(rank_);
+      received_.resize(own.size() * static_cast<std::size_t>(size_));
+      each_other([&](int peer) {
+        receive(std::as_writable_bytes(slot(peer, own.size())), peer);
+        send(std::as_bytes(piece(peer)), peer);
+      });
+      wait(kPatience);
+      add_in_order(own);
     });
-    wait(kPatience);
-    add_in_order(part(rank_));
-    each_other([&](int peer) {
-      receive(std::as_writable_bytes(part(peer)), peer);
-      send(std::as_bytes(part(rank_)), peer);
+  }
+
+  void all_gather(std::span<float> values, std::span<const std::size_t> cuts) override {
+    for_pieces(cuts, [&](std::size_t begin) {
+      const auto piece = [&](int rank) { return piece_of(part_of(values, cuts, rank), begin); };
+      each_other([&](int peer) {
+        receive(std::as_writable_bytes(piece(peer)), peer);
+        send(std::as_bytes(piece(rank_)), peer);
+      });
+      wait(kPatience);
     });
-    wait(kPatience);
   }
 
   void broadcast(std::span<std::byte> bytes) override {
@@ -147,6 +163,23 @@ class MpiRank : public Communicator {
         body(peer);
       }
     }
+  }
+
+  // Parts travel in pieces, so that what is received takes little memory: body(begin) for all that
+  // the largest part has.
+  template <class Body>
+  static void for_pieces(std::span<const std::size_t> cuts, const Body& body) {
+    std::size_t most = 0;
+    for (std::size_t i = 1; i < cuts.size(); ++i) {
+      most = std::max(most, cuts[i] - cuts[i - 1]);
+    }
+    for (std::size_t begin = 0; begin < most; begin += kPiece) {
+      body(begin);
+    }
+  }
+  static std::span<float> piece_of(std::span<float> part, std::size_t begin) {
+    const std::size_t first = std::min(begin, part.size());
+    return part.subspan(first, std::min(kPiece, part.size() - first));
   }
 
   // Messages of more bytes than an int counts are cut.

@@ -53,6 +53,7 @@ class CudaBackend : public Backend {
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
   void apply(const MuonUpdate& update) override;
+  void end_update() override {}
   [[nodiscard]] double peak_flops() const override { return winnow::cuda::nominal_bf16_flops(); }
   void fetch_values() override;
   Moments fetch_moments() override;
@@ -381,7 +382,9 @@ void CudaBackend::store() {
 
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const model::ModelSpec& base_config,
-                                           const FindTensor& base, Parameters& parameters) {
+                                           const FindTensor& base, Parameters& parameters,
+                                           parallel::Communicator& ranks) {
+  require(ranks.size() == 1, "{} ranks train on CPUs only", ranks.size());
   require_supported(options, student_config(options, base_config));
   winnow::cuda::use_device(*options.cuda_device);
   return std::make_unique<CudaBackend>(options, base_config, base, parameters);

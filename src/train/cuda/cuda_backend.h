@@ -5,10 +5,11 @@
 
 namespace winnow::train {
 
-/// make_backend() on options.cuda_device. Throws Error when this build or this machine has no such
-/// device, or the device no room.
+/// make_backend() on options.cuda_device, for one rank. Throws Error when this build or this
+/// machine has no such device, or the device no room, or there are several ranks.
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const model::ModelSpec& base_config,
-                                           const FindTensor& base, Parameters& parameters);
+                                           const FindTensor& base, Parameters& parameters,
+                                           parallel::Communicator& ranks);
 
 }  // namespace winnow::train

@@ -15,7 +15,8 @@ namespace {
 
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
                                            const model::ModelSpec& /*base_config*/,
-                                           const FindTensor& /*base*/, Parameters& /*parameters*/) {
+                                           const FindTensor& /*base*/, Parameters& /*parameters*/,
+                                           parallel::Communicator& /*ranks*/) {
   refuse();
 }
 

@@ -1,0 +1,67 @@
+#include "parallel/on_ranks.h"
+
+#include <exception>
+#include <thread>
+
+#include "base/error.h"
+#include "parallel/mpi_ranks.h"
+#include "parallel/single_rank.h"
+#include "parallel/thread_ranks.h"
+
+namespace winnow::parallel {
+namespace {
+
+using Work = std::function<void(Communicator&)>;
+
+// A process that fails leaves the others to its launcher, which ends them.
+void as_process(int count, const char* flag, const Work& work) {
+  const int started = launched_as()->size;
+  require(started == count, "{} {}: {} ranks were started", flag, count, started);
+  const auto ranks = join_mpi_ranks();
+  try {
+    work(*ranks);
+  } catch (const Error& error) {
+    if (ranks->rank() == 0) {
+      throw;
+    }
+    fail("rank {}: {}", ranks->rank(), error.what());
+  }
+}
+
+void on_thread(Communicator& ranks, const Work& work) noexcept {
+  try {
+    work(ranks);
+  } catch (const std::exception& error) {
+    ranks.fail(fmt::format("rank {}: {}", ranks.rank(), error.what()));
+  } catch (...) {
+    ranks.fail(fmt::format("rank {} has failed", ranks.rank()));
+  }
+}
+
+void on_threads(int count, const Work& work) {
+  const auto all = make_thread_ranks(count);
+  std::vector<std::jthread> threads;
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    threads.emplace_back([&, rank] { on_thread(*all[rank], work); });
+  }
+  try {
+    work(*all.front());
+  } catch (...) {
+    all.front()->fail("rank 0 has failed");
+    throw;
+  }
+}
+
+}  // namespace
+
+void on_ranks(int count, const char* flag, const Work& work) {
+  if (count == 1) {
+    return work(single_rank());
+  }
+  if (launched_as()) {
+    return as_process(count, flag, work);
+  }
+  on_threads(count, work);
+}
+
+}  // namespace winnow::parallel

@@ -1,0 +1,51 @@
+// What the ranks of a training run share out, and what they add up.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "parallel/communicator.h"
+#include "train/backend.h"
+#include "train/parameters.h"
+
+namespace winnow::train {
+
+/// Which part of the parameters' flat array each rank updates, and has moments of (ZeRO,
+/// Rajbhandari et al. 2020). Parts begin at multiples of 8.
+class Partition {
+ public:
+  /// `whole_matrices`: matrices of layers are not cut (Muon updates each as a whole).
+  Partition(const ParameterList& list, int rank, int ranks, bool whole_matrices);
+
+  /// [ranks + 1]: rank r has [cuts[r], cuts[r + 1]).
+  [[nodiscard]] std::span<const std::size_t> cuts() const { return cuts_; }
+  /// Where this rank's part begins and ends.
+  [[nodiscard]] std::size_t begin() const { return cuts_[rank_]; }
+  [[nodiscard]] std::size_t end() const { return cuts_[rank_ + 1]; }
+  [[nodiscard]] std::size_t size() const { return end() - begin(); }
+  /// Elements of the largest part.
+  [[nodiscard]] std::size_t largest() const;
+
+  /// What this rank has of a range: [first, second), which may be empty.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> own(
+      std::pair<std::size_t, std::size_t> range) const;
+  /// This rank's part of a flat array.
+  template <class T>
+  [[nodiscard]] std::span<T> own(std::span<T> all) const {
+    return all.subspan(begin(), size());
+  }
+
+ private:
+  std::size_t rank_;
+  std::vector<std::size_t> cuts_;
+};
+
+/// [first, second) of `count` pieces of work that rank `rank` of `ranks` does.
+std::pair<std::size_t, std::size_t> share_of(std::size_t count, int rank, int ranks);
+
+/// The sums of all ranks, given each one's own. All ranks call it.
+PassSums sum_over_ranks(parallel::Communicator& ranks, const PassSums& own);
+
+}  // namespace winnow::train
