@@ -140,7 +140,7 @@ TEST(TrainingRanks, GoOnWithAnyNumber) {
   }
 }
 
-RunOptions run_options(const World& world, const std::string& out) {
+RunOptions ranked_options(const World& world, const std::string& out) {
   RunOptions options;
   options.out = world.path(out);
   options.save_every = 4;
@@ -160,7 +160,7 @@ bool run_on(int count, const TrainingOptions& options, const World& world, const
   return finished;
 }
 
-TrainingOptions short_run() {
+TrainingOptions short_ranked_run() {
   TrainingOptions options = in_parts(testing::retrofit_options(Source::borrowed));
   options.steps = 10;
   return options;
@@ -170,17 +170,17 @@ TrainingOptions short_run() {
 TEST(TrainingRanks, ARunThatWasKilledGoesOn) {
   const World world;
   struct Killed {};
-  run_on(3, short_run(), world, run_options(world, "whole"));
-  RunOptions run = run_options(world, "parts");
+  run_on(3, short_ranked_run(), world, ranked_options(world, "whole"));
+  RunOptions run = ranked_options(world, "parts");
   run.on_step = [](const StepReport& report) {
     if (report.step == 7) {
       throw Killed();
     }
   };
-  EXPECT_THROW(run_on(3, short_run(), world, run), Killed);
+  EXPECT_THROW(run_on(3, short_ranked_run(), world, run), Killed);
   run.on_step = {};
   run.resume = true;
-  EXPECT_TRUE(run_on(3, short_run(), world, run));
+  EXPECT_TRUE(run_on(3, short_ranked_run(), world, run));
   expect_same_tensors(model::Checkpoint::open(world.path("whole")).tensors(),
                       model::Checkpoint::open(world.path("parts")).tensors());
 }
@@ -190,7 +190,7 @@ TEST(TrainingRanks, TheOneThatFailsIsNamed) {
   const auto run = [&](int bad) {
     return error_of([&] {
       parallel::on_ranks(3, "--data-parallel", [&](parallel::Communicator& ranks) {
-        Trainer trainer(short_run(), world.base(), world.shards(), ranks);
+        Trainer trainer(short_ranked_run(), world.base(), world.shards(), ranks);
         if (ranks.rank() == bad) {
           trainer.load_state(world.path("none"), {});
         }
