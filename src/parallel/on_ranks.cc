@@ -13,6 +13,13 @@ namespace {
 
 using Work = std::function<void(Communicator&)>;
 
+// The error of a rank other than 0, which names it.
+std::string message_of(const Communicator& ranks, const std::exception& error) {
+  const std::string rank = fmt::format("rank {}: ", ranks.rank());
+  const std::string what = error.what();
+  return ranks.rank() == 0 || what.starts_with(rank) ? what : rank + what;
+}
+
 // A process that fails leaves the others to its launcher, which ends them.
 void as_process(int count, const char* flag, const Work& work) {
   const int started = launched_as()->size;
@@ -21,10 +28,7 @@ void as_process(int count, const char* flag, const Work& work) {
   try {
     work(*ranks);
   } catch (const Error& error) {
-    if (ranks->rank() == 0) {
-      throw;
-    }
-    fail("rank {}: {}", ranks->rank(), error.what());
+    fail("{}", message_of(*ranks, error));
   }
 }
 
@@ -32,7 +36,7 @@ void on_thread(Communicator& ranks, const Work& work) noexcept {
   try {
     work(ranks);
   } catch (const std::exception& error) {
-    ranks.fail(fmt::format("rank {}: {}", ranks.rank(), error.what()));
+    ranks.fail(message_of(ranks, error));
   } catch (...) {
     ranks.fail(fmt::format("rank {} has failed", ranks.rank()));
   }

@@ -245,36 +245,40 @@ TEST_F(Training, KilledGoesOnFromTheLastCheckpoint) {
 }
 
 TEST_F(Training, OverRanksGivesTheSame) {
-  succeed(train("base", {"--save-dtype", "fp32"}));
-  const auto run = [this](const std::string& out, const std::string& ranks, const Words& more) {
-    Words words =
-        retrofit("base", out, {"--batch", "6", "--window", "4", "--data-parallel", ranks});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  const auto run = [this](const std::string& out, const std::string& ranks, bool resume) {
+    Words more{"--batch", "6",    "--steps",  "20", "--save-every",    "7",
+               "--lr",    "0.01", "--warmup", "2",  "--data-parallel", ranks};
+    if (resume) {
+      more.emplace_back("--resume");
+    }
+    return train(out, more);
   };
-  const auto expect_same_losses = [this](const std::string& out, std::size_t steps) {
+  const auto expect_same_losses = [this](const std::string& out) {
     const auto expected = metrics("one");
     const auto actual = metrics(out);
-    ASSERT_EQ(actual.size(), steps);
-    for (std::size_t i = 0; i < steps; ++i) {
-      const double loss = expected[i].at("loss");
-      EXPECT_NEAR(actual[i].at("loss"), loss, 1e-3 * loss + 1e-6) << i;
+    ASSERT_EQ(actual.size(), 20U);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_NEAR(actual[i].at("loss"), expected[i].at("loss"), 1e-3) << i;
       EXPECT_EQ(actual[i].at("tokens"), expected[i].at("tokens"));
     }
   };
-  const Words steps{"--steps", "20", "--save-every", "7"};
-  succeed(run("one", "1", steps));
-  succeed(run("three", "3", steps));
-  expect_same_losses("three", 20);
+  succeed(run("one", "1", false));
+  EXPECT_LT(metrics("one").back().at("loss"),
+            0.8 * metrics("one").front().at("loss").get<double>());
+  succeed(run("three", "3", false));
+  expect_same_losses("three");
+  succeed(retrofit("three", "cr2",
+                   {"--data-parallel", "2", "--window", "4", "--valid", file("data.jsonl")}));
+  EXPECT_TRUE(metrics("cr2").back().at("held_out").contains("kld"));
   // Killed, and taken up by another number of ranks.
-  Command command(run("parts", "3", steps));
+  Command command(run("parts", "3", false));
   await_steps("parts", 9);
   command.send(SIGKILL);
-  command.wait();
-  Words again = steps;
-  again.emplace_back("--resume");
-  succeed(run("parts", "2", again));
-  expect_same_losses("parts", 20);
+  if (command.wait().code == 0) {
+    GTEST_SKIP() << "the run was faster than the signal";
+  }
+  succeed(run("parts", "2", true));
+  expect_same_losses("parts");
 }
 
 TEST_F(Training, RanksAreCountedAndPlanned) {

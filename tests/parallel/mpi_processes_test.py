@@ -92,9 +92,9 @@ class Processes(unittest.TestCase):
             self.assertNotEqual(server.wait(timeout=60), 0)
             self.assertLess(time.monotonic() - started, 30)
 
-    def training(self, out: str, *more: str) -> list[str]:
+    def training(self, out: str, *more: str, steps: int = 12) -> list[str]:
         return [WINNOW, "train", "--init", str(self.shape()), "--out", str(self.in_folder(out)),
-                "--data", str(self.in_folder("data.jsonl")), "--length", "32", "--batch", "4", "--steps", "12",
+                "--data", str(self.in_folder("data.jsonl")), "--length", "32", "--batch", "4", "--steps", str(steps),
                 "--save-every", "5", "--dtype", "fp32", "--threads", "1", "--data-parallel", "2", *more]
 
     def in_folder(self, name: str) -> pathlib.Path:
@@ -133,9 +133,9 @@ class Processes(unittest.TestCase):
         self.assertIn("--data-parallel 2: 3 ranks were started", result.stderr)
 
     def test_training_ends_with_a_rank_and_goes_on(self):
-        long = ("--steps", "5000", "--schedule", "constant")
+        command = self.training("out", "--schedule", "constant", steps=5000)
         with open(self.in_folder("log"), "w+") as log:
-            launcher = subprocess.Popen(mpirun(self.training("out", *long), ranks=2), cwd=ROOT, env=ENVIRONMENT,
+            launcher = subprocess.Popen(mpirun(command, ranks=2), cwd=ROOT, env=ENVIRONMENT,
                                         stdout=log, stderr=subprocess.STDOUT)
             self.addCleanup(launcher.wait)
             state = self.in_folder("out") / "training/state.safetensors"
@@ -150,7 +150,7 @@ class Processes(unittest.TestCase):
         with open(self.in_folder("out") / "training/metrics.jsonl") as metrics:
             done = len(metrics.readlines())
         self.assertGreaterEqual(done, 5)
-        again = subprocess.Popen(self.training("out", *long, "--resume"), cwd=ROOT, stdout=subprocess.PIPE,
+        again = subprocess.Popen([*command, "--resume"], cwd=ROOT, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT)
         self.addCleanup(again.communicate)
         for _ in range(600):

@@ -171,8 +171,10 @@ Inputs open_inputs(const TrainingFlags& flags, parallel::Communicator& ranks) {
 
 std::string settings_of(const TrainingFlags& flags) {
   std::string settings = fmt::format("version {}\n", WINNOW_VERSION);
-  for (const auto& [name, value] : flag_values(*flags.command, kOfOneRank).items()) {
-    settings += fmt::format("--{} {}\n", name, value.dump());
+  const auto values = flag_values(*flags.command, kOfOneRank);  // items() refers to it
+  for (const auto& [name, value] : values.items()) {
+    settings +=
+        fmt::format("--{} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return settings;
 }
