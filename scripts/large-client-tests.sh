@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Asks a running server with large clients: lm-eval (760 MB; ctest runs it), and those that are too large for every
-# test run: guidellm (5 GB) and Open WebUI (7 GB; needs Chromium). They come from PyPI into virtual environments in
-# BUILD; where that is not to be had, exits with 77 (skipped). Each is used with its defaults; the script fails if
-# one of them meets an error.
+# Asks a running server with large clients: lm-eval and guidellm, which ctest runs, and one that is too large for
+# every test run: Open WebUI (7 GB; needs Chromium). They come from PyPI into virtual environments in BUILD; where
+# that is not to be had, exits with 77 (skipped). Each is used with its defaults; the script fails if one of them
+# meets an error.
 # Usage: scripts/large-client-tests.sh BUILD [lm-eval] [guidellm] [open-webui]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,13 +14,32 @@ out=$build/large-client-tests
 mkdir -p "$out"
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 OPENAI_API_KEY=none
 
-# install NAME PACKAGE...: the programs of packages, in $out/NAME/bin.
-install() {
-  [[ -e $out/$1/installed ]] && return
-  python3 -m venv "$out/$1"
+# packages NAME ARGUMENT...: pip install, with its programs in $out/NAME/bin.
+packages() {
   "$out/$1/bin/pip" install --quiet --disable-pip-version-check --timeout 20 --retries 1 "${@:2}" ||
     { echo "no Python packages here: skipped"; exit 77; }
-  touch "$out/$1/installed"
+}
+
+# lm-eval and guidellm, which share most of what they need. Of PyTorch (5 GB with CUDA's libraries) guidellm uses a
+# loop over a data set: tests/server/large/without_torch has one. Jinja2 comes with PyTorch, too.
+install_benchmarks() {
+  local venv=$out/benchmarks
+  [[ -e $venv/installed ]] && return
+  python3 -m venv "$venv"
+  packages benchmarks --no-deps guidellm
+  "$venv/bin/python" - >"$venv/requirements.txt" <<'END'
+from importlib.metadata import requires
+print(*(r for r in requires("guidellm") if "extra ==" not in r and not r.startswith("torch")), sep="\n")
+END
+  packages benchmarks "lm-eval[api]" Jinja2 -r "$venv/requirements.txt"
+  touch "$venv/installed"
+}
+
+install_open_webui() {
+  [[ -e $out/open-webui/installed ]] && return
+  python3 -m venv "$out/open-webui"
+  packages open-webui open-webui playwright
+  touch "$out/open-webui/installed"
 }
 
 # The demo model with a longer context: the tools of Open WebUI alone take 8,000 tokens.
@@ -44,8 +63,8 @@ done
 url=$(grep -o "http://[^ ]*" "$out/server.out")
 
 lm_eval() {
-  install lm-eval "lm-eval[api]"
-  local run=("$out/lm-eval/bin/lm_eval" run --include_path tests/server/large)
+  install_benchmarks
+  local run=("$out/benchmarks/bin/lm_eval" run --include_path tests/server/large)
   "${run[@]}" --tasks winnow_choice,winnow_words --model local-completions \
     --model_args "model=dms-cr8,base_url=$url/v1/completions,num_concurrent=4,add_bos_token=True"
   "${run[@]}" --tasks winnow_words --apply_chat_template --model local-chat-completions \
@@ -53,10 +72,10 @@ lm_eval() {
 }
 
 guidellm() {
-  install guidellm guidellm
-  timeout 300 "$out/guidellm/bin/guidellm" run --disable-console-interactive \
-    --backend "kind=openai_http,target=$url" --profile kind=sweep,sweep_size=3 \
-    --constraint kind=max_duration,seconds=8 --tokenizer "kind=hf_auto,model=$model" \
+  install_benchmarks
+  USE_TORCH=0 PYTHONPATH=tests/server/large/without_torch timeout 300 "$out/benchmarks/bin/guidellm" run \
+    --disable-console-interactive --backend "kind=openai_http,target=$url" --profile kind=sweep,sweep_size=3 \
+    --constraint kind=max_requests,count=20 --tokenizer "kind=hf_auto,model=$model" \
     --data kind=synthetic_text,prompt_tokens=32,output_tokens=8 \
     --output "kind=json,path=$out/guidellm.json"
   python3 - "$out/guidellm.json" <<'END'
@@ -64,7 +83,7 @@ import json, sys
 for benchmark in json.load(open(sys.argv[1]))["benchmarks"]:
     totals = benchmark["metrics"]["request_totals"]
     print(totals)
-    assert totals["successful"] > 0 and totals["errored"] == 0, totals
+    assert totals["successful"] == 20 and totals["errored"] == 0, totals
 END
 }
 
@@ -74,7 +93,7 @@ for client in ${clients[@]}; do
     lm-eval) lm_eval ;;
     guidellm) guidellm ;;
     open-webui)
-      install open-webui open-webui playwright
+      install_open_webui
       "$out/open-webui/bin/python" tests/server/large/open_webui.py "$url/v1" "$out" ;;
     *) echo "no such client: $client" && exit 1 ;;
   esac

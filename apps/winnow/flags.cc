@@ -64,8 +64,10 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       "--dtype", options.dtype, "TYPE",
       "Computation in bf16, fp32 or, on a CUDA device with --weights fp8, fp8 (products of "
       "prompts and large batches)");
-  group.option("--weights", options.weights, "FORMAT",
-               "auto (as stored), int8, int4 or, on a CUDA device, fp8 (quantised while loading)");
+  group.option(
+      "--weights", options.weights, "FORMAT",
+      "auto (as stored; on a CUDA device bf16), or quantised while loading: int8, int4 or, on "
+      "a CUDA device, fp8");
   add_threads_flag(group, options.threads);
   group.option("--device", options.device, "DEVICE", "Where to compute: cpu, cuda or cuda:N");
   group.option("--tensor-parallel", options.tensor_parallel, "N",

@@ -13,6 +13,7 @@ struct PrefixCache::Node {
   std::vector<std::int32_t> edge;  // from the parent to here; empty at the root only
   std::map<std::int32_t, std::unique_ptr<Node>> children;  // by the first token of their edges
   std::unique_ptr<SequenceState> state;
+  StateNumber number = 0;  // of the state, as the listener knows it
   std::uint64_t used = 0;
   Purpose purpose = Purpose::interval;
 };
@@ -89,10 +90,21 @@ void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Pu
   Node& node = node_at(*root, tokens);
   node.purpose = node.state ? std::max(node.purpose, purpose) : purpose;
   if (listener_ != nullptr && !node.state) {
-    listener_->prefix_stored(tokens, adapter.get());
+    node.number = ++last_number_;
+    tell_stored(node, tokens, adapter);
   }
   node.state = std::move(state);
   touch(node);
+}
+
+void PrefixCache::tell_stored(const Node& node, Tokens tokens, const Adapter& adapter) const {
+  std::size_t known = tokens.size() - node.edge.size();
+  const Node* base = node.parent;
+  for (; base->parent != nullptr && !base->state; base = base->parent) {
+    known -= base->edge.size();
+  }
+  listener_->prefix_stored(node.number, base->state ? base->number : 0, tokens.subspan(known),
+                           adapter.get());
 }
 
 // The node that `tokens` lead to, made if need be.
@@ -136,7 +148,7 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
   by_use_.erase(by_use_.begin());
   Prefix prefix{tokens_to(*node), std::move(node->state), is_unstored(*node)};
   if (listener_ != nullptr) {
-    listener_->prefix_removed(prefix.tokens, adapter_of(*node).get());
+    listener_->prefix_removed(node->number);
   }
   node->used = 0;
   tidy(node);

@@ -72,6 +72,8 @@ class PrefixCache {
   struct Place;
 
   static Place walk(Node& root, std::span<const std::int32_t> tokens);
+  void tell_stored(const Node& node, std::span<const std::int32_t> tokens,
+                   const Adapter& adapter) const;
   static Node& node_at(Node& root, std::span<const std::int32_t> tokens);
   static std::vector<std::int32_t> tokens_to(const Node& node);
   [[nodiscard]] const Adapter& adapter_of(const Node& node) const;
@@ -80,6 +82,7 @@ class PrefixCache {
   static void tidy(Node* node);
 
   PrefixListener* listener_;
+  StateNumber last_number_ = 0;
   std::map<Adapter, std::unique_ptr<Node>> roots_;  // at least that of the model alone
   std::map<std::uint64_t, Node*> by_use_;           // nodes with a state, least recently used first
   std::uint64_t clock_ = 0;

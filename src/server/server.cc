@@ -195,6 +195,7 @@ bool Server::drain(std::chrono::milliseconds most) {
   // The last bytes of an answer, or why there is none, need connections after the engine.
   wait_while([&] { return busy() || parts_->http.connections() > 0; },
              std::max(deadline, std::chrono::steady_clock::now() + kLastWords));
+  parts_->service.flush_responses();
   parts_->log.write(LogLevel::info, "stopped", {{"finished", finished}});
   return finished;
 }

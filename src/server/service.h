@@ -74,6 +74,8 @@ class Service {
   void leave() { leaving_ = true; }
   /// From now on completions are refused (503).
   void refuse_completions() { refusing_ = true; }
+  /// Waits until all stored responses are on disk, if they belong there.
+  void flush_responses() { responses_.flush(); }
   void count_connections(const HttpServer& http) { http_ = &http; }
 
   [[nodiscard]] const ServiceConfig& config() const { return config_; }

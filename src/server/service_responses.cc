@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;     // in memory
-constexpr std::size_t kMostFileBytes = std::size_t{1} << 30;  // on disk
+constexpr std::size_t kMostStoredBytes = std::size_t{64} << 20;  // in memory
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 30;     // on disk
 
 // What a query asks of a stored response changes nothing of it, but for a stream of its events.
 Json stored_response_for(const StoredResponse& stored, std::string_view query,
@@ -42,7 +42,7 @@ ResponseStore Service::open_responses(const ServiceConfig& config, Log& log) {
           log.write(LogLevel::warn, "cache_dir", {{"message", message}});
         });
   }
-  return {kMostBytes, std::move(files)};
+  return {kMostStoredBytes, std::move(files)};
 }
 
 void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -375,6 +376,19 @@ TEST(Winnow, WithoutACommandShowsTheGuide) {
   const CommandResult eval = run_winnow({"eval"});
   EXPECT_EQ(eval.code, 0);
   EXPECT_THAT(eval.out, AllOf(HasSubstr("perplexity"), Not(HasSubstr("doctor"))));
+}
+
+// All of it on one line.
+std::string help_of(const std::string& command) {
+  return std::regex_replace(run_winnow({command, "--help"}).out, std::regex("\\s+"), " ");
+}
+
+TEST(Winnow, HelpSaysWhatRatiosAndWeightsAre) {
+  EXPECT_THAT(help_of("generate"),
+              AllOf(HasSubstr("--weights FORMAT=auto auto (as stored; on a CUDA device bf16)"),
+                    HasSubstr("h2o and quest, which need it (no default)")));
+  EXPECT_THAT(help_of("bench"),
+              HasSubstr("h2o and quest, which need it; dms, dmc: decisions drawn at random"));
 }
 
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.

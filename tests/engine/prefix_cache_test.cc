@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "kvcache/property.h"
@@ -50,16 +51,25 @@ TEST(PrefixCache, FindsTheLongestPrefixAndWhereTokensPart) {
 
 class Listener : public PrefixListener {
  public:
-  void prefix_stored(std::span<const std::int32_t> tokens,
+  void prefix_stored(StateNumber number, StateNumber base, std::span<const std::int32_t> tokens,
                      const model::Lora* /*adapter*/) override {
-    EXPECT_TRUE(known.insert({tokens.begin(), tokens.end()}).second);
+    Tokens all = base == 0 ? Tokens{} : known.at(base);
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    told += tokens.size();
+    EXPECT_TRUE(known.emplace(number, all).second);
   }
-  void prefix_removed(std::span<const std::int32_t> tokens,
-                      const model::Lora* /*adapter*/) override {
-    EXPECT_EQ(known.erase({tokens.begin(), tokens.end()}), 1U);
+  void prefix_removed(StateNumber number) override { EXPECT_EQ(known.erase(number), 1U); }
+
+  [[nodiscard]] std::set<Tokens> prefixes() const {
+    std::set<Tokens> all;
+    for (const auto& [number, tokens] : known) {
+      EXPECT_TRUE(all.insert(tokens).second) << "two states of a prefix";
+    }
+    return all;
   }
 
-  std::set<Tokens> known;
+  std::map<StateNumber, Tokens> known;
+  std::size_t told = 0;  // tokens
 };
 
 TEST(PrefixCache, AListenerKnowsWhichPrefixesThereAre) {
@@ -69,11 +79,29 @@ TEST(PrefixCache, AListenerKnowsWhichPrefixesThereAre) {
   insert(cache, {1, 2, 3, 4}, &alive);
   insert(cache, {1, 2}, &alive);
   insert(cache, {1, 2}, &alive);  // in the place of the one before
-  EXPECT_EQ(listener.known, (std::set<Tokens>{{1, 2}, {1, 2, 3, 4}}));
+  insert(cache, {1, 2, 5}, &alive);
+  EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2}, {1, 2, 3, 4}, {1, 2, 5}}));
   cache.take_oldest();
-  EXPECT_EQ(listener.known, (std::set<Tokens>{{1, 2}}));
+  EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2}, {1, 2, 5}}));
   cache.take_oldest();
-  EXPECT_TRUE(listener.known.empty());
+  EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2, 5}}));
+  insert(cache, {1, 2, 3}, &alive);  // from where no state is any more
+  EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2, 3}, {1, 2, 5}}));
+}
+
+TEST(PrefixCache, AListenerIsToldOfAConversationOnce) {
+  constexpr int kStates = 100;
+  constexpr std::size_t kStep = 10;
+  int alive = 0;
+  Listener listener;
+  PrefixCache cache(&listener);
+  Tokens tokens;
+  for (int i = 0; i < kStates; ++i) {
+    tokens.resize(tokens.size() + kStep, i);
+    insert(cache, tokens, &alive);
+  }
+  EXPECT_EQ(listener.known.size(), std::size_t{kStates});
+  EXPECT_EQ(listener.told, tokens.size());
 }
 
 TEST(PrefixCache, AdaptersShareNothing) {

@@ -12,6 +12,7 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/shapes.h"
 #include "base/error.h"
+#include "kvcache/rule.h"
 
 namespace winnow::cli {
 namespace {
@@ -102,8 +103,7 @@ void add_bench(CLI::App& app, Run& run) {
   CLI::App* command = add_command(
       app, run, "bench",
       "Measures prefill and decode speed, cache bytes and peak memory, and compares decoding with "
-      "the time it takes to read weights and entries once. For dms and dmc, --cr draws decisions "
-      "that give this ratio at the depth of decoding; a shape's dms window is 256 unless given",
+      "the time it takes to read weights and entries once",
       options, run_bench_command);
   const FlagGroup own(*command);
   add_model_flag(own, options->load.model);
@@ -113,6 +113,14 @@ void add_bench(CLI::App& app, Run& run) {
   add_json_flag(own, options->json);
   add_plan_flags(*command, *options);
   add_run_flags(*command, options->load);
+  command->get_option("--cr")->description(fmt::format(
+      "Compression ratio of {}, which need it; dms, dmc: decisions drawn at random give it at the "
+      "depth of decoding, instead of the model's own or --evict-rate (no default)",
+      kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })));
+  command->get_option("--window")
+      ->description(
+          "dms: steps for which a marked entry stays visible (default: the checkpoint's, else "
+          "256)");
   add_speculate_flag(*command, options->load.speculate);
 }
 

@@ -28,7 +28,7 @@ Json stop_of(const Json& choice) {
 }
 
 // Tokens found in the cache are not counted as input there.
-Json usage_of(const Json& usage) {
+Json messages_usage(const Json& usage) {
   const int cached = usage.at("prompt_tokens_details").at("cached_tokens").get<int>();
   return {{"input_tokens", usage.at("prompt_tokens").get<int>() - cached},
           {"cache_creation_input_tokens", 0},
@@ -82,7 +82,7 @@ Json error_of(std::string_view type, const Json& error) {
 Json MessagesReply::whole(const Json& completion) {
   const Json& choice = completion.at("choices").at(0);
   Json message = message_of(completion, blocks_of(choice.at("message")), stop_of(choice),
-                            usage_of(completion.at("usage")));
+                            messages_usage(completion.at("usage")));
   message["winnow"] = completion.at("winnow");
   return message;
 }
@@ -110,7 +110,7 @@ void MessagesReply::tell(const Json& chunk) {
     begin_message(chunk);
   }
   if (chunk.contains("usage") && !chunk["usage"].is_null()) {
-    usage_ = usage_of(chunk["usage"]);
+    usage_ = messages_usage(chunk["usage"]);
   }
   for (const Json& choice : chunk.at("choices")) {
     const Json& delta = choice.at("delta");
@@ -133,7 +133,7 @@ void MessagesReply::tell(const Json& chunk) {
 
 void MessagesReply::begin_message(const Json& chunk) {
   begun_ = true;
-  Json usage = usage_of(chunk.at("usage"));
+  Json usage = messages_usage(chunk.at("usage"));
   event("message_start",
         {{"type", "message_start"},
          {"message", message_of(chunk, Json::array(), nullptr, std::move(usage))}});

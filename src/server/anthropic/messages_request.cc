@@ -19,7 +19,7 @@ using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
 // Blocks of a kind that a chat has no parts for are refused there, by name.
-Json part_of(const Json& block, const std::string& path) {
+Json block_part(const Json& block, const std::string& path) {
   const std::string type = text_at(block, "type", path);
   const Json source = block.value("source", Json());
   if (const Json citations = block.value("citations", Json());
@@ -58,7 +58,7 @@ Json content_of(const Json& value, const std::string& path) {
     if (!value[i].is_object()) {
       reject(where, "an object");
     }
-    parts.push_back(part_of(value[i], where));
+    parts.push_back(block_part(value[i], where));
   }
   return parts;
 }
@@ -102,7 +102,7 @@ void add_blocks(const std::string& role, const Json& blocks, const std::string& 
       message["reasoning_content"] =
           message.value("reasoning_content", "") + text_at(blocks[i], "thinking", where);
     } else if (type != "redacted_thinking") {
-      message["content"].push_back(part_of(blocks[i], where));
+      message["content"].push_back(block_part(blocks[i], where));
     }
   }
   if (!message["content"].empty() || message.contains("tool_calls") ||
@@ -136,7 +136,7 @@ Json messages_of(const Json& body) {
   return messages;
 }
 
-Json tools_of(const Json& given) {
+Json messages_tools(const Json& given) {
   Json tools = Json::array();
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);
@@ -228,7 +228,7 @@ CompletionRequest parse_messages_request(std::string_view text, bool counts, boo
     reject("max_tokens", "an integer from 1 up");
   }
   if (given("tools")) {
-    chat["tools"] = tools_of(body["tools"]);
+    chat["tools"] = messages_tools(body["tools"]);
   }
   if (given("tool_choice")) {
     add_choice(body["tool_choice"], chat);

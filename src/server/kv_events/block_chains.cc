@@ -1,6 +1,7 @@
 #include "server/kv_events/block_chains.h"
 
 #include <charconv>
+#include <utility>
 
 #include "base/sha256.h"
 
@@ -31,45 +32,44 @@ std::uint64_t hash_of(std::string_view adapter) {
 
 }  // namespace
 
-std::vector<std::uint64_t> BlockChains::hashes_of(Tokens tokens, std::string_view adapter) const {
-  std::vector<std::uint64_t> hashes;
-  std::uint64_t hash = hash_of(adapter);
-  for (; tokens.size() >= block_size_; tokens = tokens.subspan(block_size_)) {
-    hash = hash_of(hash, tokens.first(block_size_));
-    hashes.push_back(hash);
-  }
-  return hashes;
-}
-
-std::optional<StoredBlocks> BlockChains::add(Tokens tokens, std::string_view adapter) {
-  const std::vector<std::uint64_t> hashes = hashes_of(tokens, adapter);
-  // Whatever covers a block covers those before it, so what is new is a chain's end.
-  std::size_t known = 0;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    known += ++states_[hashes[i]] > 1 ? 1 : 0;
-  }
-  if (known == hashes.size()) {
-    return std::nullopt;
-  }
-  const Tokens fresh = tokens.subspan(known * block_size_, (hashes.size() - known) * block_size_);
-  StoredBlocks stored{.hashes = {hashes.begin() + static_cast<std::ptrdiff_t>(known), hashes.end()},
-                      .parent = {},
-                      .tokens = {fresh.begin(), fresh.end()}};
-  if (known > 0) {
-    stored.parent = hashes[known - 1];
-  }
-  return stored;
-}
-
-std::vector<std::uint64_t> BlockChains::remove(Tokens tokens, std::string_view adapter) {
-  std::vector<std::uint64_t> hashes = hashes_of(tokens, adapter);
-  std::vector<std::uint64_t> gone;
-  for (; !hashes.empty(); hashes.pop_back()) {
-    const auto block = states_.find(hashes.back());
-    if (block != states_.end() && --block->second == 0) {
-      states_.erase(block);
-      gone.push_back(hashes.back());
+std::optional<StoredBlocks> BlockChains::add(StateNumber number, StateNumber base, Tokens tokens,
+                                             std::string_view adapter) {
+  State state = base == 0 ? State{} : states_.at(base);
+  state.rest.insert(state.rest.end(), tokens.begin(), tokens.end());
+  Tokens rest = state.rest;
+  StoredBlocks stored;
+  for (; rest.size() >= block_size_; rest = rest.subspan(block_size_)) {
+    const Tokens block = rest.first(block_size_);
+    const std::uint64_t parent = state.last != nullptr ? state.last->hash : hash_of(adapter);
+    const std::uint64_t hash = hash_of(parent, block);
+    const auto [found, is_new] = blocks_.try_emplace(hash, Block{hash, state.last});
+    if (is_new) {  // and so are those behind it
+      if (state.last != nullptr) {
+        ++state.last->uses;
+        if (stored.hashes.empty()) {
+          stored.parent = parent;
+        }
+      }
+      stored.hashes.push_back(hash);
+      stored.tokens.insert(stored.tokens.end(), block.begin(), block.end());
     }
+    state.last = &found->second;
+  }
+  if (state.last != nullptr) {
+    ++state.last->uses;
+  }
+  states_[number] = {state.last, {rest.begin(), rest.end()}};
+  return stored.hashes.empty() ? std::nullopt : std::optional(std::move(stored));
+}
+
+std::vector<std::uint64_t> BlockChains::remove(StateNumber number) {
+  std::vector<std::uint64_t> gone;
+  Block* block = states_.at(number).last;
+  states_.erase(number);
+  while (block != nullptr && --block->uses == 0) {
+    gone.push_back(block->hash);
+    block = block->before;
+    blocks_.erase(gone.back());
   }
   return gone;
 }

@@ -130,16 +130,21 @@ std::string honoured_rows(std::uint8_t endpoints, std::uint8_t usual) {
   return page;
 }
 
-std::string other_names(Treatment treatment) {
-  std::string names;
-  std::set<std::string_view> seen;  // some are fields of several APIs
+// A list with an item for the paths that share fields: what one refuses another may honour.
+std::string other_rows(Treatment treatment) {
+  std::map<std::uint8_t, std::string> names;  // by endpoints
   for (const FieldRule& rule : field_rules()) {
-    if (rule.treatment == treatment && seen.insert(rule.name).second) {
-      names += fmt::format("{}`{}`{}", names.empty() ? "" : ", ", rule.name,
-                           rule.note.empty() ? "" : fmt::format(" ({})", rule.note));
+    if (rule.treatment == treatment) {
+      std::string& row = names[rule.endpoints];
+      row += fmt::format("{}`{}`{}", row.empty() ? "" : ", ", rule.name,
+                         rule.note.empty() ? "" : fmt::format(" ({})", rule.note));
     }
   }
-  return names;
+  std::string page;
+  for (const auto& [endpoints, row] : names) {
+    page += fmt::format("- {}: {}\n", endpoints_text(endpoints), row);
+  }
+  return page;
 }
 
 }  // namespace
@@ -244,12 +249,14 @@ std::string field_page() {
       "Fields of completions and chats, where `of` names no others:\n\n{}\nFields of "
       "`/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of `/v1/embeddings` and "
       "`/v1/rerank`:\n\n{}\nRefused with 400 that names the field, unless the value asks for "
-      "nothing: {}.\n\nIgnored, because they cannot change an answer, and named in the log and in "
-      "the response header `X-Winnow-Ignored`: {}; and every field that is not in this table. A "
-      "name one typo away from a known one is refused.\n",
+      "nothing:\n\n{}\nIgnored, because they cannot change an answer, and named in the log and in "
+      "the response header `X-Winnow-Ignored`, as is every unknown field:\n\n{}\nResponses and "
+      "messages treat fields that they lack as chats do, if their answers have a place for them. A "
+      "name one typo away from a known one is "
+      "refused.\n",
       honoured_rows(kCompletions, kAnswers), honoured_rows(kResponses, kResponses),
       honoured_rows(kMessages, kMessages), honoured_rows(kVectors, 0),
-      other_names(Treatment::refused), other_names(Treatment::ignored));
+      other_rows(Treatment::refused), other_rows(Treatment::ignored));
 }
 
 }  // namespace winnow::server

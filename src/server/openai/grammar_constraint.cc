@@ -16,7 +16,7 @@ using Kind = AnswerFormat::Kind;
 constexpr double kPrepareSeconds = 0.08;     // that the first request of a form waits for masks
 constexpr std::size_t kMostGrammars = 32;    // that are kept
 constexpr std::size_t kMostLearnt = 20'000;  // KiB, before a grammar is begun anew
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a schema or grammar
+constexpr std::size_t kMostGrammarBytes = std::size_t{1} << 20;  // of a schema or grammar
 
 grammar::RuleSet rules_of(const AnswerFormat& format) {
   grammar::RuleSet rules;
@@ -85,7 +85,7 @@ std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(const AnswerFormat& fo
 
 std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(
     std::string key, const std::string& param, const std::function<grammar::RuleSet()>& make) {
-  if (key.size() > kMostBytes) {
+  if (key.size() > kMostGrammarBytes) {
     throw ApiError(400, param + " is larger than 1 MiB", param, "invalid_value");
   }
   {

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json part_of(const Json& part, const std::string& path) {
+Json item_part(const Json& part, const std::string& path) {
   if (!part.is_object()) {
     reject(path, "an object");
   }
@@ -40,7 +40,7 @@ Json content_of(const Json& item, const char* key, const std::string& path) {
   }
   Json parts = Json::array();
   for (std::size_t i = 0; i < item[key].size(); ++i) {
-    parts.push_back(part_of(item[key][i], fmt::format("{}[{}]", where, i)));
+    parts.push_back(item_part(item[key][i], fmt::format("{}[{}]", where, i)));
   }
   return parts;
 }

@@ -1,5 +1,7 @@
 #include "server/responses/response_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -25,6 +27,22 @@ bool is_id(std::string_view id) {
          std::ranges::all_of(id.substr(kBegin.size()), is_digit);
 }
 
+std::optional<StoredResponse> stored_response_in(std::string_view id, const std::string& text) {
+  const Json content = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!content.is_object() || !content.contains("response") || !content.contains("input") ||
+      !content.contains("messages")) {
+    return std::nullopt;
+  }
+  return StoredResponse{std::string(id), content["response"], content["input"],
+                        content["messages"]};
+}
+
+// Of the bytes of all files: what may wait to be written, and what is written between two looks at
+// the directory.
+std::size_t sixteenth_of(std::size_t most_bytes) {
+  return most_bytes / 16;
+}
+
 }  // namespace
 
 ResponseFiles::ResponseFiles(fs::path directory, std::size_t most_bytes, Warn warn)
@@ -44,16 +62,47 @@ fs::path ResponseFiles::path_of(std::string_view id) const {
 void ResponseFiles::put(const StoredResponse& response) {
   const Json content{
       {"response", response.response}, {"input", response.input}, {"messages", response.messages}};
-  const std::string text = dump(content);
-  try {
-    AtomicFile file(path_of(response.id), FileAccess::owner_only);
-    file.write(text);
-    file.commit();
-  } catch (const Error& error) {
-    warn_(error.what());
+  auto text = std::make_shared<const std::string>(dump(content));
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_bytes_ == 0 || waiting_bytes_ + text->size() <= sixteenth_of(most_bytes_)) {
+      waiting_bytes_ += text->size();
+      waiting_[response.id] = {std::move(text)};
+    }
   }
+  if (text) {
+    warn_(
+        fmt::format("{}: not written: too many wait for the disk", path_of(response.id).string()));
+    return;
+  }
+  writer_.run([this, id = response.id] { write(id); });
+}
+
+void ResponseFiles::write(const std::string& id) {
+  std::unique_lock lock(mutex_);
+  const auto waiting = waiting_.find(id);
+  const auto text = waiting->second.text;
+  if (!waiting->second.erased) {
+    lock.unlock();
+    try {
+      AtomicFile file(path_of(id), FileAccess::owner_only);
+      file.write(*text);
+      file.commit();
+    } catch (const Error& error) {
+      warn_(error.what());
+    }
+    lock.lock();
+  }
+  if (waiting->second.erased) {
+    std::error_code failed;
+    fs::remove(path_of(id), failed);
+  }
+  waiting_.erase(waiting);
+  waiting_bytes_ -= text->size();
+  lock.unlock();
   // Listing the directory takes long where it holds many: only when much has been written.
-  if (bytes_unlisted_.fetch_add(text.size()) + text.size() > most_bytes_ / 16) {
+  bytes_unlisted_ += text->size();
+  if (bytes_unlisted_ > sixteenth_of(most_bytes_)) {
     bytes_unlisted_ = 0;
     make_room();
   }
@@ -63,20 +112,31 @@ std::optional<StoredResponse> ResponseFiles::find(std::string_view id) const {
   if (!is_id(id)) {
     return std::nullopt;
   }
-  std::ifstream file(path_of(id));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Json content = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!content.is_object() || !content.contains("response") || !content.contains("input") ||
-      !content.contains("messages")) {
+  std::unique_lock lock(mutex_);
+  const auto waiting = waiting_.find(id);
+  if (waiting == waiting_.end()) {
+    lock.unlock();
+    std::ifstream file(path_of(id));
+    return stored_response_in(id, std::string{std::istreambuf_iterator<char>(file), {}});
+  }
+  if (waiting->second.erased) {
     return std::nullopt;
   }
-  return StoredResponse{std::string(id), content["response"], content["input"],
-                        content["messages"]};
+  const auto text = waiting->second.text;
+  lock.unlock();
+  return stored_response_in(id, *text);
 }
 
 bool ResponseFiles::erase(std::string_view id) {
+  if (!is_id(id)) {
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
+    return !std::exchange(waiting->second.erased, true);
+  }
   std::error_code failed;
-  return is_id(id) && fs::remove(path_of(id), failed);
+  return fs::remove(path_of(id), failed);
 }
 
 void ResponseFiles::make_room() const {

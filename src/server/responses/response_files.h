@@ -1,43 +1,64 @@
 // Stored responses that outlive the server, and that other servers go on with.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "engine/background.h"
 
 namespace winnow::server {
 
 struct StoredResponse;
 
 /// A directory with a file for each response, which only its user may read. Several servers may use
-/// one. The oldest go first, when they exceed
-/// `most_bytes` by up to a sixteenth. May be used from many threads.
+/// one. The oldest go first, when they exceed `most_bytes` by up to a sixteenth. A thread writes
+/// the files: a response can be found before its file is there. May be used from many threads.
 class ResponseFiles {
  public:
   using Warn = std::function<void(const std::string&)>;
 
   /// Makes the directory if need be. Throws Error when it cannot be used.
   ResponseFiles(std::filesystem::path directory, std::size_t most_bytes, Warn warn);
+  /// Writes all that wait.
+  ~ResponseFiles() = default;
 
-  /// A response that cannot be written is lost, and `warn` is told.
+  /// Queues a response for writing. It is lost, and `warn` is told, if it cannot be written, or if
+  /// more than a sixteenth of `most_bytes` would wait.
   void put(const StoredResponse& response);
   /// Nothing if there is none, or it is damaged.
   [[nodiscard]] std::optional<StoredResponse> find(std::string_view id) const;
   /// Whether there was one.
   bool erase(std::string_view id);
+  /// Waits until all are written.
+  void flush() { writer_.wait(); }
 
  private:
+  struct Waiting {
+    std::shared_ptr<const std::string> text;
+    bool erased = false;  // after its writing had begun, maybe
+  };
+
   [[nodiscard]] std::filesystem::path path_of(std::string_view id) const;
+  void write(const std::string& id);
   void make_room() const;
 
   std::filesystem::path directory_;
   std::size_t most_bytes_;
   Warn warn_;
-  std::atomic<std::size_t> bytes_unlisted_ = 0;  // written since make_room()
+
+  mutable std::mutex mutex_;                             // of what follows
+  std::map<std::string, Waiting, std::less<>> waiting_;  // until their files are there, by id
+  std::size_t waiting_bytes_ = 0;
+
+  std::size_t bytes_unlisted_ = 0;  // written since make_room(); the writer's alone
+  engine::Background writer_;
 };
 
 }  // namespace winnow::server

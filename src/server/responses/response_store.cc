@@ -56,6 +56,12 @@ bool ResponseStore::erase(std::string_view id) {
   return true;
 }
 
+void ResponseStore::flush() {
+  if (files_) {
+    files_->flush();
+  }
+}
+
 std::string new_response_id() {
   std::random_device random;
   std::string id = "resp_";

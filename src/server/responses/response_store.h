@@ -33,6 +33,8 @@ class ResponseStore {
   [[nodiscard]] std::optional<StoredResponse> find(std::string_view id);
   /// Whether there was one.
   bool erase(std::string_view id);
+  /// Waits until what was put is where it shall be.
+  void flush();
 
  private:
   struct Entry {

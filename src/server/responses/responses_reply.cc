@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json usage_of(const Json& usage) {
+Json responses_usage(const Json& usage) {
   return {{"input_tokens", usage.at("prompt_tokens")},
           {"input_tokens_details",
            {{"cached_tokens", usage.at("prompt_tokens_details").at("cached_tokens")},
@@ -88,7 +88,7 @@ Json ResponsesReply::response(std::string_view status, Json output) const {
                 {"model", head_.at("model")},
                 {"output", std::move(output)}};
   response.update(told_back_);
-  response["usage"] = usage_.is_null() ? Json() : usage_of(usage_);
+  response["usage"] = usage_.is_null() ? Json() : responses_usage(usage_);
   return response;
 }
 

@@ -23,7 +23,7 @@ using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
 // Tools are flat here, and nested in chats.
-Json tools_of(const Json& given) {
+Json responses_tools(const Json& given) {
   Json tools = Json::array();
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);
@@ -179,7 +179,7 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
     }
   }
   if (given("tools")) {
-    chat["tools"] = tools_of(body["tools"]);
+    chat["tools"] = responses_tools(body["tools"]);
   }
   if (given("tool_choice")) {
     chat["tool_choice"] = choice_of(body["tool_choice"]);

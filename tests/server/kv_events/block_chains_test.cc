@@ -7,6 +7,8 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
+#include <utility>
 
 namespace winnow::server {
 namespace {
@@ -15,28 +17,27 @@ using Tokens = std::vector<std::int32_t>;
 
 TEST(BlockChains, AChainIsThereWhileAStateCoversIt) {
   BlockChains chains(2);
-  const auto first = chains.add(Tokens{1, 2, 3, 4, 5}, "");
+  const auto first = chains.add(1, 0, Tokens{1, 2, 3, 4, 5}, "");
   ASSERT_TRUE(first);
   EXPECT_EQ(first->hashes.size(), 2U);  // the fifth token fills no block
   EXPECT_EQ(first->parent, std::nullopt);
   EXPECT_EQ(first->tokens, (Tokens{1, 2, 3, 4}));
-  const auto longer = chains.add(Tokens{1, 2, 3, 4, 5, 6}, "");
+  const auto longer = chains.add(2, 1, Tokens{6}, "");
   ASSERT_TRUE(longer);
   EXPECT_EQ(longer->parent, first->hashes[1]);
   EXPECT_EQ(longer->tokens, (Tokens{5, 6}));
-  EXPECT_FALSE(chains.add(Tokens{1, 2, 3}, "")) << "its only block is known";
+  EXPECT_FALSE(chains.add(3, 0, Tokens{1, 2, 3}, "")) << "its only block is known";
 
-  EXPECT_TRUE(chains.remove(Tokens{1, 2, 3, 4, 5}, "").empty()) << "the longer state covers them";
-  EXPECT_EQ(chains.remove(Tokens{1, 2, 3, 4, 5, 6}, ""),
-            (std::vector{longer->hashes[0], first->hashes[1]}));
-  EXPECT_EQ(chains.remove(Tokens{1, 2, 3}, ""), std::vector{first->hashes[0]});
+  EXPECT_TRUE(chains.remove(1).empty()) << "the longer state covers them";
+  EXPECT_EQ(chains.remove(2), (std::vector{longer->hashes[0], first->hashes[1]}));
+  EXPECT_EQ(chains.remove(3), std::vector{first->hashes[0]});
   EXPECT_EQ(chains.size(), 0U);
 }
 
 TEST(BlockChains, AdaptersShareNothing) {
   BlockChains chains(1);
-  const auto plain = chains.add(Tokens{7}, "");
-  const auto adapted = chains.add(Tokens{7}, "legal");
+  const auto plain = chains.add(1, 0, Tokens{7}, "");
+  const auto adapted = chains.add(2, 0, Tokens{7}, "legal");
   ASSERT_TRUE(plain && adapted);
   EXPECT_NE(plain->hashes, adapted->hashes);
 }
@@ -67,22 +68,35 @@ TEST(BlockChains, RoutersKnowWhatStatesCover) {
   std::mt19937 dice(1);
   BlockChains chains(kBlock);
   Router router;
-  std::set<Tokens> states;
+  std::map<Tokens, engine::StateNumber> states;
+  // The base of a state may be any of those that it goes on from, or none.
+  const auto base_of = [&](const Tokens& tokens) {
+    std::vector<std::pair<engine::StateNumber, std::size_t>> bases{{0, 0}};
+    for (auto end = tokens.begin(); end != tokens.end(); ++end) {
+      if (const auto state = states.find(Tokens(tokens.begin(), end)); state != states.end()) {
+        bases.emplace_back(state->second, state->first.size());
+      }
+    }
+    return bases[dice() % bases.size()];
+  };
   for (int step = 0; step < 2000; ++step) {
     Tokens tokens(dice() % 14);
     std::ranges::generate(tokens, [&] { return static_cast<std::int32_t>(dice() % 2); });
-    if (states.erase(tokens) > 0) {
-      for (const std::uint64_t hash : chains.remove(tokens, "")) {
+    if (const auto state = states.find(tokens); state != states.end()) {
+      for (const std::uint64_t hash : chains.remove(state->second)) {
         EXPECT_EQ(router.blocks.erase(hash), 1U);
       }
+      states.erase(state);
     } else {
-      states.insert(tokens);
-      if (const auto stored = chains.add(tokens, "")) {
+      const auto [base, known] = base_of(tokens);
+      const engine::StateNumber number = static_cast<engine::StateNumber>(step) + 1;
+      if (const auto stored = chains.add(number, base, std::span(tokens).subspan(known), "")) {
         router.take(*stored, kBlock);
       }
+      states[tokens] = number;
     }
     std::set<Tokens> covered;
-    for (const Tokens& state : states) {
+    for (const auto& [state, number] : states) {
       for (std::size_t end = kBlock; end <= state.size(); end += kBlock) {
         covered.emplace(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(end));
       }

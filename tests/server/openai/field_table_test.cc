@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 
 #include "server/http/api_error.h"
 #include "server/openai/field_types.h"
@@ -135,6 +136,31 @@ TEST(FieldTable, IgnoredNamesAreSafeInAHeader) {
   add_ignored({"user", "a\r\nSet-Cookie: x", std::string(5000, 'y')}, response);
   ASSERT_EQ(response.headers.size(), 1U);
   EXPECT_EQ(response.headers[0].second, "user, ?, ...");
+}
+
+TEST(FieldTable, SaysOfWhichPathsAFieldIsRefusedOrIgnored) {
+  const std::string page = field_page();
+  const std::size_t refused = page.find("\nRefused");
+  const std::size_t ignored = page.find("\nIgnored");
+  ASSERT_LT(refused, ignored);
+  const auto items_of = [&](std::size_t begin, std::size_t end, const std::string& name) {
+    std::string items;
+    std::istringstream lines(page.substr(begin, end - begin));
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t paths = line.find(": ");
+      if (line.starts_with("- ") && line.find("`" + name + "`", paths) != std::string::npos) {
+        items += line.substr(2, paths - 2) + ";";
+      }
+    }
+    return items;
+  };
+  // Chats honour what completions refuse; /v1/responses stores.
+  EXPECT_EQ(items_of(refused, ignored, "tools"), "completions;");
+  EXPECT_EQ(items_of(refused, ignored, "prompt"), "responses;");
+  EXPECT_EQ(items_of(refused, ignored, "truncate_prompt_tokens"), "embeddings, rerank;");
+  EXPECT_EQ(items_of(ignored, page.size(), "store"), "completions, chats;");
+  EXPECT_EQ(items_of(ignored, page.size(), "service_tier"),
+            "completions, chats;messages;responses;");
 }
 
 TEST(FieldTable, IsTheOneInTheDocumentation) {

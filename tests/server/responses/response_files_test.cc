@@ -1,13 +1,20 @@
 // Stored responses as files: what is kept, and what goes when there are too many.
 #include "server/responses/response_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "base/error.h"
 #include "checkpoint/checkpoint_testing.h"
 #include "server/responses/response_store.h"
 
@@ -50,6 +57,7 @@ TEST_F(ResponseFilesTest, TheOldestGoFirst) {
   ResponseFiles files(directory_.path(), kMost, expect_no_warning);
   for (int i = 0; i < 100; ++i) {
     files.put(stored_response(i, 1000));
+    files.flush();
     const fs::path path = directory_.path() / (stored_response(i, 0).id + ".json");
     if (fs::exists(path)) {  // file systems may tell times to the second alone
       fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(200 - i));
@@ -61,6 +69,117 @@ TEST_F(ResponseFilesTest, TheOldestGoFirst) {
   EXPECT_GT(bytes(), kMost / 2);
   const ResponseFiles smaller(directory_.path(), 10'000, expect_no_warning);
   EXPECT_LE(bytes(), 10'000U);
+}
+
+// Response 0 goes into a pipe, which takes a part of it and the rest when somebody reads.
+class SlowDiskTest : public ResponseFilesTest {
+ protected:
+  static constexpr std::size_t kFirst = 100'000;  // more than a pipe takes
+
+  SlowDiskTest() {
+    require_system(::mkfifo(path_of(0).c_str(), 0600) == 0, "{}", path_of(0).string());
+    pipe_ = ::open(path_of(0).c_str(), O_RDONLY | O_NONBLOCK);
+    require_system(pipe_ >= 0, "{}", path_of(0).string());
+  }
+  ~SlowDiskTest() override { ::close(pipe_); }
+  SlowDiskTest(const SlowDiskTest&) = delete;
+  SlowDiskTest& operator=(const SlowDiskTest&) = delete;
+
+  [[nodiscard]] fs::path path_of(int number) const {
+    return directory_.path() / (stored_response(number, 0).id + ".json");
+  }
+  // Returns when response 0 is being written.
+  void put_first(ResponseFiles& files) const {
+    files.put(stored_response(0, kFirst));
+    pollfd begun{pipe_, POLLIN, 0};
+    require_system(::poll(&begun, 1, 60'000) == 1, "nothing is written");
+  }
+  // Reads all of response 0.
+  [[nodiscard]] std::string let_it_write() const {
+    require_system(::fcntl(pipe_, F_SETFL, 0) == 0, "{}", path_of(0).string());
+    std::string text;
+    std::array<char, 4096> part;
+    for (ssize_t count = 1; count > 0; text.append(part.data(), static_cast<std::size_t>(count))) {
+      count = ::read(pipe_, part.data(), part.size());
+      require_system(count >= 0, "{}", path_of(0).string());
+    }
+    return text;
+  }
+
+ private:
+  int pipe_ = -1;
+};
+
+TEST_F(SlowDiskTest, AResponseIsFoundBeforeItIsWritten) {
+  ResponseFiles files(directory_.path(), 1 << 24, expect_no_warning);
+  put_first(files);
+  files.put(stored_response(1, 10));
+  for (int i = 0; i < 2; ++i) {
+    const auto found = files.find(stored_response(i, 0).id);
+    ASSERT_TRUE(found) << i;
+    EXPECT_EQ(found->response.at("number"), i);
+    EXPECT_EQ(found->input, std::string(i == 0 ? kFirst : 10, 'x'));
+  }
+  EXPECT_FALSE(fs::exists(path_of(1)));
+  EXPECT_NE(let_it_write().find("\"number\":0"), std::string::npos);
+  files.flush();
+  EXPECT_TRUE(fs::is_regular_file(path_of(1)));
+  EXPECT_TRUE(files.find(stored_response(1, 0).id));
+}
+
+TEST_F(SlowDiskTest, WhatIsErasedBeforeItIsWrittenStaysErased) {
+  ResponseFiles files(directory_.path(), 1 << 24, expect_no_warning);
+  put_first(files);
+  files.put(stored_response(1, 10));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(files.erase(stored_response(i, 0).id)) << i;
+    EXPECT_FALSE(files.erase(stored_response(i, 0).id)) << i;
+    EXPECT_FALSE(files.find(stored_response(i, 0).id)) << i;
+  }
+  EXPECT_FALSE(let_it_write().empty());
+  files.flush();
+  EXPECT_TRUE(fs::is_empty(directory_.path()));
+}
+
+TEST_F(SlowDiskTest, NotAllWait) {
+  std::vector<std::string> warnings;
+  // Three of 1,000 bytes may wait beside the first.
+  ResponseFiles files(directory_.path(), 16 * (kFirst + 4000),
+                      [&](const std::string& text) { warnings.push_back(text); });
+  put_first(files);
+  for (int i = 1; i < 6; ++i) {
+    files.put(stored_response(i, 1000));
+  }
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_EQ(warnings[0], path_of(4).string() + ": not written: too many wait for the disk");
+  EXPECT_TRUE(files.find(stored_response(3, 0).id));
+  EXPECT_FALSE(files.find(stored_response(4, 0).id));
+  EXPECT_FALSE(let_it_write().empty());
+  files.flush();
+  files.put(stored_response(4, 1000));
+  EXPECT_TRUE(files.find(stored_response(4, 0).id));
+}
+
+TEST_F(SlowDiskTest, AllAreWrittenInTheEnd) {
+  {
+    ResponseFiles files(directory_.path(), 1 << 24, expect_no_warning);
+    put_first(files);
+    files.put(stored_response(1, 10));
+    EXPECT_FALSE(let_it_write().empty());
+  }
+  EXPECT_TRUE(fs::is_regular_file(path_of(1)));
+}
+
+TEST_F(ResponseFilesTest, AFullDiskIsNamed) {
+  std::vector<std::string> warnings;
+  ResponseFiles files(directory_.path(), 1 << 20,
+                      [&](const std::string& text) { warnings.push_back(text); });
+  const std::string id = stored_response(1, 0).id;
+  fs::create_symlink("/dev/full", directory_.path() / (id + ".json"));
+  files.put(stored_response(1, 10));
+  files.flush();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0], "/dev/full: cannot write: No space left on device");
 }
 
 }  // namespace

@@ -4,12 +4,16 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 namespace winnow::server {
 namespace {
 
+constexpr std::size_t kMostWaiting = std::size_t{64} << 20;  // bytes of changes
 constexpr std::size_t kMostSent = 10'000;  // batches that are kept to be asked for again
-constexpr int kMostQueued = 100'000;       // batches for one subscriber
+constexpr std::size_t kMostSentBytes = std::size_t{64} << 20;  // of those
+constexpr int kMostQueued = 100'000;                           // batches for one subscriber
 constexpr std::chrono::milliseconds kReplayPause{50};  // between looks for who asks for them
 
 bool binds(const std::string& endpoint) {
@@ -44,7 +48,8 @@ std::uint64_t from_big_endian(const std::string& bytes) {
 KvEventPublisher::KvEventPublisher(KvEventsConfig config)
     : config_(std::move(config)),
       publisher_(ZMQ_PUB, config_.endpoint, binds(config_.endpoint), kMostQueued, "--kv-events"),
-      chains_(config_.block_size) {
+      chains_(config_.block_size),
+      changes_(kMostWaiting) {
   if (!config_.replay.empty()) {
     replay_.emplace(ZMQ_ROUTER, config_.replay, /*binds=*/true,
                     2 * (static_cast<int>(kMostSent) + 1), "--kv-events-replay");
@@ -53,22 +58,21 @@ KvEventPublisher::KvEventPublisher(KvEventsConfig config)
 }
 
 KvEventPublisher::~KvEventPublisher() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  wake_.notify_one();
+  changes_.close();
   thread_.join();
 }
 
-void KvEventPublisher::prefix_stored(std::span<const std::int32_t> tokens,
+void KvEventPublisher::prefix_stored(engine::StateNumber number, engine::StateNumber base,
+                                     std::span<const std::int32_t> tokens,
                                      const model::Lora* adapter) {
-  note(/*stored=*/true, tokens, adapter);
+  std::unique_lock lock(mutex_);
+  std::string name = adapters_[adapter];
+  lock.unlock();
+  changes_.push({true, number, base, {tokens.begin(), tokens.end()}, std::move(name)});
 }
 
-void KvEventPublisher::prefix_removed(std::span<const std::int32_t> tokens,
-                                      const model::Lora* adapter) {
-  note(/*stored=*/false, tokens, adapter);
+void KvEventPublisher::prefix_removed(engine::StateNumber number) {
+  changes_.push({.stored = false, .number = number});
 }
 
 void KvEventPublisher::name_adapter(const model::Lora* adapter, const std::string& name) {
@@ -76,45 +80,24 @@ void KvEventPublisher::name_adapter(const model::Lora* adapter, const std::strin
   adapters_[adapter] = name;
 }
 
-void KvEventPublisher::note(bool stored, std::span<const std::int32_t> tokens,
-                            const model::Lora* adapter) {
-  {
-    const std::lock_guard lock(mutex_);
-    changes_.push_back({stored, {tokens.begin(), tokens.end()}, adapters_[adapter]});
-  }
-  wake_.notify_one();
-}
-
 void KvEventPublisher::work() {
   send({AllBlocksCleared{}});
-  std::vector<Change> changes;
-  for (bool open = true; open;) {
-    {
-      std::unique_lock lock(mutex_);
-      const auto has_work = [this] { return closing_ || !changes_.empty(); };
-      if (replay_) {
-        wake_.wait_for(lock, kReplayPause, has_work);
-      } else {
-        wake_.wait(lock, has_work);
-      }
-      changes.swap(changes_);
-      open = !closing_;
-    }
-    publish(changes);
-    changes.clear();
+  const auto pause = replay_ ? std::optional(kReplayPause) : std::nullopt;
+  while (const auto changes = changes_.take(pause)) {
+    publish(*changes);
     answer_replays();
   }
   send({AllBlocksCleared{}});
 }
 
-void KvEventPublisher::publish(const std::vector<Change>& changes) {
+void KvEventPublisher::publish(const std::vector<PrefixChange>& changes) {
   std::vector<KvEvent> events;
-  for (const Change& change : changes) {
+  for (const PrefixChange& change : changes) {
     if (change.stored) {
-      if (auto blocks = chains_.add(change.tokens, change.adapter)) {
+      if (auto blocks = chains_.add(change.number, change.base, change.tokens, change.adapter)) {
         events.emplace_back(BlocksStored{std::move(*blocks), change.adapter});
       }
-    } else if (auto hashes = chains_.remove(change.tokens, change.adapter); !hashes.empty()) {
+    } else if (auto hashes = chains_.remove(change.number); !hashes.empty()) {
       events.emplace_back(BlocksRemoved{std::move(hashes)});
     }
   }
@@ -128,7 +111,9 @@ void KvEventPublisher::send(const std::vector<KvEvent>& events) {
                      pack_batch(seconds_now(), events, config_.format, config_.block_size));
   const auto& [number, batch] = sent_.back();
   publisher_.send({config_.topic, big_endian(number), batch});
-  if (sent_.size() > kMostSent) {
+  sent_bytes_ += batch.size();
+  while (sent_.size() > kMostSent || sent_bytes_ > kMostSentBytes) {
+    sent_bytes_ -= sent_.front().second.size();
     sent_.pop_front();
   }
 }

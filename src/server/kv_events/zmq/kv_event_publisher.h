@@ -1,7 +1,6 @@
 // KvEvents over ZeroMQ.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "server/kv_events/block_chains.h"
+#include "server/kv_events/change_queue.h"
 #include "server/kv_events/kv_events.h"
 #include "server/kv_events/zmq/event_batch.h"
 #include "server/kv_events/zmq/zmq_socket.h"
@@ -28,20 +28,14 @@ class KvEventPublisher : public KvEvents {
   KvEventPublisher(const KvEventPublisher&) = delete;
   KvEventPublisher& operator=(const KvEventPublisher&) = delete;
 
-  void prefix_stored(std::span<const std::int32_t> tokens, const model::Lora* adapter) override;
-  void prefix_removed(std::span<const std::int32_t> tokens, const model::Lora* adapter) override;
+  void prefix_stored(engine::StateNumber number, engine::StateNumber base,
+                     std::span<const std::int32_t> tokens, const model::Lora* adapter) override;
+  void prefix_removed(engine::StateNumber number) override;
   void name_adapter(const model::Lora* adapter, const std::string& name) override;
 
  private:
-  struct Change {
-    bool stored;
-    std::vector<std::int32_t> tokens;
-    std::string adapter;
-  };
-
-  void note(bool stored, std::span<const std::int32_t> tokens, const model::Lora* adapter);
   void work();
-  void publish(const std::vector<Change>& changes);
+  void publish(const std::vector<PrefixChange>& changes);
   void send(const std::vector<KvEvent>& events);
   void answer_replays();
   void answer(const std::string& client, std::uint64_t first);
@@ -54,12 +48,11 @@ class KvEventPublisher : public KvEvents {
   BlockChains chains_;
   std::uint64_t next_ = 0;
   std::deque<std::pair<std::uint64_t, std::string>> sent_;  // the last batches, by number
+  std::size_t sent_bytes_ = 0;
 
+  ChangeQueue changes_;
   std::mutex mutex_;  // of what follows
-  std::condition_variable wake_;
-  std::vector<Change> changes_;
   std::map<const model::Lora*, std::string> adapters_;
-  bool closing_ = false;
 
   std::thread thread_;
 };

@@ -13,7 +13,7 @@ void drop_blanks(std::string& text) {
 }
 
 // How much of the end of `text` may be blanks before `mark`, or the beginning of it.
-std::size_t held_back(std::string_view text, std::string_view mark) {
+std::size_t held_for_end(std::string_view text, std::string_view mark) {
   std::size_t length = std::min(text.size(), mark.size() - 1);
   while (length > 0 && !text.ends_with(mark.substr(0, length))) {
     --length;
@@ -74,7 +74,7 @@ void MarkedThoughtParser::read_thought(Part& part) {
   }
   const std::size_t end = pending_.find(format_->end);
   if (end == std::string::npos) {
-    const std::size_t certain = pending_.size() - held_back(pending_, format_->end);
+    const std::size_t certain = pending_.size() - held_for_end(pending_, format_->end);
     began_ = began_ || certain > 0;
     part.thought = pending_.substr(0, certain);
     pending_.erase(0, certain);

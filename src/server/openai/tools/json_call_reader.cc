@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kJsonBlanks = " \t\r\n";
 
 struct CallHead {
   Match match = Match::other;
@@ -128,7 +128,7 @@ bool JsonCallReader::read_head(std::string& text, std::vector<ToolDelta>& deltas
   if (head.match == Match::beginning) {
     return true;
   }
-  const std::size_t begin = rest.find_first_not_of(kBlanks);
+  const std::size_t begin = rest.find_first_not_of(kJsonBlanks);
   if (begin == std::string_view::npos || rest[begin] != '{') {
     return begin == std::string_view::npos;
   }

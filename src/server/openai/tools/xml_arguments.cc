@@ -52,7 +52,7 @@ ExpressionPtr text_of(const Json& schema) {
   return grammar::regular(language, grammar::Spelling::plain);
 }
 
-bool is_text(const Json& schema) {
+bool takes_text(const Json& schema) {
   return schema.is_object() && schema.contains("type") && schema["type"] == "string";
 }
 
@@ -61,7 +61,7 @@ bool is_text(const Json& schema) {
 ExpressionPtr xml_arguments(const Tool& tool, grammar::RuleSet& rules) {
   return keyed_arguments(tool, rules, "", [&](const std::string& key, const Json& schema) {
     return grammar::sequence({grammar::bytes(fmt::format("<parameter={}>\n", key)),
-                              is_text(schema)
+                              takes_text(schema)
                                   ? text_of(schema)
                                   : grammar::reference(rules.embed(value_rules(tool, schema))),
                               grammar::bytes(fmt::format("\n{}\n", kParameterEnd))});
@@ -71,7 +71,7 @@ ExpressionPtr xml_arguments(const Tool& tool, grammar::RuleSet& rules) {
 Json xml_value(const Tool* tool, const std::string& key, const std::string& text) {
   if (tool != nullptr && tool->parameters.is_object()) {
     const Json properties = tool->parameters.value("properties", Json::object());
-    if (properties.contains(key) && is_text(properties[key])) {
+    if (properties.contains(key) && takes_text(properties[key])) {
       return text;
     }
   }
