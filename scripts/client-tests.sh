@@ -16,4 +16,6 @@ if ! cmp -s tests/server/requirements.txt "$venv/requirements.txt"; then
       -r tests/server/requirements.txt || { echo "no Python packages here: skipped"; exit 77; }
   cp tests/server/requirements.txt "$venv/"
 fi
-WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider tests/server tests/hub "$@"
+# Two at a time: most of them wait more than they compute.
+WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider -n 2 --dist loadfile \
+  tests/server tests/hub "$@"
