@@ -52,6 +52,7 @@ sed 's/"max_position_embeddings": 4096/"max_position_embeddings": 32768/' assets
   >"$model/config.json"
 
 # guidellm asks 512 times at once.
+: >"$out/server.out"  # an earlier run's names another port
 "$build/bin/winnow" serve --model "$model" --port 0 --max-requests 1024 \
   >"$out/server.out" 2>"$out/server.log" &
 server=$!
