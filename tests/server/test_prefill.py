@@ -120,7 +120,7 @@ def test_a_wrong_key_costs_a_warning(key_file, tmp_path):
 @pytest.mark.parametrize("flags, complaint", [
     (("--kv-dtype", "fp8"), "was saved for kv dtype"),
     (("--cache", "dense"), "was saved for cache"),
-    (("--rope-context", "8192"), "was saved for model"),
+    (("--rope-context", "2048"), "was saved for model"),
 ])
 def test_states_of_another_kind_are_not_used(key_file, flags, complaint):
     with serving("--deterministic", *flags) as alone:

@@ -133,7 +133,7 @@ std::string honoured_rows(EndpointSet endpoints, EndpointSet usual) {
 
 // A list with an item for the paths that share fields: what one refuses another may honour.
 std::string other_rows(Treatment treatment) {
-  std::map<std::uint8_t, std::string> names;  // by endpoints
+  std::map<EndpointSet, std::string> names;  // by endpoints
   for (const FieldRule& rule : field_rules()) {
     if (rule.treatment == treatment) {
       std::string& row = names[rule.endpoints];
