@@ -74,7 +74,6 @@ inline Request request_of(int length, int variant) {
 /// What an engine tells of a prompt's cache, once.
 inline kvcache::SavedSequence prompt_cache(Engine& engine, Request request) {
   std::vector<kvcache::SavedSequence> told;
-  request.max_tokens = 0;
   request.on_prompt_cache = [&](kvcache::SavedSequence cache) { told.push_back(std::move(cache)); };
   engine.submit(request);
   while (!engine.idle()) {

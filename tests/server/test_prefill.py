@@ -43,11 +43,11 @@ def answer(server, tokens=TOKENS, **fields):
 
 
 @contextlib.contextmanager
-def pair(key_file, *flags, decode=(), **kwargs):
+def pair(key_file, *flags, decode=(), decode_key=None, **kwargs):
     """A server that reads prompts, and one that goes on from them."""
     flags = ("--deterministic", *flags)
     with serving("--serve-states", "--api-key-file", key_file, *flags, **kwargs) as prefill, \
-            serving("--prefill-from", prefill.url, "--prefill-api-key-file", key_file, "--prefill-least", "200",
+            serving("--prefill-from", prefill.url, "--prefill-api-key-file", decode_key or key_file, "--prefill-least", "200",
                     *flags, *decode, **kwargs) as server:
         yield prefill, server
 
@@ -109,7 +109,7 @@ def test_a_wrong_key_costs_a_warning(key_file, tmp_path):
     other.write_text("another key")
     with serving("--deterministic") as alone:
         text = answer(alone, **GREEDY)[0]
-    with pair(key_file, decode=("--prefill-api-key-file", str(other))) as (_, server):
+    with pair(key_file, decode_key=str(other)) as (_, server):
         assert answer(server, **GREEDY) == (text, 0)
         assert fetched(server)["state_failures"] == 1
         log = server.read_log()

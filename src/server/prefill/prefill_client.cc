@@ -41,11 +41,11 @@ std::string message_of(const hub::HttpResponse& response) {
 
 // Lives until its state has been taken, or is not wanted any more.
 struct PrefillClient::Question {
-  Question(Tokens tokens, Clock::time_point until, std::counting_semaphore<>& room)
-      : prompt(tokens.begin(), tokens.end()), deadline(until), places(room) {}
+  Question(Tokens tokens, Clock::time_point until, PrefillClient& asker)
+      : prompt(tokens.begin(), tokens.end()), deadline(until), client(asker) {}
   ~Question() {
     if (has_place) {
-      places.release();
+      client.free_place();
     }
   }
   Question(const Question&) = delete;
@@ -53,7 +53,7 @@ struct PrefillClient::Question {
 
   std::vector<std::int32_t> prompt;
   Clock::time_point deadline;
-  std::counting_semaphore<>& places;
+  PrefillClient& client;
   bool has_place = false;
   std::atomic<bool> given_up = false;
 };
@@ -85,10 +85,10 @@ engine::ComingState PrefillClient::find(Tokens prompt, std::size_t known) {
       prompt.size() <= known + 1 || is_pausing()) {
     return {};
   }
-  const auto question = std::make_shared<Question>(prompt, Clock::now() + config_.timeout, places_);
+  const auto question = std::make_shared<Question>(prompt, Clock::now() + config_.timeout, *this);
   const auto promise = std::make_shared<std::promise<std::optional<engine::SavedState>>>();
   workers_.run([this, question, promise] {
-    places_.acquire();
+    take_place();
     question->has_place = true;
     promise->set_value(ask(*question));
   });
@@ -174,6 +174,18 @@ void PrefillClient::note_failure(const std::string& message) {
   }
   warn_(fmt::format("{}; prompts are computed here for {:.3g} s", message,
                     std::chrono::duration<double>(config_.pause).count()));
+}
+
+void PrefillClient::take_place() {
+  std::unique_lock lock(mutex_);
+  place_freed_.wait(lock, [this] { return places_ > 0; });
+  --places_;
+}
+
+void PrefillClient::free_place() {
+  const std::lock_guard lock(mutex_);
+  ++places_;
+  place_freed_.notify_one();
 }
 
 PrefillClientStats PrefillClient::stats() const {

@@ -3,13 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,6 +59,8 @@ class PrefillClient : public engine::StateSource {
   [[nodiscard]] std::size_t most_bytes(std::size_t tokens) const;
   [[nodiscard]] bool is_pausing() const;
   void note_failure(const std::string& message);
+  void take_place();
+  void free_place();
 
   PrefillClientConfig config_;
   engine::StateKind kind_;
@@ -69,7 +71,9 @@ class PrefillClient : public engine::StateSource {
   PrefillClientStats stats_;
   std::chrono::steady_clock::time_point asks_again_{};  // after a failure
 
-  std::counting_semaphore<> places_;  // for states in memory that no sequence has taken yet
+  int places_;  // for states that nobody has taken yet
+  std::condition_variable place_freed_;
+
   engine::Background workers_;
 };
 

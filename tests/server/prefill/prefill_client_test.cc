@@ -285,7 +285,7 @@ TEST_F(Prefill, StatesThatNobodyTakesAreBounded) {
 
 TEST_F(Prefill, WhatIsNoUrlIsAnError) {
   for (const char* url : {"somewhere", "ftp://here", "http://user:word@here", "http://here/?a"}) {
-    EXPECT_THAT(error_of([&] { open(url); }), HasSubstr("--prefill-from"));
+    EXPECT_THAT(winnow::error_of([&] { open(url); }), HasSubstr("--prefill-from"));
   }
 }
 
