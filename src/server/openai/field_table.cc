@@ -249,7 +249,8 @@ std::string field_page() {
   return fmt::format(
       "Fields of completions and chats, where `of` names no others:\n\n{}\nFields of "
       "`/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of `/v1/embeddings`, "
-      "`/v1/rerank` and `/v1/prefill`:\n\n{}\nRefused with 400 that names the field, unless the value asks for "
+      "`/v1/rerank` and `/v1/prefill`:\n\n{}\nRefused with 400 that names the field, unless the "
+      "value asks for "
       "nothing:\n\n{}\nIgnored, because they cannot change an answer, and named in the log and in "
       "the response header `X-Winnow-Ignored`, as is every unknown field:\n\n{}\nResponses and "
       "messages treat fields that they lack as chats do, if their answers have a place for them. A "
