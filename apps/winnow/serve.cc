@@ -37,6 +37,8 @@ struct ServeCommand {
   std::string metrics_names = "winnow";
   std::string kv_events_format = "maps";
   double max_body_mib = 8.0;
+  std::string prefill_api_key_file;
+  double prefill_timeout = 30.0;
 };
 
 milliseconds to_milliseconds(double seconds, std::string_view flag) {
@@ -59,10 +61,22 @@ void resolve_routers(const ServeCommand& command, server::ServerConfig& config) 
           "--drain-delay {}: expected 0 to 86400 seconds", command.drain_delay);
 }
 
-void read_keys(const std::string& path, std::vector<std::string>& keys) {
+void read_keys(const std::string& path, std::string_view flag, std::vector<std::string>& keys) {
   const std::vector<std::string> found = server::parse_keys(read_file(path));
-  require(!found.empty(), "--api-key-file {}: holds no key", path);
+  require(!found.empty(), "{} {}: holds no key", flag, path);
   keys.insert(keys.end(), found.begin(), found.end());
+}
+
+// Where other servers' states come from.
+void resolve_prefill(const ServeCommand& command, server::PrefillClientConfig& config) {
+  require(config.least_tokens >= 1 && config.least_tokens <= 1 << 24,
+          "--prefill-least {}: expected 1 to {}", config.least_tokens, 1 << 24);
+  config.timeout = to_milliseconds(command.prefill_timeout, "--prefill-timeout");
+  if (!command.prefill_api_key_file.empty()) {
+    std::vector<std::string> keys;
+    read_keys(command.prefill_api_key_file, "--prefill-api-key-file", keys);
+    config.api_key = keys.front();
+  }
 }
 
 server::ServerConfig resolve(const ServeCommand& command) {
@@ -102,8 +116,9 @@ server::ServerConfig resolve(const ServeCommand& command) {
           config.cache_dir_gib);
   resolve_routers(command, config);
   if (!command.api_key_file.empty()) {
-    read_keys(command.api_key_file, config.service.api_keys);
+    read_keys(command.api_key_file, "--api-key-file", config.service.api_keys);
   }
+  resolve_prefill(command, config.prefill);
   return config;
 }
 
@@ -258,6 +273,29 @@ void add_router_flags(CLI::App& command, ServeCommand& options) {
       ->needs(endpoint);
 }
 
+void add_prefill_flags(CLI::App& command, ServeCommand& options) {
+  const FlagGroup group(command, "Prefill and decode apart");
+  server::PrefillClientConfig& prefill = options.server.prefill;
+  group.flag("--serve-states", options.server.serve_states,
+             "Hand out the states of prompts to other servers at /v1/prefill (default: off)");
+  CLI::Option* const url =
+      group.open_option("--prefill-from", prefill.url, "URL",
+                        "A server with --serve-states that computes long prompts for this one "
+                        "(default: none)");
+  group
+      .open_option("--prefill-api-key-file", options.prefill_api_key_file, "FILE",
+                   "A file whose first line is the key for it (default: none)")
+      ->needs(url);
+  group
+      .option("--prefill-least", prefill.least_tokens, "TOKENS",
+              "Ask it for prompts with at least so many tokens that are not cached")
+      ->needs(url);
+  group
+      .option("--prefill-timeout", options.prefill_timeout, "S",
+              "Seconds until a prompt is computed here")
+      ->needs(url);
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, Run& run) {
@@ -270,6 +308,7 @@ void add_serve(CLI::App& app, Run& run) {
   add_network_flags(*command, *options);
   add_scheduling_flags(*command, *options);
   add_router_flags(*command, *options);
+  add_prefill_flags(*command, *options);
   add_load_flags(*command, options->load);
   add_speculate_flag(*command, options->load.speculate);
   command->get_option("--model")->required(false);  // not by --fields

@@ -178,7 +178,6 @@ Stream Llm::start(std::span<const std::int32_t> prompt, const GenerateOptions& o
     engine::validate(request, config);
     cache.emplace(options.prompt_cache, impl_->kind_for(request), options.prompt_cache_read_only);
     cache->load(request);
-    request.save_prompt = !options.prompt_cache_read_only;
   }
   const auto answer =
       std::make_shared<engine::Answer>(impl_->tokenizer.get(), options, std::move(request));

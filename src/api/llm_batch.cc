@@ -221,7 +221,6 @@ void Batch::close(Answer& answer) {
 }
 
 void Batch::conclude(Answer& answer) {
-  answer.prompt_ = engine_.take_prompt(answer.id_);
   answer.after_ = throughput_;
   open_.erase(answer.id_);
 }
@@ -272,11 +271,6 @@ Generation Batch::finish(Answer& answer) {
   result.decode_tokens_per_s = rate(after.decode_tokens - before.decode_tokens,
                                     after.decode_seconds - before.decode_seconds);
   return result;
-}
-
-std::optional<kvcache::SavedSequence> Batch::take_prompt(Answer& answer) {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(answer.prompt_, std::nullopt);
 }
 
 // What `ask` learns of the engine: now, or from the thread that runs a step, when that has ended.

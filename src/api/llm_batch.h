@@ -47,7 +47,6 @@ class Answer {
   Collector collector_;
   std::vector<Piece> pieces_;
   std::vector<ScoredToken> prompt_logprobs_;
-  std::optional<kvcache::SavedSequence> prompt_;  // its cache, if it was to be saved
   std::vector<std::optional<CacheUsage>> usage_;  // by sample, of those that are over
   int open_;                                      // samples that are not
   std::exception_ptr failure_;
@@ -81,9 +80,6 @@ class Batch {
   /// Everything, once the answer is over; its samples may be taken once. Throws what advance()
   /// does.
   Generation finish(Answer& answer);
-
-  /// The cache of the prompt, once the answer is over, as Engine::take_prompt() has it.
-  std::optional<kvcache::SavedSequence> take_prompt(Answer& answer);
 
   /// Must be called between two steps.
   [[nodiscard]] EngineStats stats();

@@ -30,7 +30,7 @@ CacheStats Stream::cache() const {
 Generation Stream::finish() {
   Generation result = state_->batch.finish(*state_->answer);
   if (state_->prompt_cache) {
-    state_->prompt_cache->save(state_->batch.take_prompt(*state_->answer));
+    state_->prompt_cache->save();
     result.prompt_cache_warning = state_->prompt_cache->warning();
   }
   return result;

@@ -80,5 +80,8 @@ void write_safetensors(const std::filesystem::path& path, const TensorMap& tenso
 void write_safetensors(const std::filesystem::path& path, const TensorParts& tensors,
                        const std::map<std::string, std::string>& metadata = {},
                        FileAccess access = FileAccess::by_umask);
+/// The bytes of such a file.
+std::string safetensors_image(const TensorMap& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace winnow

@@ -84,15 +84,36 @@ std::string make_header(const std::vector<Item>& items,
   }
 }
 
-}  // namespace
-
-void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                       const std::map<std::string, std::string>& metadata, FileAccess access) {
+TensorParts in_one_part(const TensorMap& tensors) {
   TensorParts parts;
   for (const auto& [name, tensor] : tensors) {
     parts[name] = {tensor};
   }
-  write_safetensors(path, parts, metadata, access);
+  return parts;
+}
+
+}  // namespace
+
+void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                       const std::map<std::string, std::string>& metadata, FileAccess access) {
+  write_safetensors(path, in_one_part(tensors), metadata, access);
+}
+
+std::string safetensors_image(const TensorMap& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  const TensorParts parts = in_one_part(tensors);
+  const std::vector<Item> items = file_order(parts);
+  std::string image = make_header(items, metadata, "image");
+  std::size_t bytes = image.size();
+  for (const auto& [_, tensor] : tensors) {
+    bytes += tensor.bytes();
+  }
+  image.reserve(bytes);
+  for (const Item item : items) {
+    const TensorView& tensor = item->second.front();
+    image.append(reinterpret_cast<const char*>(tensor.data), tensor.bytes());
+  }
+  return image;
 }
 
 void write_safetensors(const std::filesystem::path& path, const TensorParts& tensors,

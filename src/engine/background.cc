@@ -4,13 +4,21 @@
 
 namespace winnow::engine {
 
+Background::Background(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { work(); });
+  }
+}
+
 Background::~Background() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
 }
 
 void Background::run(std::function<void()> task) {
@@ -21,7 +29,7 @@ void Background::run(std::function<void()> task) {
 
 void Background::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return tasks_.empty(); });
+  changed_.wait(lock, [this] { return tasks_.empty() && running_ == 0; });
 }
 
 void Background::work() {
@@ -31,11 +39,14 @@ void Background::work() {
     if (tasks_.empty()) {
       return;
     }
-    const std::function<void()> task = std::move(tasks_.front());
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    ++running_;
     lock.unlock();
     task();
+    task = nullptr;  // and all that it holds
     lock.lock();
-    tasks_.pop_front();
+    --running_;
     changed_.notify_all();
   }
 }

@@ -6,13 +6,15 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace winnow::engine {
 
-/// Runs functions, which must not throw, one after another on a separate thread.
+/// Runs functions, which must not throw, on separate threads, in order; with one thread one after
+/// another.
 class Background {
  public:
-  Background() : thread_([this] { work(); }) {}
+  explicit Background(int threads = 1);
   /// Runs all queued functions first.
   ~Background();
   Background(const Background&) = delete;
@@ -27,9 +29,10 @@ class Background {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;  // the first is being run
+  std::deque<std::function<void()>> tasks_;
+  int running_ = 0;
   bool closing_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace winnow::engine

@@ -13,8 +13,8 @@ namespace winnow::engine {
 
 void validate(const Request& request, const model::ModelSpec& model) {
   require(!request.prompt.empty(), "the prompt is empty: at least one token is needed");
-  const bool asks_of_prompt =
-      request.prompt_logprobs >= 0 || request.on_logits || request.on_state || request.trace;
+  const bool asks_of_prompt = request.prompt_logprobs >= 0 || request.on_logits ||
+                              request.on_state || request.on_prompt_cache || request.trace;
   const int least = asks_of_prompt ? 0 : 1;
   require(request.max_tokens >= least, "max tokens {} is not at least {}", request.max_tokens,
           least);
@@ -53,12 +53,14 @@ std::string_view finish_name(FinishReason reason) {
   return "";
 }
 
-Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store)
+Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store,
+               StateSource* remote)
     : model_(backend.spec()),
       shape_(backend.cache_shape()),
       config_(config),
       runner_(backend.make_runner(config)),
       store_(store),
+      remote_(remote),
       prefixes_(config.prefix_listener) {
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
@@ -91,11 +93,7 @@ RequestId Engine::submit(Request request) {
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.traits(), shape_);
   }
-  if (store_ != nullptr && !spec->adapter && may_begin_with_a_prefix(*sequence)) {
-    const auto tokens = std::span(sequence->tokens).first(sequence->tokens.size() - 1);
-    const int known = prefixes_.find(tokens).length;
-    sequence->stored = store_->find(tokens, static_cast<std::size_t>(known + kLeastPrefix));
-  }
+  ask_sources(*sequence);
   auto place = waiting_.end();  // behind those that are as urgent
   while (place != waiting_.begin() && (*std::prev(place))->spec->priority > spec->priority) {
     --place;
@@ -123,7 +121,6 @@ void Engine::give_up(RequestId request) noexcept {
     crowded_ = false;
   }
   usage_.erase(usage_.lower_bound({request, 0}), usage_.lower_bound({request + 1, 0}));
-  prompts_.erase(request);
 }
 
 void Engine::stop(RequestId request, int sample) {
@@ -217,11 +214,6 @@ CacheUsage Engine::take_usage(RequestId request, int sample) {
   CacheUsage usage = std::move(found->second);
   usage_.erase(found);
   return usage;
-}
-
-std::optional<kvcache::SavedSequence> Engine::take_prompt(RequestId request) {
-  const auto found = prompts_.extract(request);
-  return found.empty() ? std::nullopt : std::optional(std::move(found.mapped()));
 }
 
 void Engine::drop_prefixes() {

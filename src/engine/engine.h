@@ -20,6 +20,7 @@
 namespace winnow::engine {
 
 class PrefixStore;
+class StateSource;
 
 /// How weights are held in memory.
 enum class WeightStorage : std::uint8_t { as_stored, fp8, int8, int4 };
@@ -82,9 +83,11 @@ struct EngineStats {
 /// Not thread-safe: one caller drives it.
 class Engine {
  public:
-  /// `backend` and `store` (may be null) must outlive the engine. The store keeps prefixes that do
-  /// not fit into memory.
-  Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr);
+  /// `backend`, `store` and `remote` (may be null) must outlive the engine. The store keeps
+  /// prefixes that do not fit into memory; the other source is asked for what the store does not
+  /// have.
+  Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr,
+         StateSource* remote = nullptr);
   ~Engine();
 
   /// Makes an adapter of requests to come ready. Throws Error where the device cannot run it.
@@ -109,9 +112,6 @@ class Engine {
   [[nodiscard]] CacheUsage usage(RequestId request, int sample) const;
   /// What a finished sample's cache held; may be read once.
   CacheUsage take_usage(RequestId request, int sample);
-  /// The cache of a request's prompt without the last token, whose logits every answer needs: a
-  /// state for Request::beginning. nullopt: none was computed. Forgotten once read.
-  std::optional<kvcache::SavedSequence> take_prompt(RequestId request);
   /// Drops all prefixes.
   void drop_prefixes();
   /// Writes one more prefix worth keeping to the store; false if all are there.
@@ -148,12 +148,13 @@ class Engine {
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
   [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
-  [[nodiscard]] bool has_arrived(const Sequence& sequence) const;
+  void ask_sources(Sequence& sequence);
+  void wait_for_states() const;
   [[nodiscard]] bool may_begin_with_a_prefix(const Sequence& sequence) const;
   void open_cache(Sequence& sequence);
   void count_admitted(const Sequence& sequence);
   void open_known(Sequence& sequence);
-  void open_stored(Sequence& sequence, int known);
+  void open_coming(Sequence& sequence, int known);
 
   // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);
@@ -169,7 +170,7 @@ class Engine {
   void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
                    PrefixCache::Purpose purpose);
   bool drop_prefix();
-  void save_prompt(const Sequence& sequence);
+  static void save_prompt(Sequence& sequence);
   std::vector<SequencePtr> fork_samples(Sequence& first);
   std::int32_t choose(Sequence& sequence, std::span<float> logits) const;
   void accept(Sequence& sequence, std::size_t row, bool from_logits,
@@ -194,15 +195,15 @@ class Engine {
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<const Drafter> drafter_ = std::make_unique<PromptLookup>();
   PrefixStore* store_;
+  StateSource* remote_;
   PrefixCache prefixes_;
   std::size_t prefix_bytes_ = 0;
   KeepEstimate estimate_;
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  std::map<RequestId, kvcache::SavedSequence> prompts_;  // of requests with save_prompt
-  Buffer<float> logits_;                                 // of a step, empty when `next_` is enough
-  std::vector<std::int32_t> next_;                       // the tokens that a step has chosen
+  Buffer<float> logits_;            // of a step, empty when `next_` is enough
+  std::vector<std::int32_t> next_;  // the tokens that a step has chosen
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // a sequence was preempted and none has finished since: admit no new ones

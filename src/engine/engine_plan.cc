@@ -1,14 +1,17 @@
 // Chooses the sequences of the next step, and their numbers of tokens.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 #include "engine/sequence.h"
 #include "engine/token_budget.h"
 
 namespace winnow::engine {
 namespace {
 
+constexpr std::chrono::milliseconds kNap{2};  // between looks for what the caller wants
 constexpr int kMostPrompts = 8;  // that are read at a time: more would only all end later
 constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at a time
 
@@ -149,10 +152,13 @@ void Engine::admit(std::vector<Share>& shares) {
     observe_one();
   }
   while (may_admit()) {
-    Sequence& sequence = *waiting_.front();
-    if (!has_arrived(sequence) || !is_expected_to_fit(sequence)) {
-      return;
+    // Those whose states are still on their way let others pass.
+    const auto next = std::ranges::find_if(
+        waiting_, [](const SequencePtr& sequence) { return sequence->has_arrived(); });
+    if (next == waiting_.end() || !is_expected_to_fit(**next)) {
+      break;
     }
+    Sequence& sequence = **next;
     open_cache(sequence);
     while (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
       if (!drop_drafts(shares) && !drop_prefix()) {
@@ -161,23 +167,21 @@ void Engine::admit(std::vector<Share>& shares) {
       }
     }
     count_admitted(sequence);
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    save_prompt(sequence);
+    running_.push_back(std::move(*next));
+    waiting_.erase(next);
     ++prompts;
   }
+  wait_for_states();
 }
 
-// Whether the sequence's prefix has been read from disk, if it has one there. Other sequences run
-// meanwhile; without any, this waits.
-bool Engine::has_arrived(const Sequence& sequence) const {
-  using namespace std::chrono_literals;
-  if (!sequence.stored.valid()) {
-    return true;
+// Where nothing else is to be done: for a moment only, as requests may come or be cancelled.
+void Engine::wait_for_states() const {
+  if (running_.empty() && !waiting_.empty()) {
+    for (const ComingState& coming : waiting_.front()->coming) {
+      coming.state.wait_for(kNap);
+    }
   }
-  if (running_.empty()) {
-    sequence.stored.wait();
-  }
-  return sequence.stored.wait_for(0s) == std::future_status::ready;
 }
 
 // What one of the running sequences keeps now, for the estimate; another one in each step. Asks the
@@ -234,6 +238,25 @@ bool Engine::may_begin_with_a_prefix(const Sequence& sequence) const {
          !sequence.is_watched();
 }
 
+// Asks for states of the sequence's prefixes that are longer than what memory has.
+void Engine::ask_sources(Sequence& sequence) {
+  if (sequence.spec->adapter || !may_begin_with_a_prefix(sequence)) {
+    return;
+  }
+  const std::span<const std::int32_t> prompt(sequence.tokens);
+  auto known = static_cast<std::size_t>(prefixes_.find(prompt.first(prompt.size() - 1)).length);
+  for (StateSource* source : {static_cast<StateSource*>(store_), remote_}) {
+    if (source == nullptr) {
+      continue;
+    }
+    ComingState coming = source->find(prompt, known + kLeastPrefix);
+    if (coming.length > 0) {
+      known = coming.length;
+      sequence.coming.push_back(std::move(coming));
+    }
+  }
+}
+
 // A cache for the sequence: one that knows the beginning of its tokens, else an empty one.
 void Engine::open_cache(Sequence& sequence) {
   sequence.reused = 0;
@@ -266,33 +289,37 @@ void Engine::open_known(Sequence& sequence) {
   const int most = sequence.length() - 1;
   const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
   const auto& adapter = sequence.spec->adapter;
-  open_stored(sequence, prefixes_.find(tokens, adapter).length);
+  open_coming(sequence, prefixes_.find(tokens, adapter).length);
   const PrefixCache::Match match = prefixes_.find(tokens, adapter);
   if (!sequence.cache && match.state != nullptr) {
     sequence.cache = match.state->fork();
   }
   sequence.reused = sequence.cached();
   sequence.left = sequence.reused;
-  if (match.common >= sequence.reused + kLeastPrefix) {
-    sequence.branch = match.common;
+  // Who asks for the prompt's cache may ask again.
+  const int branch = std::max(match.common, sequence.saved_length());
+  if (branch >= sequence.reused + kLeastPrefix) {
+    sequence.branch = branch;
   }
 }
 
-// Goes on from what has come from disk, if that is longer than what is `known` and there is room
-// for it. Others will find it in memory.
-void Engine::open_stored(Sequence& sequence, int known) {
-  if (!sequence.stored.valid()) {
-    return;
-  }
-  const std::optional<SavedState> stored = sequence.stored.get();
-  if (!stored || stored->cache.length <= known) {
-    return;
-  }
-  do {
-    sequence.cache = runner_->restore({}, stored->cache);
-  } while (!sequence.cache && drop_prefix());
-  if (sequence.cache) {
-    keep_prefix(sequence, sequence.cache->fork(), PrefixCache::Purpose::stored);
+// Goes on from the longest state that has come, if that is longer than what is `known` and there is
+// room for it. Others will find it in memory.
+void Engine::open_coming(Sequence& sequence, int known) {
+  std::vector<ComingState> all = std::exchange(sequence.coming, {});
+  for (auto coming = all.rbegin(); coming != all.rend() && !sequence.cache; ++coming) {
+    const std::optional<SavedState> state = coming->state.get();
+    if (!state || state->cache.length <= known) {
+      continue;
+    }
+    do {
+      sequence.cache = runner_->restore({}, state->cache);
+    } while (!sequence.cache && drop_prefix());
+    if (sequence.cache) {
+      keep_prefix(
+          sequence, sequence.cache->fork(),
+          coming->on_disk ? PrefixCache::Purpose::stored : PrefixCache::Purpose::continuation);
+    }
   }
 }
 

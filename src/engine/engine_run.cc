@@ -225,10 +225,10 @@ void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState
   }
 }
 
-void Engine::save_prompt(const Sequence& sequence) {
-  if (sequence.spec->save_prompt && sequence.cached() == sequence.saved_length() &&
-      sequence.reused < sequence.saved_length()) {
-    prompts_.try_emplace(sequence.request, sequence.cache->save());
+void Engine::save_prompt(Sequence& sequence) {
+  if (sequence.saved_length() > 0 && sequence.cached() == sequence.saved_length()) {
+    sequence.prompt_saved = true;
+    sequence.spec->on_prompt_cache(sequence.cache->save());
   }
 }
 

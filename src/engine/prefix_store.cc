@@ -136,20 +136,21 @@ void PrefixStore::write(const SavedState& state) {
   }
 }
 
-std::future<std::optional<SavedState>> PrefixStore::find(Tokens tokens, std::size_t known) {
-  std::string name = longest_stored(tokens, known);
+ComingState PrefixStore::find(Tokens prompt, std::size_t known) {
+  std::string name = longest_stored(prompt, known);
   const std::lock_guard lock(mutex_);
   if (name.empty()) {
     ++stats_.misses;
     return {};
   }
   auto promise = std::make_shared<std::promise<std::optional<SavedState>>>();
-  auto result = promise->get_future();
+  ComingState coming{.length = *length_of(name), .state = promise->get_future(), .on_disk = true};
+  const Tokens prefix = prompt.first(coming.length);
   reader_.run([this, promise, name = std::move(name),
-               tokens = std::vector<std::int32_t>(tokens.begin(), tokens.end())] {
+               tokens = std::vector<std::int32_t>(prefix.begin(), prefix.end())] {
     promise->set_value(read(name, tokens));
   });
-  return result;
+  return coming;
 }
 
 std::optional<SavedState> PrefixStore::read(const std::string& name, Tokens tokens) {
@@ -164,10 +165,8 @@ std::optional<SavedState> PrefixStore::read(const std::string& name, Tokens toke
       ++stats_.misses;
       return std::nullopt;
     }
-    SavedState& state = *found;
-    require(state.tokens.size() <= tokens.size() &&
-                std::ranges::equal(state.tokens, tokens.first(state.tokens.size())),
-            "{}: holds other tokens than its name says", path.string());
+    require(std::ranges::equal(found->tokens, tokens), "{}: holds other tokens than its name says",
+            path.string());
     const std::lock_guard lock(mutex_);
     ++stats_.hits;
     return found;
@@ -193,16 +192,16 @@ std::string PrefixStore::name_of(Tokens tokens) const {
   return file_name(hash, tokens.size());
 }
 
-// The name of the longest stored prefix that is longer than `known`; empty when there is none.
-std::string PrefixStore::longest_stored(Tokens tokens, std::size_t known) const {
+// The name of the longest stored prefix that is longer than `known` and shorter than the prompt;
+// empty when there is none.
+std::string PrefixStore::longest_stored(Tokens prompt, std::size_t known) const {
   const std::lock_guard lock(mutex_);
   std::string longest;
   Sha256 hash;
   hash.update(kind_text_);
   std::size_t hashed = 0;
-  for (auto at = names_.upper_bound(known); at != names_.end() && at->first <= tokens.size();
-       ++at) {
-    hash.update(std::as_bytes(tokens.subspan(hashed, at->first - hashed)));
+  for (auto at = names_.upper_bound(known); at != names_.end() && at->first < prompt.size(); ++at) {
+    hash.update(std::as_bytes(prompt.subspan(hashed, at->first - hashed)));
     hashed = at->first;
     std::string name = file_name(hash, hashed);
     if (at->second.contains(name)) {

@@ -19,6 +19,7 @@
 
 #include "engine/background.h"
 #include "engine/state_file.h"
+#include "engine/state_source.h"
 
 namespace winnow::engine {
 
@@ -40,30 +41,28 @@ struct PrefixStoreStats {
 /// directory. Files are read and written on threads of the store; a failure is
 /// reported to `warn` and loses one state. When all files are more than `max_bytes`, the least
 /// recently used are deleted.
-class PrefixStore {
+class PrefixStore : public StateSource {
  public:
   using Warn = std::function<void(const std::string&)>;
 
   /// Makes the directory if need be. Throws Error when it is not one that can be written to.
   PrefixStore(std::filesystem::path directory, std::size_t max_bytes, StateKind kind, Warn warn);
   /// Writes all queued states.
-  ~PrefixStore();
+  ~PrefixStore() override;
 
   /// Queues a state for writing.
   void put(SavedState state);
   /// Waits until everything is written.
   void flush() { writer_.wait(); }
 
-  /// The longest state of a prefix of `tokens` that is longer than `known` tokens; it comes later,
-  /// and nothing comes if it is damaged. Not valid() when there is none.
-  std::future<std::optional<SavedState>> find(std::span<const std::int32_t> tokens,
-                                              std::size_t known);
+  /// The longest one. Nothing comes if it is damaged.
+  ComingState find(std::span<const std::int32_t> prompt, std::size_t known) override;
 
   [[nodiscard]] PrefixStoreStats stats() const;
 
  private:
   [[nodiscard]] std::string name_of(std::span<const std::int32_t> tokens) const;
-  [[nodiscard]] std::string longest_stored(std::span<const std::int32_t> tokens,
+  [[nodiscard]] std::string longest_stored(std::span<const std::int32_t> prompt,
                                            std::size_t known) const;
   void write(const SavedState& state);
   std::optional<SavedState> read(const std::string& name, std::span<const std::int32_t> tokens);

@@ -22,10 +22,24 @@ void require_ours(const std::filesystem::path& path) {
 }  // namespace
 
 PromptCache::PromptCache(std::filesystem::path path, StateKind kind, bool read_only)
-    : path_(std::move(path)), kind_(std::move(kind)), read_only_(read_only) {}
+    : path_(std::move(path)),
+      kind_(std::move(kind)),
+      read_only_(read_only),
+      told_(std::make_shared<std::optional<kvcache::SavedSequence>>()) {}
 
 void PromptCache::load(Request& request) {
   prompt_ = request.prompt;
+  read(request);
+  const std::size_t held =
+      request.beginning ? static_cast<std::size_t>(request.beginning->length) : 0;
+  if (!read_only_ && held + 1 < prompt_.size()) {
+    request.on_prompt_cache = [told = told_](kvcache::SavedSequence cache) {
+      *told = std::move(cache);
+    };
+  }
+}
+
+void PromptCache::read(Request& request) {
   std::error_code failed;
   if (!std::filesystem::exists(path_, failed) && !failed) {
     if (read_only_) {
@@ -63,7 +77,8 @@ void PromptCache::load(Request& request) {
   }
 }
 
-void PromptCache::save(std::optional<kvcache::SavedSequence> cache) {
+void PromptCache::save() {
+  auto cache = std::exchange(*told_, std::nullopt);
   if (!cache) {
     return;
   }

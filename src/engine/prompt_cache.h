@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,13 +17,14 @@ namespace winnow::engine {
 /// no error. Never overwrites a file that is not a state.
 class PromptCache {
  public:
-  /// `read_only`: save() will not be called.
+  /// `read_only`: the file is not written.
   PromptCache(std::filesystem::path path, StateKind kind, bool read_only);
 
-  /// Sets request.beginning to the part of the prompt that the file holds, if any.
+  /// Sets request.beginning to the part of the prompt that the file holds, if any, and asks for
+  /// the cache of the prompt if it holds less.
   void load(Request& request);
-  /// Writes what the engine has saved of that prompt; nullopt: the file holds it already.
-  void save(std::optional<kvcache::SavedSequence> cache);
+  /// Writes the cache that the engine has told of since.
+  void save();
 
   /// What went wrong, if anything.
   [[nodiscard]] const std::string& warning() const { return warning_; }
@@ -32,7 +34,10 @@ class PromptCache {
   StateKind kind_;
   bool read_only_;
   std::vector<std::int32_t> prompt_;
+  std::shared_ptr<std::optional<kvcache::SavedSequence>> told_;  // by the engine
   std::string warning_;
+
+  void read(Request& request);
 };
 
 }  // namespace winnow::engine

@@ -36,6 +36,10 @@ using OnLogits = std::function<void(int position, std::span<const float> logits)
 /// Receives the state [hidden] behind the final norm of a prompt's last token.
 using OnState = std::function<void(std::span<const float> state)>;
 
+/// Receives the cache of a prompt without its last token, whose logits every answer needs: a state
+/// for Request::beginning.
+using OnPromptCache = std::function<void(kvcache::SavedSequence cache)>;
+
 struct Request {
   std::vector<std::int32_t> prompt;
   int max_tokens = 16;
@@ -45,19 +49,19 @@ struct Request {
   int logprobs = -1;  // alternatives to report per token; -1: no log-probabilities
   std::vector<std::int32_t> stop_tokens;  // end a sample; reported, not continued
   // Results about the prompt itself. With any of these, max_tokens may be 0.
-  int prompt_logprobs = -1;  // alternatives to report per token of the prompt; -1: none
-  OnLogits on_logits = {};   // called within step()
-  OnState on_state = {};     // called within step()
-  int priority = 0;          // waiting requests with smaller numbers go first
-  bool trace = false;        // report what every token's query sees (CacheTrace)
-  bool count_reads = false;  // CacheUsage::reads is wanted
+  int prompt_logprobs = -1;            // alternatives to report per token of the prompt; -1: none
+  OnLogits on_logits = {};             // called within step()
+  OnState on_state = {};               // called within step()
+  OnPromptCache on_prompt_cache = {};  // called once within step(), if there is room for the prompt
+  int priority = 0;                    // waiting requests with smaller numbers go first
+  bool trace = false;                  // report what every token's query sees (CacheTrace)
+  bool count_reads = false;            // CacheUsage::reads is wanted
   std::shared_ptr<const model::Lora> adapter = {};
   std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
   /// The saved cache of a beginning of the prompt: shorter than the prompt, valid for the engine's
   /// cache and this request's limits.
   std::shared_ptr<const kvcache::SavedSequence> beginning = {};
   std::optional<int> draft_tokens = {};  // instead of EngineConfig::draft_tokens
-  bool save_prompt = false;              // Engine::take_prompt() is wanted
 };
 
 /// Throws Error when a model of this kind can never serve the request (empty prompt, unknown token,

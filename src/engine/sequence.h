@@ -1,6 +1,8 @@
 // One sample of a request inside the engine.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -10,14 +12,11 @@
 
 #include "engine/drafter.h"
 #include "engine/engine.h"
-#include "engine/prefix_store.h"
 #include "engine/read_counter.h"
+#include "engine/state_source.h"
 #include "engine/truncation.h"
 
 namespace winnow::engine {
-
-/// The fewest tokens that a cached prefix must save to be used: computing fewer is as fast.
-inline constexpr int kLeastPrefix = 32;
 
 struct Engine::Sequence {
   RequestId request = 0;
@@ -25,10 +24,10 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
-  std::future<std::optional<SavedState>> stored;  // a prefix that is read from disk, if valid()
-  std::optional<ReadCounter> reads;               // if the request wants them
-  std::unique_ptr<TokenConstraint> constraint;    // of its answer, as far as that was `accepted`
-  std::optional<Mirostat> mirostat;               // when the request asks for it
+  std::vector<ComingState> coming;              // of its prefixes, the longest last
+  std::optional<ReadCounter> reads;             // if the request wants them
+  std::unique_ptr<TokenConstraint> constraint;  // of its answer, as far as that was `accepted`
+  std::optional<Mirostat> mirostat;             // when the request asks for it
   FinishReason finish = FinishReason::none;
   bool announced = false;        // an event has reported its end
   bool forks_at_prompt = false;  // the other samples fork when its prompt is in the cache
@@ -37,6 +36,7 @@ struct Engine::Sequence {
   int left = 0;      // where the last state was stored
   int scored = 1;    // prompt tokens whose log-probabilities are reported; the first has none
   int accepted = 0;  // tokens of the answer that the constraint knows
+  bool prompt_saved = false;  // on_prompt_cache has been called
   // Speculation (engine_draft.cc).
   DraftLength draft_length;
   std::vector<std::int32_t> draft;           // guesses that the step verifies
@@ -78,7 +78,9 @@ struct Engine::Sequence {
     return (spec->prompt_logprobs >= 0 || spec->on_logits) && scored < prompt_length();
   }
   /// Where its cache is to be saved.
-  [[nodiscard]] int saved_length() const { return spec->save_prompt ? prompt_length() - 1 : 0; }
+  [[nodiscard]] int saved_length() const {
+    return spec->on_prompt_cache && !prompt_saved ? prompt_length() - 1 : 0;
+  }
   /// Whether all of its tokens must be computed, none found in the cache.
   [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
   /// What the constraint allows to come next; it hears of the last token only now, while a device
@@ -88,6 +90,12 @@ struct Engine::Sequence {
       constraint->accept(tokens[static_cast<std::size_t>(prompt_length() + accepted)]);
     }
     constraint->allow(allowed);
+  }
+  /// Whether nothing is on its way any more.
+  [[nodiscard]] bool has_arrived() const {
+    return std::ranges::all_of(coming, [](const ComingState& state) {
+      return state.state.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
   }
   void forget_draft() {
     draft.clear();

@@ -53,6 +53,13 @@ TensorMap tensors_of(const SavedState& state) {
   return tensors;
 }
 
+Description metadata_of(const StateKind& kind, const TensorMap& tensors) {
+  Description description = kind.description();
+  description[kFormatKey] = kFormat;
+  description[kChecksumKey] = state_checksum(description, tensors);
+  return description;
+}
+
 template <class T>
 std::vector<T> values_of(const SafetensorsContent& content, const std::string& file,
                          const char* name, DType type) {
@@ -174,10 +181,13 @@ std::map<std::string, std::string> StateKind::description() const {
 void write_state(const std::filesystem::path& path, const StateKind& kind,
                  const SavedState& state) {
   const TensorMap tensors = tensors_of(state);
-  Description description = kind.description();
-  description[kFormatKey] = kFormat;
-  description[kChecksumKey] = state_checksum(description, tensors);
-  write_safetensors(path, tensors, description, FileAccess::owner_only);  // it tells the prompt
+  // It tells the prompt.
+  write_safetensors(path, tensors, metadata_of(kind, tensors), FileAccess::owner_only);
+}
+
+std::string state_image(const StateKind& kind, const SavedState& state) {
+  const TensorMap tensors = tensors_of(state);
+  return safetensors_image(tensors, metadata_of(kind, tensors));
 }
 
 std::string state_checksum(const Description& description, const TensorMap& tensors) {

@@ -44,6 +44,9 @@ struct StateKind {
 /// for its owner only, as it holds a prompt in clear. Throws Error when it cannot be written.
 void write_state(const std::filesystem::path& path, const StateKind& kind, const SavedState& state);
 
+/// The bytes of such a file.
+std::string state_image(const StateKind& kind, const SavedState& state);
+
 /// Throws Error, which says why, unless the file is whole, undamaged and of this kind.
 SavedState read_state(const std::filesystem::path& path, const StateKind& kind);
 /// The same; nothing if there is no file of this name, also when it has just been removed.

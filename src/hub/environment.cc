@@ -91,8 +91,12 @@ Environment read_environment() {
   environment.cache = cache.empty() ? home / "hub" : expand_home(cache);
   environment.offline = is_true(value_of({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}));
   read_token(environment, home);
-  environment.certificates = value_of({"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"});
+  environment.certificates = certificates_of_environment();
   return environment;
+}
+
+std::string certificates_of_environment() {
+  return value_of({"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"});
 }
 
 }  // namespace winnow::hub

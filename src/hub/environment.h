@@ -18,4 +18,7 @@ struct Environment {
 /// Throws Error where a variable cannot be what it says, and when neither HF_HOME nor HOME is set.
 Environment read_environment();
 
+/// The file of authorities that the environment names in place of the system's; empty: none.
+std::string certificates_of_environment();
+
 }  // namespace winnow::hub

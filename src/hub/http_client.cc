@@ -160,13 +160,25 @@ void HttpClient::set_options(const HttpRequest& request, Exchange& exchange) {
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_NOBODY, request.head ? 1L : 0L);
+  if (!request.json.empty()) {
+    exchange.add_request_header("Content-Type: application/json");
+    exchange.add_request_header("Expect:");  // no question before the body
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.json.size()));
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.json.data());
+  }
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, exchange.headers.get());
   curl_easy_setopt(handle, CURLOPT_USERAGENT, "winnow/" WINNOW_VERSION);
   curl_easy_setopt(handle, CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
+  if (request.seconds > 0.0) {
+    curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS,
+                     std::max(1L, static_cast<long>(request.seconds * 1e3)));
+  } else {
+    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
+  }
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, 256L << 10);
   curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, exchange.message.data());
   curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, &Exchange::take_header);

@@ -1,4 +1,4 @@
-// HTTP as the Hub is spoken to.
+// HTTP as the Hub, and other servers of winnow, are spoken to.
 #pragma once
 
 #include <atomic>
@@ -34,6 +34,8 @@ struct HttpRequest {
   bool head = false;       // ask for the headers alone
   std::uint64_t from = 0;  // the first byte that is wanted
   bool follow = true;      // redirects
+  std::string json = {};   // posted, if there is any
+  double seconds = 0.0;    // for the whole answer; 0: any time, while bytes come
 };
 
 struct HttpResponse {

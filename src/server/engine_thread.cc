@@ -34,12 +34,13 @@ int samples_of(const std::vector<EngineThread::Submission>& submissions) {
 EngineThread::EngineThread(const engine::Backend& backend,
                            const engine::EngineConfig& engine_config,
                            const EngineThreadConfig& config, Executor executor,
-                           engine::PrefixStore* store)
+                           engine::PrefixStore* store, PrefillClient* prefill)
     : backend_(backend),
       config_(config),
       executor_(std::move(executor)),
       store_(store),
-      engine_(backend, engine_config, store) {
+      prefill_(prefill),
+      engine_(backend, engine_config, store, prefill) {
   publish();
   thread_ = std::thread([this] { work(); });
   ::pthread_setname_np(thread_.native_handle(), "engine");
@@ -113,6 +114,9 @@ EngineReport EngineThread::report() const {
   report.open_requests = open_;
   if (store_ != nullptr) {
     report.store = store_->stats();
+  }
+  if (prefill_ != nullptr) {
+    report.prefill = prefill_->stats();
   }
   return report;
 }

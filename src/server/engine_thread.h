@@ -16,6 +16,7 @@
 #include "base/stopwatch.h"
 #include "engine/engine.h"
 #include "engine/prefix_store.h"
+#include "server/prefill/prefill_client.h"
 
 namespace winnow::server {
 
@@ -32,6 +33,7 @@ struct StepResult {
 struct EngineReport {
   engine::EngineStats engine;
   std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if there is a place
+  std::optional<PrefillClientStats> prefill;      // of states from another server, if one is asked
   double deliver_seconds = 0.0;                   // taking requests and handing out results
   double idle_seconds = 0.0;                      // without requests
   int open_requests = 0;                          // taken and not over
@@ -57,12 +59,13 @@ class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
-  /// `backend` and `store` (may be null) must outlive this. Results are handed to their sinks by
-  /// `executor`, all of a step as one piece of work: the next step does not wait for them. First
-  /// tokens, ends and traces are never held back, and what is held of their request goes with them.
+  /// `backend`, `store` and `prefill` (may be null) must outlive this. Results are handed to their
+  /// sinks by `executor`, all of a step as one piece of work: the next step does not wait for them.
+  /// First tokens, ends and traces are never held back, and what is held of their request goes with
+  /// them.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& engine_config,
                const EngineThreadConfig& config, Executor executor,
-               engine::PrefixStore* store = nullptr);
+               engine::PrefixStore* store = nullptr, PrefillClient* prefill = nullptr);
   /// Drops whatever is still asked for; prefixes are in the store afterwards.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
@@ -134,6 +137,7 @@ class EngineThread {
   EngineThreadConfig config_;
   Executor executor_;
   engine::PrefixStore* store_;
+  PrefillClient* prefill_;
 
   // The engine's thread alone.
   engine::Engine engine_;

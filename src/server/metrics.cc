@@ -52,6 +52,17 @@ void add_store(const engine::PrefixStoreStats& store, std::string& page) {
       page);
 }
 
+void add_prefill(const PrefillClientStats& prefill, std::string& page) {
+  add("winnow_fetched_states_total", "counter", "States that another server has computed.",
+      prefill.states, page);
+  add("winnow_fetched_state_bytes_total", "counter", "Bytes of these states.", prefill.bytes, page);
+  add("winnow_fetched_state_failures_total", "counter",
+      "States that were asked for and did not come, or were of no use.", prefill.failures, page);
+  constexpr std::string_view kSeconds = "winnow_fetched_state_seconds_total";
+  describe(kSeconds, "counter", "Time from questions to states.", page);
+  page += fmt::format("{} {:.6f}\n", kSeconds, prefill.seconds);
+}
+
 // What the engine's thread spends its time on.
 void add_engine_seconds(const EngineReport& report, std::string& page) {
   constexpr std::string_view kName = "winnow_engine_seconds_total";
@@ -116,6 +127,9 @@ std::string Metrics::render(const EngineReport& report, int connections,
       page);
   if (report.store) {
     add_store(*report.store, page);
+  }
+  if (report.prefill) {
+    add_prefill(*report.prefill, page);
   }
   add("winnow_kv_live_entries_total", "counter", "Entries that samples held at their end.",
       live_entries_.load(), page);

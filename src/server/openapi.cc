@@ -38,6 +38,8 @@ std::string_view schema_name(const RouteEntry& entry) {
       return "EmbeddingsRequest";
     case Endpoint::rerank:
       return "RerankRequest";
+    case Endpoint::prefill:
+      return "PrefillRequest";
   }
   return "";
 }
@@ -64,7 +66,7 @@ Json property_of(const FieldRule& rule, Endpoint endpoint) {
   if (!rule.alias_of.empty()) {
     for (const FieldRule& target : field_rules()) {
       if (target.name == rule.alias_of &&
-          (target.endpoints & static_cast<std::uint8_t>(endpoint)) != 0) {
+          (target.endpoints & static_cast<EndpointSet>(endpoint)) != 0) {
         Json property = field_schema(target, endpoint);
         property["description"] = fmt::format("another name of {}", target.name);
         return property;
@@ -77,7 +79,7 @@ Json property_of(const FieldRule& rule, Endpoint endpoint) {
 }
 
 Json request_schema(const RouteEntry& entry) {
-  const std::uint8_t endpoint = entry.endpoint;
+  const EndpointSet endpoint = entry.endpoint;
   Json properties = Json::object();
   Json required = Json::array();
   for (const FieldRule& rule : field_rules()) {
@@ -103,7 +105,9 @@ Json operation(const RouteEntry& entry, std::string_view method) {
     c = c == '/' || c == '.' ? '_' : c;
   }
   const std::string_view summary = method == "delete" ? "Forgets a stored response" : entry.summary;
-  const char* type = entry.route == Route::metrics ? "text/plain" : "application/json";
+  const char* type = entry.route == Route::metrics   ? "text/plain"
+                     : entry.route == Route::prefill ? "application/octet-stream"
+                                                     : "application/json";
   Json made{{"operationId", std::move(id)}, {"summary", summary}};
   if (entry.open) {
     made["security"] = Json::array();
@@ -140,11 +144,11 @@ Json error_response() {
 
 }  // namespace
 
-Json openapi_document(const ModelTask& task) {
+Json openapi_document(const ModelTask& task, bool serves_states) {
   Json paths = Json::object();
   Json schemas = Json::object();
   for (const RouteEntry& entry : routes()) {
-    if (!why_closed(entry.route, task).empty()) {
+    if (!why_closed(entry.route, task, serves_states).empty()) {
       continue;
     }
     const std::string path = entry.argument.empty() ? std::string(entry.path)

@@ -23,7 +23,7 @@ constexpr RouteEntry post(std::string_view path, Route route, Endpoint endpoint,
   return {.path = path,
           .route = route,
           .post = true,
-          .endpoint = static_cast<std::uint8_t>(endpoint),
+          .endpoint = static_cast<std::uint16_t>(endpoint),
           .summary = summary};
 }
 
@@ -47,6 +47,8 @@ constexpr std::array kRoutes{
          "The tokens of a request to OpenAI's Responses API"),
     post("/v1/embeddings", Route::embeddings, Endpoint::embeddings, "A vector for each text"),
     post("/v1/rerank", Route::rerank, Endpoint::rerank, "Which documents answer a query"),
+    post("/v1/prefill", Route::prefill, Endpoint::prefill,
+         "The state of a prompt's cache, as a state file"),
     open("/version", Route::version, "The version of winnow"),
     open("/ping", Route::ping, "As /health"),
     get("/load", Route::load, "How many requests are open"),
@@ -158,13 +160,16 @@ std::optional<HttpResponse> refusal_of_method(const RouteEntry& entry, const Htt
   return response;
 }
 
-std::string_view why_closed(Route route, const ModelTask& task) {
+std::string_view why_closed(Route route, const ModelTask& task, bool serves_states) {
   if (route == Route::embeddings && !task.embeds) {
     return "it was not made for embeddings: there is no modules.json beside it (--task embed)";
   }
   if (route == Route::rerank && !task.ranks) {
     return "it was not made to rank documents: its config.json has no classifier_from_token "
            "(--task rerank)";
+  }
+  if (route == Route::prefill && !serves_states) {
+    return "it hands out no states of caches (--serve-states)";
   }
   return {};
 }

@@ -26,6 +26,7 @@ enum class Route : std::uint8_t {
   responses,
   embeddings,
   rerank,
+  prefill,
   stored_response,
   response_items,
   cancel_response,
@@ -45,7 +46,7 @@ struct RouteEntry {
   Route route = Route::unknown;
   bool post = false;               // else GET
   bool open = false;               // needs no key
-  std::uint8_t endpoint = 0;       // of Endpoint: whose fields a body has; 0: there is none
+  std::uint16_t endpoint = 0;      // of Endpoint: whose fields a body has; 0: there is none
   std::string_view summary = {};   // for /openapi.json
   std::string_view argument = {};  // behind the path
   std::string_view suffix = {};    // behind that
@@ -62,8 +63,8 @@ std::string_view door_instead(std::string_view path);
 /// The answer to a method that the path does not take; none where it does.
 std::optional<HttpResponse> refusal_of_method(const RouteEntry& entry, const HttpRequest& request);
 
-/// Why a model of this task does not answer there; empty where it does.
-std::string_view why_closed(Route route, const ModelTask& task);
+/// Why a server of a model of this task does not answer there; empty where it does.
+std::string_view why_closed(Route route, const ModelTask& task, bool serves_states);
 /// What a client has named in the path.
 std::string_view argument_of(const RouteEntry& entry, std::string_view path);
 

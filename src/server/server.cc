@@ -35,11 +35,13 @@ std::string name_of(const std::filesystem::path& model) {
 }
 
 ServiceConfig complete(ServiceConfig config, const LoadOptions& options,
-                       const std::filesystem::path& cache_dir) {
+                       const std::filesystem::path& cache_dir,
+                       std::optional<engine::StateKind> state_kind) {
   if (config.model_name.empty()) {
     config.model_name = name_of(options.model);
   }
   config.model_directory = options.model;
+  config.state_kind = std::move(state_kind);
   if (!cache_dir.empty()) {
     config.response_directory = cache_dir / "responses";
   }
@@ -68,23 +70,58 @@ engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& c
   return engine;
 }
 
-// Where prefixes go that have no place in memory; null: nowhere.
-std::unique_ptr<engine::PrefixStore> open_store(const LoadOptions& options,
-                                                const ServerConfig& config,
-                                                const engine::LoadedModel& model, Log& log) {
-  if (config.cache_dir.empty()) {
-    return nullptr;
+// What `flag` needs of the rest.
+void require_prefixes(std::string_view flag, const ServerConfig& config,
+                      const engine::LoadedModel& model) {
+  require(config.prefix_cache, "{}: is for prefixes, but --no-prefix-cache keeps none", flag);
+  require(model.engine.cache.traits().shares_prefixes(), "{}: under {} prefixes cannot be shared",
+          flag, kvcache::rule_name(model.engine.cache.rule));
+}
+
+// Of states that leave the process, or come from elsewhere; none where there are none. It takes a
+// look at all of the model's files.
+std::optional<engine::StateKind> find_state_kind(const LoadOptions& options,
+                                                 const ServerConfig& config,
+                                                 const engine::LoadedModel& model) {
+  const std::pair<std::string_view, bool> flags[] = {
+      {"--cache-dir", !config.cache_dir.empty()},
+      {"--serve-states", config.serve_states},
+      {"--prefill-from", !config.prefill.url.empty()}};
+  bool any = false;
+  for (const auto& [flag, given] : flags) {
+    if (given) {
+      require_prefixes(flag, config, model);
+      any = true;
+    }
   }
-  require(config.prefix_cache, "--cache-dir: holds prefixes, but --no-prefix-cache keeps none");
-  require(model.engine.cache.traits().shares_prefixes(),
-          "--cache-dir: under {} prefixes cannot be shared",
-          kvcache::rule_name(model.engine.cache.rule));
-  return std::make_unique<engine::PrefixStore>(
-      config.cache_dir, static_cast<std::size_t>(config.cache_dir_gib * 0x1p30),
-      engine::StateKind(engine::model_digest(options), model.cache_shape(), model.engine),
-      [&log](const std::string& message) {
-        log.write(LogLevel::warn, "cache_dir", {{"message", message}});
-      });
+  return any ? std::optional<engine::StateKind>(std::in_place, engine::model_digest(options),
+                                                model.cache_shape(), model.engine)
+             : std::nullopt;
+}
+
+// Where prefixes go that have no place in memory; null: nowhere.
+std::unique_ptr<engine::PrefixStore> open_store(const ServerConfig& config,
+                                                const std::optional<engine::StateKind>& kind,
+                                                Log& log) {
+  return config.cache_dir.empty()
+             ? nullptr
+             : std::make_unique<engine::PrefixStore>(
+                   config.cache_dir, static_cast<std::size_t>(config.cache_dir_gib * 0x1p30),
+                   kind.value(), [&log](const std::string& message) {
+                     log.write(LogLevel::warn, "cache_dir", {{"message", message}});
+                   });
+}
+
+// Where states come from that another server computes; null: nowhere.
+std::unique_ptr<PrefillClient> open_prefill(const ServerConfig& config,
+                                            const std::optional<engine::StateKind>& kind,
+                                            Log& log) {
+  return config.prefill.url.empty()
+             ? nullptr
+             : std::make_unique<PrefillClient>(
+                   config.prefill, kind.value(), [&log](const std::string& message) {
+                     log.write(LogLevel::warn, "prefill", {{"message", message}});
+                   });
 }
 
 // Where routers are told of prefixes; null: nowhere.
@@ -93,10 +130,7 @@ std::unique_ptr<KvEvents> open_events(const ServerConfig& config,
   if (config.kv_events.endpoint.empty()) {
     return nullptr;
   }
-  require(config.prefix_cache, "--kv-events: tells of prefixes, but --no-prefix-cache keeps none");
-  require(model.engine.cache.traits().shares_prefixes(),
-          "--kv-events: under {} prefixes cannot be shared",
-          kvcache::rule_name(model.engine.cache.rule));
+  require_prefixes("--kv-events", config, model);
   return open_kv_events(config.kv_events);
 }
 
@@ -109,14 +143,17 @@ struct Server::Parts {
         model(engine::load_model(options)),
         tokenizer(load_tokenizer(options.model)),
         chat_template(ChatTemplate::load(options.model)),
-        store(open_store(options, config, *model, log)),
+        state_kind(find_state_kind(options, config, *model)),
+        store(open_store(config, state_kind, log)),
+        prefill(open_prefill(config, state_kind, log)),
         events(open_events(config, *model)),
         engine(
             std::in_place, *model->backend, complete(model->engine, config, events.get()),
             config.engine, [this](std::function<void()> work) { http.run(std::move(work)); },
-            store.get()),
-        service(complete(config.service, options, config.cache_dir), *model, *tokenizer,
-                chat_template, *engine, log),
+            store.get(), prefill.get()),
+        service(complete(config.service, options, config.cache_dir,
+                         config.serve_states ? state_kind : std::nullopt),
+                *model, *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
             [this](const HttpRequest& head) { return service.refuse(head); }, Service::send_refusal,
@@ -143,7 +180,9 @@ struct Server::Parts {
   std::unique_ptr<const engine::LoadedModel> model;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
+  std::optional<engine::StateKind> state_kind;
   std::unique_ptr<engine::PrefixStore> store;
+  std::unique_ptr<PrefillClient> prefill;
   std::unique_ptr<KvEvents> events;
   std::optional<EngineThread> engine;
   Service service;

@@ -23,6 +23,8 @@ struct ServerConfig {
   double prefix_gib = 0.0;     // 0: a quarter of the cache
   std::string cache_dir = {};  // for prefixes on disk; empty: none
   double cache_dir_gib = 10.0;
+  bool serve_states = false;         // the door /v1/prefill
+  PrefillClientConfig prefill = {};  // where other servers' states come from
   KvEventsConfig kv_events = {};
   LogLevel log_level = LogLevel::info;
 };

@@ -21,6 +21,7 @@
 #include "server/openai/tokenize.h"
 #include "server/openapi.h"
 #include "server/page.h"
+#include "server/prefill/prefill.h"
 #include "server/routes.h"
 #include "server/sampling_defaults.h"
 #include "winnow/version.h"
@@ -142,8 +143,9 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
         fmt::format("no such path: {}{}{}", request.path, instead.empty() ? "" : "; ", instead), {},
         "unknown_url");
   }
-  if (const std::string_view why = why_closed(entry.route, task_); !why.empty()) {
-    throw ApiError(404, fmt::format("no such path for this model: {}; {}", request.path, why), {},
+  if (const std::string_view why = why_closed(entry.route, task_, config_.state_kind.has_value());
+      !why.empty()) {
+    throw ApiError(404, fmt::format("no such path here: {}; {}", request.path, why), {},
                    "unknown_url");
   }
   if (std::optional<HttpResponse> refusal = refusal_of_method(entry, request)) {
@@ -187,10 +189,13 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       break;
     case Route::embeddings:
     case Route::rerank:
+    case Route::prefill:
       if (refusing_) {
         throw shutting_down();
       }
-      (entry.route == Route::rerank ? rerank : embed)(*this, request, reply);
+      (entry.route == Route::rerank    ? rerank
+       : entry.route == Route::prefill ? prefill
+                                       : embed)(*this, request, reply);
       break;
     case Route::stored_response:
     case Route::response_items:
@@ -219,7 +224,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       reply->send(tokenizer_info());
       break;
     case Route::openapi:
-      reply->send(json_response(openapi_document(task_)));
+      reply->send(json_response(openapi_document(task_, config_.state_kind.has_value())));
       break;
     case Route::page:
       reply->send(page_file(request.path));

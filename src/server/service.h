@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/llm_load.h"
+#include "engine/state_file.h"
 #include "model/lora.h"
 #include "server/engine_thread.h"
 #include "server/http/http.h"
@@ -47,7 +48,9 @@ struct ServiceConfig {
   bool model_sampling = true;  // the model's generation_config.json says what holds by default
   bool vllm_metrics = false;   // /metrics has vLLM's names as well
   int block_tokens = 16;       // of a block, as routers count the cache
-  RequestLimits limits;        // whose sampling the model's takes the place of
+  /// Of states that /v1/prefill hands out; none: it is closed.
+  std::optional<engine::StateKind> state_kind = {};
+  RequestLimits limits;  // whose sampling the model's takes the place of
 };
 
 /// All that requests need. Everything referred to must outlive it.

@@ -45,10 +45,10 @@ class Store : public ::testing::Test {
   static int found(PrefixStore& store, const std::vector<std::int32_t>& tokens,
                    std::size_t known = 0) {
     auto coming = store.find(tokens, known);
-    if (!coming.valid()) {
+    if (coming.length == 0) {
       return 0;
     }
-    const auto state = coming.get();
+    const auto state = coming.state.get();
     return state ? state->cache.length : 0;
   }
 
@@ -85,14 +85,16 @@ TEST_F(Store, FindsTheLongestPrefixAlsoAfterARestart) {
   EXPECT_EQ(found(*store, counting(100), 40), 0);  // nothing beyond what is known
   EXPECT_EQ(found(*store, counting(60, 1000)), 40);
   EXPECT_EQ(found(*store, counting(100, 1)), 0);
-  auto coming = store->find(counting(40), 0);
-  ASSERT_TRUE(coming.valid());
-  const auto state = coming.get();
+  EXPECT_EQ(store->find(counting(40), 20).length, 0U);  // all of it: its last token is computed
+  auto coming = store->find(counting(41), 0);
+  ASSERT_EQ(coming.length, 40U);
+  EXPECT_TRUE(coming.on_disk);
+  const auto state = coming.state.get();
   ASSERT_TRUE(state);
   EXPECT_EQ(state->tokens, counting(40));
   EXPECT_EQ(state->cache.entries, dms_state(40).cache.entries);
   EXPECT_EQ(store->stats().hits, 5);
-  EXPECT_EQ(store->stats().misses, 2);
+  EXPECT_EQ(store->stats().misses, 3);
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
@@ -235,8 +237,8 @@ TEST_F(Store, TwoMayShareADirectory) {
       const int first = static_cast<int>(random.uniform() * 10.0) * 1000;
       if (random.uniform() < 0.5) {
         store->put(dms_state(40, first));
-      } else if (auto coming = store->find(counting(50, first), 0); coming.valid()) {
-        const auto state = coming.get();
+      } else if (auto coming = store->find(counting(50, first), 0); coming.length > 0) {
+        const auto state = coming.state.get();
         if (state) {
           EXPECT_EQ(state->tokens, counting(40, first));
           EXPECT_EQ(state->cache.entries, dms_state(40, first).cache.entries);

@@ -3,98 +3,13 @@
 
 #include <map>
 
-#include "base/threads.h"
-#include "checkpoint/checkpoint_testing.h"
-#include "engine/cpu_runner.h"
-#include "engine/engine.h"
-#include "engine/engine_world.h"
-#include "engine/prefix_store.h"
+#include "engine/stored_rule.h"
 #include "kvcache/property.h"
-#include "model/model.h"
 
-namespace winnow::engine {
+namespace winnow::engine::stored {
 namespace {
 
 using kvcache::RuleKind;
-
-constexpr int kPositions = 2048;
-
-EngineConfig exact_config(RuleKind rule) {
-  EngineConfig config;
-  config.cache.rule = rule;
-  config.cache.window = rule == RuleKind::dms ? testing::kTinyWindow : 0;
-  config.cache.cr = 3.0;
-  config.cache.format = ops::EntryFormat::f8e4m3;
-  config.cache.max_bytes = std::size_t{1} << 26;
-  config.compute = DType::f32;
-  config.deterministic = true;
-  config.step_tokens = 100;
-  config.reuse_prefixes = true;
-  return config;
-}
-
-struct Answer {
-  std::vector<std::int32_t> tokens;
-  std::vector<float> logprobs;
-  CacheUsage usage;
-};
-
-Answer ask(Engine& engine, Request request) {
-  request.logprobs = 0;
-  Answer answer;
-  const RequestId id = engine.submit(std::move(request));
-  while (!engine.idle()) {
-    for (const TokenEvent& event : engine.step()) {
-      answer.tokens.push_back(event.token);
-      answer.logprobs.push_back(event.logprob);
-    }
-  }
-  answer.usage = engine.take_usage(id, 0);
-  return answer;
-}
-
-void expect_same_answers(const Answer& a, const Answer& b) {
-  EXPECT_EQ(a.tokens, b.tokens);
-  EXPECT_EQ(a.logprobs, b.logprobs);  // the last bit included
-  EXPECT_EQ(a.usage.per_head, b.usage.per_head);
-}
-
-Request request_of(int length, int variant) {
-  Request request;
-  for (int i = 0; i < length; ++i) {
-    request.prompt.push_back(i * 7 % 61);
-  }
-  for (std::size_t i = request.prompt.size() - 10; i < request.prompt.size(); ++i) {
-    request.prompt[i] = variant;
-  }
-  request.max_tokens = 12;
-  return request;
-}
-
-class StoredRule : public ::testing::TestWithParam<RuleKind> {
- protected:
-  StoredRule() : StoredRule(testing::tiny_model(GetParam(), {.max_positions = kPositions})) {}
-  explicit StoredRule(model::ModelSpec shape) : shape_(std::move(shape)) {}
-  void SetUp() override { set_threads(1); }
-
-  std::unique_ptr<PrefixStore> open_store() {
-    return std::make_unique<PrefixStore>(
-        directory_.path(), std::size_t{1} << 30, StateKind("tiny", model_.cache_shape(), config_),
-        [](const std::string& warning) { ADD_FAILURE() << warning; });
-  }
-  Answer alone(const Request& request) {
-    EngineConfig config = config_;
-    config.reuse_prefixes = false;
-    Engine engine(backend_, config);
-    return ask(engine, request);
-  }
-
-  TempDir directory_;
-  EngineConfig config_ = exact_config(GetParam());
-  model::ModelSpec shape_;
-  model::Model model_{shape_, model::random_weights(shape_, DType::f32, 11)};
-  CpuBackend backend_{model_};
-};
 using StoredPrefix = StoredRule;
 
 INSTANTIATE_TEST_SUITE_P(Rules, StoredPrefix,
@@ -108,7 +23,7 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
     const auto store = open_store();
     Engine engine(backend_, config_, store.get());
     for (int variant = 0; variant < 3; ++variant) {
-      expect_same_answers(ask(engine, request_of(400, variant)), alone(request_of(400, variant)));
+      expect_same(ask(engine, request_of(400, variant)), alone(request_of(400, variant)));
     }
     while (engine.store_prefix()) {
     }
@@ -121,10 +36,10 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   const auto store = open_store();
   Engine engine(backend_, config_, store.get());
   const Answer other = ask(engine, request_of(400, 9));
-  expect_same_answers(other, alone(request_of(400, 9)));
+  expect_same(other, alone(request_of(400, 9)));
   EXPECT_EQ(other.usage.reused_tokens, 390);
   const Answer same = ask(engine, request_of(400, 1));
-  expect_same_answers(same, alone(request_of(400, 1)));
+  expect_same(same, alone(request_of(400, 1)));
   EXPECT_EQ(same.usage.reused_tokens, 390);  // its end is beyond the token whose logits are wanted
   EXPECT_EQ(store->stats().hits, 1);         // the second found it in memory
   // A conversation goes on where it was.
@@ -133,7 +48,7 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   next.prompt.insert(next.prompt.end(), first.tokens.begin(), first.tokens.end());
   next.prompt.insert(next.prompt.end(), {1, 2, 3});
   const Answer went_on = ask(engine, next);
-  expect_same_answers(went_on, alone(next));
+  expect_same(went_on, alone(next));
   EXPECT_EQ(went_on.usage.reused_tokens, 411);
 }
 
@@ -147,7 +62,7 @@ TEST_P(StoredPrefix, MakesUpForMemory) {
     for (int variant = 0; variant < 3; ++variant) {
       Request request = request_of(200, 0);
       request.prompt.front() = variant;
-      expect_same_answers(ask(engine, request), alone(request));
+      expect_same(ask(engine, request), alone(request));
       store->flush();
     }
   }
@@ -157,7 +72,7 @@ TEST_P(StoredPrefix, MakesUpForMemory) {
   const Answer first = alone(request);
   request.prompt.insert(request.prompt.end(), first.tokens.begin(), first.tokens.end());
   const Answer answer = ask(engine, request);
-  expect_same_answers(answer, alone(request));
+  expect_same(answer, alone(request));
   EXPECT_EQ(answer.usage.reused_tokens, 211);
   EXPECT_EQ(store->stats().hits, 1);
 }
@@ -212,28 +127,17 @@ INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule,
                            return std::string(kvcache::rule_name(info.param));
                          });
 
-// What Engine::take_prompt() gives is a Request::beginning, under every rule.
+// What on_prompt_cache receives is a Request::beginning, under every rule.
 TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   Request request = request_of(150, 3);
   const Answer whole = alone(request);
-  request.save_prompt = true;
-  std::optional<kvcache::SavedSequence> prompt;
-  {
-    Engine engine(backend_, config_);
-    const RequestId id = engine.submit(request);
-    while (!engine.idle()) {
-      engine.step();
-    }
-    prompt = engine.take_prompt(id);
-    EXPECT_FALSE(engine.take_prompt(id));
-  }
-  ASSERT_TRUE(prompt);
-  EXPECT_EQ(prompt->length, 149);
-  request.beginning = std::make_shared<const kvcache::SavedSequence>(*prompt);
+  const kvcache::SavedSequence prompt = prompt_cache(backend_, config_, request);
+  EXPECT_EQ(prompt.length, 149);
+  request.beginning = std::make_shared<const kvcache::SavedSequence>(prompt);
   Engine engine(backend_, config_);
   const std::int64_t before = engine.throughput().prefill_tokens;
   const Answer again = ask(engine, request);
-  expect_same_answers(again, whole);
+  expect_same(again, whole);
   EXPECT_EQ(again.usage.reused_tokens, 149);
   EXPECT_EQ(engine.throughput().prefill_tokens - before, 0);
   // Samples branch off as from a prompt that was computed.
@@ -242,7 +146,7 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   Request computed = request;
   computed.beginning.reset();
   Engine other(backend_, config_);
-  expect_same_answers(ask(engine, request), ask(other, computed));
+  expect_same(ask(engine, request), ask(other, computed));
 }
 
 // Of a model with recurrent layers, whose state goes with the entries.
@@ -264,9 +168,9 @@ TEST_P(HybridRule, GoesOnFromDiskAndFromMemory) {
   {
     const auto store = open_store();
     Engine engine(backend_, config_, store.get());
-    expect_same_answers(ask(engine, request_of(400, 0)), alone(request_of(400, 0)));
+    expect_same(ask(engine, request_of(400, 0)), alone(request_of(400, 0)));
     const Answer second = ask(engine, request_of(400, 1));
-    expect_same_answers(second, alone(request_of(400, 1)));
+    expect_same(second, alone(request_of(400, 1)));
     EXPECT_GT(second.usage.reused_tokens, 0);
     EXPECT_GT(second.usage.state_bytes, 0U);
     engine.drop_prefixes();
@@ -276,25 +180,20 @@ TEST_P(HybridRule, GoesOnFromDiskAndFromMemory) {
   const auto store = open_store();
   Engine engine(backend_, config_, store.get());
   const Answer third = ask(engine, request_of(400, 2));
-  expect_same_answers(third, alone(request_of(400, 2)));
+  expect_same(third, alone(request_of(400, 2)));
   EXPECT_EQ(third.usage.reused_tokens, 390);
 }
 
 TEST_P(HybridRule, ASavedPromptNeedsOneTokenOnly) {
   Request request = request_of(150, 3);
   const Answer whole = alone(request);
-  request.save_prompt = true;
-  Engine first(backend_, config_);
-  const RequestId id = first.submit(request);
-  while (!first.idle()) {
-    first.step();
-  }
-  request.beginning = std::make_shared<const kvcache::SavedSequence>(first.take_prompt(id).value());
+  request.beginning =
+      std::make_shared<const kvcache::SavedSequence>(prompt_cache(backend_, config_, request));
   Engine engine(backend_, config_);
   const Answer again = ask(engine, request);
-  expect_same_answers(again, whole);
+  expect_same(again, whole);
   EXPECT_EQ(again.usage.reused_tokens, 149);
 }
 
 }  // namespace
-}  // namespace winnow::engine
+}  // namespace winnow::engine::stored

@@ -12,7 +12,7 @@ VALUES = {"string": "one", "boolean": True, "number": 1.5, "object": {"a": 1}, "
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Of a model that has all doors."""
-    with serving(model=made_for_vectors(tmp_path_factory.mktemp("doors"))) as s:
+    with serving("--serve-states", model=made_for_vectors(tmp_path_factory.mktemp("doors"))) as s:
         yield s
 
 
@@ -46,7 +46,7 @@ def test_every_path_is_answered_in_its_methods(server, document):
 def needed(schema):
     """What a request must have."""
     given = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", "input": "a",
-             "tokens": [5], "max_tokens": 1, "query": "a", "documents": ["b"]}
+             "tokens": [5, 6], "max_tokens": 1, "query": "a", "documents": ["b"]}
     return {name: given[name] for name in schema.get("required", [])}
 
 

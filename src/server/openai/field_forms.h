@@ -11,29 +11,30 @@ namespace winnow::server::field_forms {
 inline constexpr auto kRefused = Treatment::refused;
 inline constexpr auto kIgnored = Treatment::ignored;
 
-inline constexpr std::uint8_t kText = 1;        // /v1/completions
-inline constexpr std::uint8_t kChat = 2;        // /v1/chat/completions
-inline constexpr std::uint8_t kBoth = 3;        // completions and chats
-inline constexpr std::uint8_t kTokenize = 4;    // /tokenize
-inline constexpr std::uint8_t kDetokenize = 8;  // /detokenize
-inline constexpr std::uint8_t kMessages = kChat | kTokenize;
-inline constexpr std::uint8_t kAnthropic = 16;   // /v1/messages
-inline constexpr std::uint8_t kResponses = 32;   // /v1/responses
-inline constexpr std::uint8_t kEmbeddings = 64;  // /v1/embeddings
-inline constexpr std::uint8_t kRerank = 128;     // /v1/rerank
+inline constexpr EndpointSet kText = 1;        // /v1/completions
+inline constexpr EndpointSet kChat = 2;        // /v1/chat/completions
+inline constexpr EndpointSet kBoth = 3;        // completions and chats
+inline constexpr EndpointSet kTokenize = 4;    // /tokenize
+inline constexpr EndpointSet kDetokenize = 8;  // /detokenize
+inline constexpr EndpointSet kMessages = kChat | kTokenize;
+inline constexpr EndpointSet kAnthropic = 16;   // /v1/messages
+inline constexpr EndpointSet kResponses = 32;   // /v1/responses
+inline constexpr EndpointSet kEmbeddings = 64;  // /v1/embeddings
+inline constexpr EndpointSet kRerank = 128;     // /v1/rerank
+inline constexpr EndpointSet kPrefill = 256;    // /v1/prefill
 
 inline constexpr double kMostTokens = 1 << 24;
 inline constexpr double kAnyInteger = 1 << 30;
 
-constexpr FieldRule boolean(std::string_view name, std::uint8_t endpoints,
-                            std::string_view fallback, std::string_view note) {
+constexpr FieldRule boolean(std::string_view name, EndpointSet endpoints, std::string_view fallback,
+                            std::string_view note) {
   return {.name = name,
           .endpoints = endpoints,
           .kind = FieldKind::boolean,
           .fallback = fallback,
           .note = note};
 }
-constexpr FieldRule integer(std::string_view name, std::uint8_t endpoints, double lowest,
+constexpr FieldRule integer(std::string_view name, EndpointSet endpoints, double lowest,
                             double highest, std::string_view fallback, std::string_view note) {
   return {.name = name,
           .endpoints = endpoints,
@@ -53,17 +54,17 @@ constexpr FieldRule number(std::string_view name, double lowest, double highest,
           .fallback = fallback,
           .note = note};
 }
-constexpr FieldRule number_of(std::string_view name, std::uint8_t endpoints, double lowest,
+constexpr FieldRule number_of(std::string_view name, EndpointSet endpoints, double lowest,
                               double highest, std::string_view fallback, std::string_view note) {
   FieldRule rule = number(name, lowest, highest, fallback, note);
   rule.endpoints = endpoints;
   return rule;
 }
-constexpr FieldRule typed(std::string_view name, std::uint8_t endpoints, std::string_view takes,
+constexpr FieldRule typed(std::string_view name, EndpointSet endpoints, std::string_view takes,
                           std::string_view fallback, std::string_view note) {
   return {.name = name, .endpoints = endpoints, .takes = takes, .fallback = fallback, .note = note};
 }
-constexpr FieldRule text(std::string_view name, std::uint8_t endpoints, std::string_view fallback,
+constexpr FieldRule text(std::string_view name, EndpointSet endpoints, std::string_view fallback,
                          std::string_view note) {
   return {.name = name,
           .endpoints = endpoints,
@@ -71,11 +72,10 @@ constexpr FieldRule text(std::string_view name, std::uint8_t endpoints, std::str
           .fallback = fallback,
           .note = note};
 }
-constexpr FieldRule alias(std::string_view name, std::uint8_t endpoints,
-                          std::string_view alias_of) {
+constexpr FieldRule alias(std::string_view name, EndpointSet endpoints, std::string_view alias_of) {
   return {.name = name, .endpoints = endpoints, .alias_of = alias_of};
 }
-constexpr FieldRule refused(std::string_view name, std::uint8_t endpoints,
+constexpr FieldRule refused(std::string_view name, EndpointSet endpoints,
                             std::string_view neutral = {}, std::string_view note = {}) {
   return {.name = name,
           .endpoints = endpoints,
@@ -83,7 +83,7 @@ constexpr FieldRule refused(std::string_view name, std::uint8_t endpoints,
           .neutral = neutral,
           .note = note};
 }
-constexpr FieldRule ignored(std::string_view name, std::uint8_t endpoints,
+constexpr FieldRule ignored(std::string_view name, EndpointSet endpoints,
                             std::string_view note = {}) {
   return {.name = name, .endpoints = endpoints, .treatment = kIgnored, .note = note};
 }

@@ -141,8 +141,8 @@ constexpr std::array kRules{
           "see Votes"),
     boolean("winnow_trace", kBoth, "false", "see The live cache"),
 
-    // Of embeddings and rankings.
-    text("model", kEmbeddings | kRerank, "any", "as above"),
+    // Of embeddings, rankings and states.
+    text("model", kEmbeddings | kRerank | kPrefill, "any", "as above"),
     typed("input", kEmbeddings, "a string, token ids, or up to 2048 of these", kRequired, ""),
     text("encoding_format", kEmbeddings, "float", "float or base64"),
     integer("dimensions", kEmbeddings, 1, kMostTokens, "all",
@@ -153,7 +153,9 @@ constexpr std::array kRules{
     boolean("return_documents", kRerank, "true", "false: their indices alone"),
     text("instruction", kRerank, "find passages that answer the query",
          "what makes a document a good one"),
-    integer("priority", kEmbeddings | kRerank, -kAnyInteger, kAnyInteger, "0", "as above"),
+    typed("tokens", kPrefill, "token ids", kRequired, "the state before the last"),
+    integer("priority", kEmbeddings | kRerank | kPrefill, -kAnyInteger, kAnyInteger, "0",
+            "as above"),
     refused("truncate_prompt_tokens", kEmbeddings | kRerank),
     refused("max_chunks_per_doc", kRerank),
     refused("max_tokens_per_doc", kRerank),

@@ -21,7 +21,7 @@ using nlohmann::json;
 const FieldRule* find_rule(std::string_view name, Endpoint endpoint) {
   const auto rules = field_rules();
   const auto found = std::ranges::find_if(rules, [&](const FieldRule& rule) {
-    return rule.name == name && (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0;
+    return rule.name == name && (rule.endpoints & static_cast<EndpointSet>(endpoint)) != 0;
   });
   return found == rules.end() ? nullptr : &*found;
 }
@@ -63,7 +63,7 @@ std::string_view misspelled(std::string_view name, Endpoint endpoint) {
   constexpr std::size_t kShortest = 4;
   for (const FieldRule& rule : field_rules()) {
     if (name.size() >= kShortest && rule.name.size() >= kShortest &&
-        (rule.endpoints & static_cast<std::uint8_t>(endpoint)) != 0 &&
+        (rule.endpoints & static_cast<EndpointSet>(endpoint)) != 0 &&
         is_one_slip_away(name, rule.name)) {
       return rule.name;
     }
@@ -71,18 +71,19 @@ std::string_view misspelled(std::string_view name, Endpoint endpoint) {
   return {};
 }
 
-constexpr std::uint8_t kCompletions = 15;  // completions, chats and their tokens
-constexpr std::uint8_t kVectors = 64 | 128;
+constexpr EndpointSet kCompletions = 15;          // completions, chats and their tokens
+constexpr EndpointSet kPrompts = 64 | 128 | 256;  // that no text goes on from
 
-std::string endpoints_text(std::uint8_t endpoints) {
+std::string endpoints_text(EndpointSet endpoints) {
   static constexpr std::pair<Endpoint, std::string_view> kNames[] = {
       {Endpoint::completions, "completions"}, {Endpoint::chat, "chats"},
       {Endpoint::tokenize, "tokenize"},       {Endpoint::detokenize, "detokenize"},
       {Endpoint::messages, "messages"},       {Endpoint::responses, "responses"},
-      {Endpoint::embeddings, "embeddings"},   {Endpoint::rerank, "rerank"}};
+      {Endpoint::embeddings, "embeddings"},   {Endpoint::rerank, "rerank"},
+      {Endpoint::prefill, "prefill"}};
   std::string text;
   for (const auto& [endpoint, name] : kNames) {
-    if ((endpoints & static_cast<std::uint8_t>(endpoint)) != 0) {
+    if ((endpoints & static_cast<EndpointSet>(endpoint)) != 0) {
       text += text.empty() ? "" : ", ";
       text += name;
     }
@@ -107,7 +108,7 @@ std::string takes_text(const FieldRule& rule) {
 
 // The fields of `endpoints`. A column names those that a field has, unless they are the `usual`
 // ones.
-std::string honoured_rows(std::uint8_t endpoints, std::uint8_t usual) {
+std::string honoured_rows(EndpointSet endpoints, EndpointSet usual) {
   const bool names_some = endpoints != usual;
   std::string page = names_some ? "| field | of | takes | default | |\n|---|---|---|---|---|\n"
                                 : "| field | takes | default | |\n|---|---|---|---|\n";
@@ -132,7 +133,7 @@ std::string honoured_rows(std::uint8_t endpoints, std::uint8_t usual) {
 
 // A list with an item for the paths that share fields: what one refuses another may honour.
 std::string other_rows(Treatment treatment) {
-  std::map<std::uint8_t, std::string> names;  // by endpoints
+  std::map<EndpointSet, std::string> names;  // by endpoints
   for (const FieldRule& rule : field_rules()) {
     if (rule.treatment == treatment) {
       std::string& row = names[rule.endpoints];
@@ -242,20 +243,21 @@ void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response
 
 std::string field_page() {
   constexpr auto kAnswers =
-      static_cast<std::uint8_t>(Endpoint::completions) | static_cast<std::uint8_t>(Endpoint::chat);
-  constexpr auto kResponses = static_cast<std::uint8_t>(Endpoint::responses);
-  constexpr auto kMessages = static_cast<std::uint8_t>(Endpoint::messages);
+      static_cast<EndpointSet>(Endpoint::completions) | static_cast<EndpointSet>(Endpoint::chat);
+  constexpr auto kResponses = static_cast<EndpointSet>(Endpoint::responses);
+  constexpr auto kMessages = static_cast<EndpointSet>(Endpoint::messages);
   return fmt::format(
       "Fields of completions and chats, where `of` names no others:\n\n{}\nFields of "
-      "`/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of `/v1/embeddings` and "
-      "`/v1/rerank`:\n\n{}\nRefused with 400 that names the field, unless the value asks for "
+      "`/v1/responses`:\n\n{}\nFields of `/v1/messages`:\n\n{}\nFields of `/v1/embeddings`, "
+      "`/v1/rerank` and `/v1/prefill`:\n\n{}\nRefused with 400 that names the field, unless the "
+      "value asks for "
       "nothing:\n\n{}\nIgnored, because they cannot change an answer, and named in the log and in "
       "the response header `X-Winnow-Ignored`, as is every unknown field:\n\n{}\nResponses and "
       "messages treat fields that they lack as chats do, if their answers have a place for them. A "
       "name one typo away from a known one is "
       "refused.\n",
       honoured_rows(kCompletions, kAnswers), honoured_rows(kResponses, kResponses),
-      honoured_rows(kMessages, kMessages), honoured_rows(kVectors, 0),
+      honoured_rows(kMessages, kMessages), honoured_rows(kPrompts, 0),
       other_rows(Treatment::refused), other_rows(Treatment::ignored));
 }
 

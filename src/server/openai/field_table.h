@@ -14,7 +14,9 @@
 
 namespace winnow::server {
 
-enum class Endpoint : std::uint8_t {
+using EndpointSet = std::uint16_t;  // of Endpoint
+
+enum class Endpoint : EndpointSet {
   completions = 1,
   chat = 2,
   tokenize = 4,
@@ -23,6 +25,7 @@ enum class Endpoint : std::uint8_t {
   responses = 32,
   embeddings = 64,
   rerank = 128,
+  prefill = 256,
 };
 
 enum class Treatment : std::uint8_t {
@@ -35,7 +38,7 @@ enum class FieldKind : std::uint8_t { text, boolean, integer, number, structured
 
 struct FieldRule {
   std::string_view name;
-  std::uint8_t endpoints = 0;  // of Endpoint
+  EndpointSet endpoints = 0;
   Treatment treatment = Treatment::honoured;
   FieldKind kind = FieldKind::structured;  // that is: of a type in field_types.cc
   double lowest = 0.0;                     // of numbers

@@ -13,16 +13,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint8_t kEverywhere = 255;
+constexpr EndpointSet kEverywhere = 511;
 
-constexpr std::uint8_t at(Endpoint endpoint) {
-  return static_cast<std::uint8_t>(endpoint);
+constexpr EndpointSet at(Endpoint endpoint) {
+  return static_cast<EndpointSet>(endpoint);
 }
 
 // Of fields that may be several things, or hold something.
 struct StructuredType {
   std::string_view name;
-  std::uint8_t endpoints;
+  EndpointSet endpoints;
   std::string_view schema;
 };
 
@@ -195,7 +195,7 @@ const ValueType& field_type(const FieldRule& rule, Endpoint endpoint) {
   static const std::map<Key, ValueType> kRead = [] {
     std::map<Key, ValueType> types;
     for (const FieldRule& field : field_rules()) {
-      for (int bit = 1; bit < 256; bit *= 2) {
+      for (int bit = 1; bit < kEverywhere; bit *= 2) {
         if ((field.endpoints & bit) != 0) {
           const auto of = static_cast<Endpoint>(bit);
           types.emplace(Key(&field, of), value_type(field_schema(field, of)));

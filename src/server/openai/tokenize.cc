@@ -64,8 +64,8 @@ ChatPrompt chat_prompt(const Service& service, const Fields& fields, std::string
 
 // Those that a text has no use for.
 std::vector<std::string_view> fields_of_chats() {
-  constexpr auto kChats = static_cast<std::uint8_t>(Endpoint::chat);
-  constexpr auto kTexts = static_cast<std::uint8_t>(Endpoint::completions);
+  constexpr auto kChats = static_cast<EndpointSet>(Endpoint::chat);
+  constexpr auto kTexts = static_cast<EndpointSet>(Endpoint::completions);
   std::vector<std::string_view> names;
   for (const FieldRule& rule : field_rules()) {
     if ((rule.endpoints & (kChats | kTexts)) == kChats) {

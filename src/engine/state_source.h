@@ -1,0 +1,34 @@
+// Where states of prefixes come from that the engine does not hold: a disk, or another server.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "engine/state_file.h"
+
+namespace winnow::engine {
+
+/// The fewest tokens that a cached prefix must save to be used: computing fewer is as fast.
+inline constexpr int kLeastPrefix = 32;
+
+/// A state that is on its way.
+struct ComingState {
+  std::size_t length = 0;                        // its tokens; 0: there is no state
+  std::future<std::optional<SavedState>> state;  // nothing where the source has failed
+  bool on_disk = false;                          // it needs no place there
+  std::shared_ptr<const void> wanted = {};       // once this is gone, the source may give up
+};
+
+class StateSource {
+ public:
+  virtual ~StateSource() = default;
+  /// A state of a prefix of `prompt` that is longer than `known` tokens and shorter than the
+  /// prompt. Does not wait for it.
+  virtual ComingState find(std::span<const std::int32_t> prompt, std::size_t known) = 0;
+};
+
+}  // namespace winnow::engine
