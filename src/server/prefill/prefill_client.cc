@@ -54,6 +54,7 @@ struct PrefillClient::Question {
   std::vector<std::int32_t> prompt;
   Clock::time_point deadline;
   PrefillClient& client;
+  std::int64_t number = 0;
   bool has_place = false;
   std::atomic<bool> given_up = false;
 };
@@ -86,10 +87,13 @@ engine::ComingState PrefillClient::find(Tokens prompt, std::size_t known) {
     return {};
   }
   const auto question = std::make_shared<Question>(prompt, Clock::now() + config_.timeout, *this);
+  {
+    const std::lock_guard lock(mutex_);
+    question->number = asked_++;
+  }
   const auto promise = std::make_shared<std::promise<std::optional<engine::SavedState>>>();
   workers_.run([this, question, promise] {
-    take_place();
-    question->has_place = true;
+    take_place(*question);
     promise->set_value(ask(*question));
   });
   return {.length = prompt.size() - 1,
@@ -176,16 +180,20 @@ void PrefillClient::note_failure(const std::string& message) {
                     std::chrono::duration<double>(config_.pause).count()));
 }
 
-void PrefillClient::take_place() {
+// First come, first served: a sequence may wait for this one before it takes another's state.
+void PrefillClient::take_place(Question& question) {
   std::unique_lock lock(mutex_);
-  place_freed_.wait(lock, [this] { return places_ > 0; });
+  places_changed_.wait(lock, [&] { return places_ > 0 && placed_ == question.number; });
   --places_;
+  ++placed_;
+  question.has_place = true;
+  places_changed_.notify_all();
 }
 
 void PrefillClient::free_place() {
   const std::lock_guard lock(mutex_);
   ++places_;
-  place_freed_.notify_one();
+  places_changed_.notify_all();
 }
 
 PrefillClientStats PrefillClient::stats() const {

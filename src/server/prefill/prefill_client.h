@@ -59,7 +59,7 @@ class PrefillClient : public engine::StateSource {
   [[nodiscard]] std::size_t most_bytes(std::size_t tokens) const;
   [[nodiscard]] bool is_pausing() const;
   void note_failure(const std::string& message);
-  void take_place();
+  void take_place(Question& question);
   void free_place();
 
   PrefillClientConfig config_;
@@ -71,8 +71,10 @@ class PrefillClient : public engine::StateSource {
   PrefillClientStats stats_;
   std::chrono::steady_clock::time_point asks_again_{};  // after a failure
 
-  int places_;  // for states that nobody has taken yet
-  std::condition_variable place_freed_;
+  int places_;               // for states that nobody has taken yet
+  std::int64_t asked_ = 0;   // questions
+  std::int64_t placed_ = 0;  // of these, in order
+  std::condition_variable places_changed_;
 
   engine::Background workers_;
 };
