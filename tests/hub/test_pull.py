@@ -273,7 +273,7 @@ def wait_for_part(home):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_downloads_are_kept(hub, home, how):
-    hub.faults.slowly = 0.2  # not done before the signal, on a busy machine neither
+    hub.faults.slowly = 0.2  # so slow that the signal comes first, also on a busy machine
     with subprocess.Popen([BINARY, "pull", NAME], env=environment(home, hub),
                           stderr=subprocess.DEVNULL) as process:
         wait_for_part(home)
