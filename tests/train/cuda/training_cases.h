@@ -164,17 +164,17 @@ inline std::vector<Case> cases() {
   all.push_back({"gemma2, borrowed", gemma2, borrowed});
   all.push_back({"gemma2, adapter, recomputed", gemma2, adapter, Mode::sampled,
                  MainLoss::distillation, Activations::recompute});
-  for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 24)) {
-    const std::string name = std::string("family ") + family;
-    const model::ModelSpec cousin = wide_config(family, keys);
-    const bool whole = norms_whole(cousin);
+  const auto add_cousin = [&](const std::string& name, const model::ModelSpec& cousin) {
     all.push_back({name + ", language", cousin, nullptr, Mode::off, MainLoss::language_model});
     all.push_back({name + ", adapter, recomputed", cousin, adapter, Mode::sampled,
                    MainLoss::distillation, Activations::recompute});
-    if (!whole) {
+    if (!norms_whole(cousin)) {
       all.push_back({name + ", borrowed", cousin, borrowed});
       all.push_back({name + ", dmc", cousin, dmc});
     }
+  };
+  for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 24)) {
+    add_cousin(std::string("family ") + family, wide_config(family, keys));
   }
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"}) {
     const std::string name = std::string("family ") + family;
@@ -210,18 +210,9 @@ inline std::vector<Case> cases() {
                    MainLoss::distillation, Activations::recompute});
   }
   for (const auto& [family, keys] : winnow::testing::further_cousins()) {
-    const std::string name = std::string("cousin ") + family;
     const model::ModelSpec cousin = wide_cousin(family, keys);
-    if (model::beyond_device_training(cousin) != nullptr) {
-      continue;  // which tests/model/spec_test.cc lists
-    }
-    const bool whole = norms_whole(cousin);
-    all.push_back({name + ", language", cousin, nullptr, Mode::off, MainLoss::language_model});
-    all.push_back({name + ", adapter, recomputed", cousin, adapter, Mode::sampled,
-                   MainLoss::distillation, Activations::recompute});
-    if (!whole) {
-      all.push_back({name + ", borrowed", cousin, borrowed});
-      all.push_back({name + ", dmc", cousin, dmc});
+    if (model::beyond_device_training(cousin) == nullptr) {  // tests/model/spec_test.cc says which
+      add_cousin(std::string("cousin ") + family, cousin);
     }
   }
   all.push_back({"experts of the best groups, language", grouped_experts(), nullptr, Mode::off,
