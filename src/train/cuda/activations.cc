@@ -19,13 +19,34 @@ std::size_t size(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// Whether some layer norms its queries and keys.
-bool norms_heads(const model::ModelSpec& spec) {
+// Whether backward looks at what some layer projected: it norms its queries and keys, or has gates.
+bool keeps_projections(const model::ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
     const model::AttentionSpec* attention = layer.attention();
     return attention != nullptr &&
-           attention->query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
+           (attention->output_gate ||
+            attention->query_key_norm != model::AttentionSpec::QueryKeyNorm::none);
   });
+}
+
+int projected_width(const model::RecurrentSpec& spec) {
+  return spec.channels() + spec.heads.value_width();
+}
+
+// Columns of the widest mixer's outputs, and of what it projects.
+int mixer_width(const model::ModelSpec& spec) {
+  const model::RecurrentSpec* recurrent = spec.recurrent();
+  return std::max(spec.attention().output_width(),
+                  recurrent == nullptr ? 0 : recurrent->heads.value_width());
+}
+int projected_width(const model::ModelSpec& spec) {
+  const model::RecurrentSpec* recurrent = spec.recurrent();
+  return std::max(spec.attention().query_outputs() + 2 * spec.attention().key_width(),
+                  recurrent == nullptr ? 0 : projected_width(*recurrent));
+}
+
+bool gates_outputs(const model::ModelSpec& spec) {
+  return spec.attention().output_gate || spec.recurrent() != nullptr;
 }
 
 // Allocates memory piece by piece, or counts it when there is none.
@@ -41,6 +62,8 @@ class Arena {
     }
   }
   [[nodiscard]] std::size_t used() const { return used_; }
+  /// What comes next lies from there on.
+  void go_to(std::size_t used) { used_ = used; }
 
  private:
   std::byte* memory_;
@@ -50,16 +73,8 @@ class Arena {
 }  // namespace
 
 template <class Take>
-void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) {
-  const int queries_width = spec.attention().heads * spec.attention().head_dim;
-  const int keys_width = spec.attention().kv_heads * spec.attention().head_dim;
+void DeviceActivations::lay_out_stream(const model::ModelSpec& spec, const Take& take) {
   take(normed, spec.hidden);
-  take(projected, norms_heads(spec) ? queries_width + 2 * keys_width : 0);
-  take(queries, queries_width);
-  take(keys, keys_width);
-  take(values, keys_width);
-  take(attended, queries_width);
-  take(normalizers, spec.attention().heads);
   take(attention_branch, spec.layers.front().norm_after ? spec.hidden : 0);
   take(middle, spec.hidden);
   take(mlp_normed, spec.hidden);
@@ -70,6 +85,18 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
     take(shared_logits, what->experts->shared_gate ? 1 : 0);
     take(expert_gate_up, what->experts->active * 2 * what->intermediate);
   }
+}
+
+template <class Take>
+void DeviceActivations::lay_out_attention(const model::ModelSpec& spec, const Take& take) {
+  const model::AttentionSpec& attention = spec.attention();
+  const int keys_width = attention.key_width();
+  take(projected, keeps_projections(spec) ? attention.query_outputs() + 2 * keys_width : 0);
+  take(queries, attention.query_width());
+  take(keys, keys_width);
+  take(values, keys_width);
+  take(attended, attention.query_width());
+  take(normalizers, attention.heads);
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));
     take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
@@ -88,17 +115,37 @@ void DeviceActivations::lay_out(const model::ModelSpec& spec, const Take& take) 
   }
 }
 
+template <class Take>
+void DeviceActivations::lay_out_recurrent(const model::RecurrentSpec& spec, const Take& take) {
+  take(recurrent_projected, projected_width(spec));
+  take(recurrent_logits, padded_gates(spec.heads.value_heads));
+  take(recalled, spec.heads.value_width());
+}
+
+template <class Arena>
+std::size_t DeviceActivations::lay_out(const model::ModelSpec& spec, std::size_t tokens,
+                                       Arena arena) {
+  const auto take = [&](auto*& pointer, int columns) {
+    arena.take(pointer, tokens * size(columns));
+  };
+  lay_out_stream(spec, take);
+  const std::size_t mixer = arena.used();
+  lay_out_attention(spec, take);
+  const std::size_t end = arena.used();
+  if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
+    arena.go_to(mixer);
+    lay_out_recurrent(*recurrent, take);
+  }
+  return std::max(end, arena.used());
+}
+
 std::size_t DeviceActivations::bytes(const model::ModelSpec& spec, std::size_t tokens) {
-  Arena arena;
-  DeviceActivations().lay_out(
-      spec, [&](auto*& pointer, int columns) { arena.take(pointer, tokens * size(columns)); });
-  return arena.used();
+  return DeviceActivations().lay_out(spec, tokens, Arena());
 }
 
 DeviceActivations::DeviceActivations(const model::ModelSpec& spec, std::size_t tokens)
     : memory_(bytes(spec, tokens)) {
-  Arena arena(memory_.data());
-  lay_out(spec, [&](auto*& pointer, int columns) { arena.take(pointer, tokens * size(columns)); });
+  lay_out(spec, tokens, Arena(memory_.data()));
 }
 
 template <class Take>
@@ -124,12 +171,37 @@ void LayerScratch::lay_out_experts(const model::FeedForwardSpec& spec, std::size
 }
 
 template <class Take>
+void LayerScratch::lay_out_recurrent(const model::RecurrentSpec& spec, std::size_t tokens,
+                                     const Take& take) {
+  const ops::DeltaRuleShape& heads = spec.heads;
+  const std::size_t value_heads = tokens * size(heads.value_heads);
+  const int rows = static_cast<int>(tokens);
+  take(mixed, tokens * size(spec.channels()));
+  take(rates, value_heads);
+  take(log_decays, value_heads);
+  float* rule = nullptr;
+  take(rule, ops::cuda::DeltaScratch::size(heads, rows));
+  if (rule != nullptr) {
+    delta = {heads, rows, rule};
+  }
+  take(drecalled, tokens * size(heads.value_width()));
+  take(dmixed.queries, value_heads * size(heads.key_dim));
+  take(dmixed.keys, value_heads * size(heads.key_dim));
+  take(dmixed.values, tokens * size(heads.value_width()));
+  take(dmixed.rates, value_heads);
+  take(dmixed.log_decays, value_heads);
+  take(dconvolved, tokens * size(spec.channels()));
+  take(drecurrent_logits, tokens * size(padded_gates(heads.value_heads)));
+}
+
+template <class Take>
 void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, const Take& take) {
   const std::size_t queries_width =
       tokens * size(spec.attention().heads * spec.attention().head_dim);
   const std::size_t keys_width =
       tokens * size(spec.attention().kv_heads * spec.attention().head_dim);
-  take(projected, queries_width + 2 * keys_width);
+  const std::size_t mixer = tokens * size(mixer_width(spec));
+  take(projected, tokens * size(projected_width(spec)));
   take(product, tokens * size(spec.dense_width()));
   take(dnormed, tokens * size(spec.hidden));
   take(dparallel, spec.layers.front().parallel ? tokens * size(spec.hidden) : 0);
@@ -138,7 +210,8 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
     take(branch, tokens * size(spec.hidden));
     take(dbranch, tokens * size(spec.hidden));
   }
-  take(dattended, queries_width);
+  take(gated, gates_outputs(spec) ? mixer : 0);
+  take(dattended, mixer);
   take(dqueries, queries_width);
   take(dkeys, keys_width);
   take(dvalues, keys_width);
@@ -158,6 +231,9 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
          ops::cuda::segment_average_scratch(static_cast<int>(tokens), spec.attention().kv_heads));
   }
   take(dsinks, spec.attention().sinks ? size(spec.attention().heads) : 0);
+  if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
+    lay_out_recurrent(*recurrent, tokens, take);
+  }
   if (const model::FeedForwardSpec* what = spec.experts()) {
     lay_out_experts(*what, size(spec.hidden), tokens, take);
   }

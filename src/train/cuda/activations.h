@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "model/config.h"
 #include "ops/cuda/experts/experts.h"
+#include "ops/cuda/training/training_delta.h"
 
 namespace winnow::train::cuda {
 
@@ -18,6 +19,11 @@ constexpr int padded_experts(int experts) {
 /// The same of the gradient of a shared expert's gate.
 inline constexpr int kSharedStride = 8;
 
+/// The same of a recurrent layer's rates and decays.
+constexpr int padded_gates(int value_heads) {
+  return (2 * value_heads + 7) / 8 * 8;
+}
+
 /// What backward needs of a layer's forward, besides its input: train::LayerActivations.
 class DeviceActivations {
  public:
@@ -26,7 +32,7 @@ class DeviceActivations {
 
   bf16* normed = nullptr;     // [T, hidden]: input of q, k and v
   bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim]: q, k and v as the product
-                              // gives them; null if not needed again
+                              // gives them, with gates of outputs; null if not needed again
   bf16* queries = nullptr;    // [T, heads * head_dim]: after RoPE
   bf16* keys = nullptr;       // [T, kv_heads * head_dim]
   bf16* values = nullptr;
@@ -37,6 +43,10 @@ class DeviceActivations {
   bf16* mlp_normed = nullptr;        // [T, hidden]
   bf16* gate_up = nullptr;     // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
   bf16* mlp_branch = nullptr;  // [T, hidden]: before its norm, if it has one
+  // Of a recurrent layer:
+  bf16* recurrent_projected = nullptr;  // [T, channels + value width]
+  float* recurrent_logits = nullptr;    // [T, padded_gates]: of rates and decays
+  bf16* recalled = nullptr;             // [T, value width]: before its norm
   // Of a model with experts:
   float* router_logits = nullptr;  // [T, padded_experts]
   float* shared_logits = nullptr;  // [T]
@@ -57,9 +67,17 @@ class DeviceActivations {
 
  private:
   DeviceActivations() = default;
-  /// Calls take(pointer, elements of a token) for everything that `spec` needs.
+  /// Everything that some layer of `spec` needs; returns bytes. A layer has either attention's
+  /// parts or a recurrent mixer's: they lie in the same place.
+  template <class Arena>
+  std::size_t lay_out(const model::ModelSpec& spec, std::size_t tokens, Arena arena);
+  /// Call take(pointer, elements of a token).
   template <class Take>
-  void lay_out(const model::ModelSpec& spec, const Take& take);
+  void lay_out_stream(const model::ModelSpec& spec, const Take& take);
+  template <class Take>
+  void lay_out_attention(const model::ModelSpec& spec, const Take& take);
+  template <class Take>
+  void lay_out_recurrent(const model::RecurrentSpec& spec, const Take& take);
 
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };
@@ -70,14 +88,15 @@ class LayerScratch {
   LayerScratch(const model::ModelSpec& spec, std::size_t tokens);
   static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens);
 
-  bf16* projected = nullptr;  // [T, (heads + 2 kv_heads) * head_dim], and its gradient
+  bf16* projected = nullptr;  // [T, what the mixer projects], and its gradient
   bf16* product = nullptr;    // [T, intermediate]: input of the last product, and its gradient
   bf16* dnormed = nullptr;    // [T, hidden]
   bf16* dparallel = nullptr;  // [T, hidden]: of parallel layers, what the feed-forward took
   float* branch = nullptr;    // [T, hidden]: of parts with a norm behind them or a multiplier
   bf16* dbranch = nullptr;    // [T, hidden]
-  bf16* dattended = nullptr;  // [T, heads * head_dim]
-  bf16* dqueries = nullptr;
+  bf16* gated = nullptr;      // [T, mixer width]: outputs of mixers with gates
+  bf16* dattended = nullptr;  // [T, mixer width]
+  bf16* dqueries = nullptr;   // [T, heads * head_dim]
   bf16* dkeys = nullptr;  // [T, kv_heads * head_dim]
   bf16* dvalues = nullptr;
   bf16* dsingle_keys = nullptr;  // DMC: of keys before they are merged
@@ -91,6 +110,15 @@ class LayerScratch {
   bf16* domega_probe = nullptr;
   float* merging = nullptr;  // DMC
   float* dsinks = nullptr;   // [heads]
+  // Of recurrent layers:
+  float* mixed = nullptr;       // [T, channels]: what the delta rule takes, as the next two
+  float* rates = nullptr;       // [T, value heads]
+  float* log_decays = nullptr;  // [T, value heads]
+  ops::cuda::DeltaScratch delta;
+  float* drecalled = nullptr;                      // [T, value width]
+  ops::cuda::TrainingDeltaGradients dmixed;        // of what the delta rule takes
+  float* dconvolved = nullptr;                     // [T, channels]
+  bf16* drecurrent_logits = nullptr;               // [T, padded_gates]
   // Of experts; rows of places:
   ops::cuda::RoutesView routes;
   bf16* expert_rows = nullptr;      // [T * active, hidden]: what they take
@@ -108,6 +136,8 @@ class LayerScratch {
   LayerScratch() = default;
   template <class Take>
   void lay_out(const model::ModelSpec& spec, std::size_t tokens, const Take& take);
+  template <class Take>
+  void lay_out_recurrent(const model::RecurrentSpec& spec, std::size_t tokens, const Take& take);
   template <class Take>
   void lay_out_experts(const model::FeedForwardSpec& spec, std::size_t hidden, std::size_t tokens,
                        const Take& take);

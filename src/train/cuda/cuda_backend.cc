@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "model/channels.h"
 #include "model/rope_tables.h"
+#include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
 #include "ops/cuda/segment_average.h"
 #include "train/cuda/copies.h"
@@ -142,12 +143,11 @@ void require_supported_by_muon(const model::ModelSpec& spec) {
 }
 
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
-  require(spec.recurrent() == nullptr,
-          "the model has recurrent layers: it is trained on the CPU only");
-  require(!spec.attention().output_gate,
-          "the model has gated attention outputs: it is trained on the CPU only");
   if (const char* what = model::beyond_device_training(spec)) {
     fail("the model has {}: it is trained on the CPU only", what);
+  }
+  if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
+    ops::cuda::check_recurrent(recurrent->heads, recurrent->taps);
   }
   require_supported_feed_forwards(spec);
   if (options.muon) {
@@ -155,12 +155,14 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
   }
   const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {
-    const bool whole =
-        layer.attention()->query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
+    const model::AttentionSpec* attention = layer.attention();
+    const bool whole = attention != nullptr && attention->query_key_norm ==
+                                                   model::AttentionSpec::QueryKeyNorm::whole;
     require(!whole || !borrows,
             "the model has norms over all heads together, in which borrowed channels take part: it "
             "is trained on the CPU only, or with --decisions adapter");
-    require(!layer.norm_after || (!layer.attention()->output_bias && !layer.feed_forward.bias),
+    const bool biased = attention != nullptr && attention->output_bias;
+    require(!layer.norm_after || (!biased && !layer.feed_forward.bias),
             "the model has biases before norms: it is trained on the CPU only");
   }
   require(!spec.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,

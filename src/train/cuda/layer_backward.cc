@@ -33,14 +33,14 @@ class LayerBackward {
     mlp();
     if (!pass_.layer_spec().parallel) {
       through_mlp_input(scratch_.dnormed, a_.middle);
-      return attention();
+      return mixer();
     }
     // What the feed-forward takes is the layer's input: attention comes first.
     const std::size_t bytes = elements() * sizeof(bf16);
     winnow::cuda::check(cudaMemcpyAsync(scratch_.dparallel, scratch_.dnormed, bytes,
                                         cudaMemcpyDeviceToDevice, pass_.stream),
                         "copy a gradient");
-    attention();
+    mixer();
     through_mlp_input(scratch_.dparallel, input_);
   }
 
@@ -63,12 +63,25 @@ class LayerBackward {
   }
 
   // Makes the gradient of a_.middle that of the layer's input.
-  void attention() {
-    const int query_width = detail::query_width(spec_);
+  void mixer() {
+    const int width = detail::mixer_width(pass_);
     const bf16* dbranch =
         branch_gradient(a_.attention_branch, w_.attention_post_norm, g_.attention_post_norm);
-    input_gradient(scratch_.dattended, dbranch, w_.output, spec_.hidden, query_width);
-    weight_gradient({g_.output, g_.output_bias}, dbranch, a_.attended, spec_.hidden, query_width);
+    input_gradient(scratch_.dattended, dbranch, w_.output, spec_.hidden, width);
+    weight_gradient({g_.output, g_.output_bias}, dbranch, detail::mixer_output(pass_, w_, a_),
+                    spec_.hidden, width);
+    if (pass_.layer_spec().recurrent() == nullptr) {
+      return attention();
+    }
+    detail::recall_backward(pass_, w_, a_, g_);
+    through_attention_input();
+  }
+
+  void attention() {
+    if (pass_.attention().output_gate) {
+      ops::cuda::gate_attended_backward(detail::output_gates_of(pass_, w_, a_), scratch_.dattended,
+                                        scratch_.projected, a_.attended, pass_.stream);
+    }
     detail::prepare_attention(pass_);
     ops::cuda::training_attention_backward(
         detail::attention_of(pass_, w_, a_),
@@ -235,6 +248,10 @@ class LayerBackward {
         rows({g_.omega, g_.omega_bias}, scratch_.domega_probe, w_.omega);
       }
     }
+    through_attention_input();
+  }
+
+  void through_attention_input() {
     through_input(scratch_.dnormed, input_, detail::attention_norm_of<const float>(w_),
                   detail::attention_norm_of<float>(g_));
   }

@@ -138,7 +138,6 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
 void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
                const DeviceActivations& a) {
   const model::AttentionSpec& spec = pass.attention();
-  take_input(pass, a.normed, input, detail::attention_norm_of<const float>(w), pass.first_bad);
   project(pass, w, a);
   if (pass.decides()) {
     decide(pass, w, input, a);
@@ -151,9 +150,20 @@ void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float*
   ops::cuda::training_attention(
       detail::attention_of(pass, w, a), detail::head_matrix(pass, a.attended, spec.heads),
       detail::column_matrix(pass, a.normalizers, spec.heads), pass.scratch->attention, pass.stream);
+}
+
+// From the layer's input to the residual stream behind its mixer.
+void mix(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
+         const DeviceActivations& a) {
+  take_input(pass, a.normed, input, detail::attention_norm_of<const float>(w), pass.first_bad);
+  if (pass.layer_spec().recurrent() != nullptr) {
+    detail::recall(pass, w, a);
+  } else {
+    attention(pass, w, input, a);
+  }
   add_branch(pass,
-             {a.attended, w.output, w.output_bias, spec.output_width(), w.attention_post_norm,
-              a.attention_branch},
+             {detail::mixer_output(pass, w, a), w.output, w.output_bias, detail::mixer_width(pass),
+              w.attention_post_norm, a.attention_branch},
              input, a.middle);
 }
 
@@ -203,7 +213,7 @@ void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const float* input
 
 void layer_forward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
                    const DeviceActivations& activations, float* output) {
-  attention(pass, weights, input, activations);
+  mix(pass, weights, input, activations);
   mlp(pass, weights, input, activations, output);
 }
 

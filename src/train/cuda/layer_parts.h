@@ -12,8 +12,10 @@
 #include "ops/cuda/training/training_attention.h"
 #include "ops/cuda/training/training_heads.h"
 #include "ops/cuda/training/training_norm.h"
+#include "ops/cuda/training/training_recurrent.h"
 #include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
+#include "train/cuda/recurrent.h"
 
 namespace winnow::train::cuda::detail {
 
@@ -22,7 +24,8 @@ inline int query_width(const model::ModelSpec& spec) {
 }
 
 inline int qkv_width(const model::ModelSpec& spec) {
-  return (spec.attention().heads + 2 * spec.attention().kv_heads) * spec.attention().head_dim;
+  const model::AttentionSpec& attention = spec.attention();
+  return attention.query_outputs() + 2 * attention.key_width();
 }
 
 /// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
@@ -140,6 +143,7 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
       .heads = spec.attention().heads,
       .kv_heads = spec.attention().kv_heads,
       .head_dim = spec.attention().head_dim,
+      .output_gates = attention.output_gate,
       .projected = projected,
       .bias = norms_whole(pass) ? nullptr : w.query_bias,
       .norms = attention.query_key_norm != Norm::none && !norms_whole(pass),
@@ -219,6 +223,39 @@ inline ops::cuda::SegmentAverage average_of(const DevicePass& pass, const Device
           .omega_logits = a.omega_read,
           .keys = a.keys,
           .values = a.values};
+}
+
+inline ops::cuda::TrainingOutputGates output_gates_of(const DevicePass& pass,
+                                                      const DeviceLayerWeights& w,
+                                                      const DeviceActivations& a) {
+  const model::AttentionSpec& attention = pass.attention();
+  return {.rows = pass.tokens,
+          .heads = attention.heads,
+          .head_dim = attention.head_dim,
+          .stride = qkv_width(*pass.spec),
+          .projected = a.projected,
+          .bias = w.query_bias};
+}
+
+/// Channels of what the layer's mixer gives.
+inline int mixer_width(const DevicePass& pass) {
+  const model::RecurrentSpec* recurrent = pass.layer_spec().recurrent();
+  return recurrent != nullptr ? recurrent->heads.value_width() : pass.attention().output_width();
+}
+
+/// What the layer's mixer gives, as the output projection takes it.
+inline const bf16* mixer_output(const DevicePass& pass, const DeviceLayerWeights& w,
+                                const DeviceActivations& a) {
+  if (pass.layer_spec().recurrent() != nullptr) {
+    recurrent_output(pass, w, a);
+    return pass.scratch->gated;
+  }
+  if (!pass.attention().output_gate) {
+    return a.attended;
+  }
+  ops::cuda::gate_attended(output_gates_of(pass, w, a), pass.scratch->gated, a.attended,
+                           pass.stream);
+  return pass.scratch->gated;
 }
 
 /// Whether keys beyond the window have a bias: of decisions, or of far dropout.

@@ -164,11 +164,23 @@ struct Place {
   int column;  // of its first channel in the projection
 };
 
+/// Heads that a token's projection has in front of its keys.
+__device__ int query_places(const TrainingHeads& h) {
+  return h.output_gates ? 2 * h.heads : h.heads;
+}
+__device__ std::size_t projected_width(const TrainingHeads& h) {
+  return static_cast<std::size_t>(query_places(h) + 2 * h.kv_heads) * h.head_dim;
+}
+
 __device__ Place place_of(const TrainingHeads& h, int index) {
   const int all = h.heads + 2 * h.kv_heads;
   const int column = index % all;
   Place place{static_cast<std::size_t>(index / all), column, column < h.heads,
-              column >= h.heads + h.kv_heads, column * h.head_dim};
+              column >= h.heads + h.kv_heads, 0};
+  const int before = place.is_query && h.output_gates ? 2 * column
+                     : place.is_query                 ? column
+                                                      : query_places(h) + column - h.heads;
+  place.column = before * h.head_dim;
   if (place.is_value) {
     place.head -= h.heads + h.kv_heads;
   } else if (!place.is_query) {
@@ -192,8 +204,7 @@ template <int Width>
 __device__ void load_raw(Head<Width>& x, const TrainingHeads& h, const Place& place,
                          const BorrowedChannel& borrowed, int channel) {
   const int half = h.head_dim / 2;
-  const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
-  x.load(h.projected + place.row * width + place.column, half);
+  x.load(h.projected + place.row * projected_width(h) + place.column, half);
   if (h.bias != nullptr) {
     x.for_values(half, [&](float& v, int c) { v += h.bias[place.column + c]; });
   }
@@ -425,7 +436,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float memory[kMostDim];
   NormSums<Width> sums;
   const int half = h.head_dim / 2;
-  const std::size_t width = std::size_t(h.heads + 2 * h.kv_heads) * h.head_dim;
+  const std::size_t width = projected_width(h);
   const int count = h.rows * (h.heads + 2 * h.kv_heads);
   const int step = static_cast<int>(gridDim.x) * (kThreads / Width);
   const int first =

@@ -28,6 +28,9 @@ struct TrainingHeads {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;                   // a multiple of 8, at most 256
+  /// Each query is followed by the gate of its head's output, which is left alone: `projected` then
+  /// has 2 heads + 2 kv_heads.
+  bool output_gates = false;
   const bf16* projected = nullptr;    // [rows, heads + 2 kv_heads]: q, k and v without bias
   const float* bias = nullptr;        // the same width, or null
   bool norms = false;                 // of each query and key head
