@@ -20,6 +20,16 @@ TEST(Spec, DevicesRunAndTrainFamiliesThatFastPathsRefuse) {
   }
 }
 
+TEST(Spec, DevicesTrainHybrids) {
+  for (const char* family : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+    const ModelSpec spec =
+        winnow::testing::spec_of(family, {.layers = 4}, winnow::testing::hybrid_keys());
+    EXPECT_EQ(beyond_devices(spec), nullptr) << family;
+    EXPECT_STREQ(beyond_plain(spec), "recurrent layers") << family;
+    EXPECT_EQ(beyond_device_training(spec), nullptr) << family;
+  }
+}
+
 // One property at a time of a model that is plain without it: nothing of it is left out in silence.
 class Properties : public ::testing::Test {
  protected:

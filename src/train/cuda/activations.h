@@ -97,7 +97,7 @@ class LayerScratch {
   bf16* gated = nullptr;      // [T, mixer width]: outputs of mixers with gates
   bf16* dattended = nullptr;  // [T, mixer width]
   bf16* dqueries = nullptr;   // [T, heads * head_dim]
-  bf16* dkeys = nullptr;  // [T, kv_heads * head_dim]
+  bf16* dkeys = nullptr;      // [T, kv_heads * head_dim]
   bf16* dvalues = nullptr;
   bf16* dsingle_keys = nullptr;  // DMC: of keys before they are merged
   bf16* dsingle_values = nullptr;
@@ -115,10 +115,10 @@ class LayerScratch {
   float* rates = nullptr;       // [T, value heads]
   float* log_decays = nullptr;  // [T, value heads]
   ops::cuda::DeltaScratch delta;
-  float* drecalled = nullptr;                      // [T, value width]
-  ops::cuda::TrainingDeltaGradients dmixed;        // of what the delta rule takes
-  float* dconvolved = nullptr;                     // [T, channels]
-  bf16* drecurrent_logits = nullptr;               // [T, padded_gates]
+  float* drecalled = nullptr;                // [T, value width]
+  ops::cuda::TrainingDeltaGradients dmixed;  // of what the delta rule takes
+  float* dconvolved = nullptr;               // [T, channels]
+  bf16* drecurrent_logits = nullptr;         // [T, padded_gates]
   // Of experts; rows of places:
   ops::cuda::RoutesView routes;
   bf16* expert_rows = nullptr;      // [T * active, hidden]: what they take

@@ -156,8 +156,8 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
   const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {
     const model::AttentionSpec* attention = layer.attention();
-    const bool whole = attention != nullptr && attention->query_key_norm ==
-                                                   model::AttentionSpec::QueryKeyNorm::whole;
+    const bool whole = attention != nullptr &&
+                       attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
     require(!whole || !borrows,
             "the model has norms over all heads together, in which borrowed channels take part: it "
             "is trained on the CPU only, or with --decisions adapter");

@@ -45,8 +45,7 @@ ops::cuda::TrainingRecurrent layer_of(const DevicePass& pass, const DeviceLayerW
 ops::cuda::TrainingDelta rule_of(const DevicePass& pass,
                                  const ops::cuda::TrainingRecurrent& layer) {
   const LayerScratch& scratch = *pass.scratch;
-  ops::cuda::recurrent_inputs(layer, scratch.mixed, scratch.rates, scratch.log_decays,
-                              pass.stream);
+  ops::cuda::recurrent_inputs(layer, scratch.mixed, scratch.rates, scratch.log_decays, pass.stream);
   return {.heads = layer.heads,
           .rows = layer.rows,
           .first_key = layer.first_key,
@@ -92,8 +91,8 @@ void recall_backward(const DevicePass& pass, const DeviceLayerWeights& w,
                                        pass.stream);
 
   const int hidden = pass.spec->hidden;
-  input_gradient(pass, scratch.dnormed, scratch.projected, w.recurrent.input,
-                 projected_width(pass), hidden);
+  input_gradient(pass, scratch.dnormed, scratch.projected, w.recurrent.input, projected_width(pass),
+                 hidden);
   weight_gradient(pass, {own.input}, scratch.projected, a.normed, projected_width(pass), hidden);
   input_gradient(pass, scratch.dnormed, scratch.drecurrent_logits, w.recurrent.rate,
                  logit_count(pass), hidden, true, logit_stride(pass));

@@ -88,6 +88,24 @@ inline model::ModelSpec grouped_experts() {
                                   {"routed_scaling_factor", 1.5}});
 }
 
+// Recurrent layers, each before one of attention with output gates; eight experts where the family
+// has some.
+inline model::ModelSpec hybrid_config(const std::string& family, bool wide = true) {
+  nlohmann::json keys = winnow::testing::hybrid_keys();
+  keys.update({{"num_experts", 0}, {"rms_norm_eps", 1e-3}});
+  if (family.find("moe") != std::string::npos) {
+    keys.update({{"num_experts", 8},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 160},
+                 {"shared_expert_intermediate_size", 96}});
+  }
+  if (!wide) {
+    return tiny_config(family, kTinySizes, keys);
+  }
+  keys.update({{"linear_key_head_dim", 32}, {"linear_value_head_dim", 48}});
+  return wide_config(family, keys);
+}
+
 inline bool norms_whole(const model::ModelSpec& spec) {
   return spec.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
 }
@@ -215,6 +233,20 @@ inline std::vector<Case> cases() {
       add_cousin(std::string("cousin ") + family, cousin);
     }
   }
+  for (const char* family : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+    const std::string name = std::string("hybrid ") + family;
+    const model::ModelSpec hybrid = hybrid_config(family);
+    all.push_back({name + ", language", hybrid, nullptr, Mode::off, MainLoss::language_model});
+    // The gradient of a few decays, of a small difference of predictions behind experts, is lost in
+    // rounding.
+    all.push_back({name + ", borrowed, recomputed", hybrid, borrowed, Mode::sampled,
+                   hybrid.experts() != nullptr ? MainLoss::language_model : MainLoss::distillation,
+                   Activations::recompute});
+    all.push_back({name + ", adapter", hybrid, adapter});
+    all.push_back({name + ", dmc", hybrid, dmc});
+  }
+  all.push_back({"hybrid, tiny, language", hybrid_config("qwen3_5_text", false), nullptr, Mode::off,
+                 MainLoss::language_model});
   all.push_back({"experts of the best groups, language", grouped_experts(), nullptr, Mode::off,
                  MainLoss::language_model});
   for (Case& c : all) {

@@ -153,8 +153,7 @@ class Scan {
     __syncthreads();
     for_each_place(kDeltaChunk, kDeltaSlice, [&](int i, int c) {
       float& error = m_.errors[i * kSliceStride + c];
-      error = m_.rows.rates[i] *
-              (m_.updates[i * kSliceStride + c] - m_.rows.carried[i] * error);
+      error = m_.rows.rates[i] * (m_.updates[i * kSliceStride + c] - m_.rows.carried[i] * error);
       m_.out[i * kSliceStride + c] *= m_.rows.carried[i];
     });
     __syncthreads();
@@ -175,9 +174,8 @@ class Scan {
 
   __device__ void advance() {
     __syncthreads();
-    for_each_place(kDeltaChunk, kDeltaSlice, [&](int i, int c) {
-      m_.updates[i * kSliceStride + c] *= m_.rows.kept[i];
-    });
+    for_each_place(kDeltaChunk, kDeltaSlice,
+                   [&](int i, int c) { m_.updates[i * kSliceStride + c] *= m_.rows.kept[i]; });
     for_each_place(inner_, kDeltaSlice,
                    [&](int i, int c) { state_[i * kSliceStride + c] *= m_.rows.through(); });
     __syncthreads();
@@ -217,15 +215,13 @@ class Scan {
     });
   }
   __device__ void store_updates(const DeltaPlace& place) const {
-    for_each_value(place, [&](std::size_t to, int from) {
-      rule_.scratch.updates[to] = m_.updates[from];
-    });
+    for_each_value(place,
+                   [&](std::size_t to, int from) { rule_.scratch.updates[to] = m_.updates[from]; });
   }
   __device__ void store_out(const DeltaPlace& place) const {
     auto* out = reinterpret_cast<__nv_bfloat16*>(batch_.out);
-    for_each_value(place, [&](std::size_t to, int from) {
-      out[to] = __float2bfloat16_rn(m_.out[from]);
-    });
+    for_each_value(place,
+                   [&](std::size_t to, int from) { out[to] = __float2bfloat16_rn(m_.out[from]); });
   }
 
   const DeltaBatch& batch_;
@@ -270,9 +266,8 @@ DeltaScratch::DeltaScratch(const DeltaRuleShape& heads, int rows, float* memory)
 std::size_t DeltaScratch::size(const DeltaRuleShape& heads, int rows) {
   const std::size_t values =
       static_cast<std::size_t>(rows) * static_cast<std::size_t>(values_of(heads));
-  return floats_of_chunks(
-             heads, rows,
-             kDeltaChunk + 3 * kDeltaChunk * kDeltaChunk + 2 * matrix_of(heads)) +
+  return floats_of_chunks(heads, rows,
+                          kDeltaChunk + 3 * kDeltaChunk * kDeltaChunk + 2 * matrix_of(heads)) +
          2 * values;
 }
 

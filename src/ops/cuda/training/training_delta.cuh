@@ -1,8 +1,8 @@
 // Chunks of the delta rule in shared memory: what the kernels of training_delta.h share.
 //
 // In a chunk with the state S before it, let g(i, j) be the product of the decays behind token j up
-// to token i (0 across documents), G = diag(g(i, before the chunk)) and B = diag(rates). The updates
-// U, a row per token, and outputs O are
+// to token i (0 across documents), G = diag(g(i, before the chunk)) and B = diag(rates). The
+// updates U, a row per token, and outputs O are
 //   U = M B (V - G K S),  M = (I + B A)^-1,  A(i, j) = g(i, j) k_i . k_j for j < i
 //   O = G Q S + P U,      P(i, j) = g(i, j) q_i . k_j for j <= i
 // and with the last token's row of g as E = diag(g(last, j)) the state behind the chunk is
@@ -21,9 +21,9 @@
 namespace winnow::ops::cuda {
 
 inline constexpr int kDeltaThreads = 256;
-inline constexpr int kDeltaSlice = 32;                   // columns that are taken together
-inline constexpr int kSliceStride = kDeltaSlice + 4;     // of rows in shared memory
-inline constexpr int kMatrixStride = kDeltaChunk + 4;    // the same of a chunk's matrices
+inline constexpr int kDeltaSlice = 32;                 // columns that are taken together
+inline constexpr int kSliceStride = kDeltaSlice + 4;   // of rows in shared memory
+inline constexpr int kMatrixStride = kDeltaChunk + 4;  // the same of a chunk's matrices
 inline constexpr int kSliceFloats = kDeltaChunk * kSliceStride;
 inline constexpr int kMatrixFloats = kDeltaChunk * kMatrixStride;
 
@@ -136,8 +136,9 @@ struct DeltaColumns {
 };
 
 inline __device__ DeltaColumns queries_of(const TrainingDelta& rule, const DeltaPlace& place) {
-  return {rule.mixed, rule, place, channels_of(rule.heads), place.key_head * rule.heads.key_dim,
-          rule.heads.key_dim};
+  return {
+      rule.mixed,        rule, place, channels_of(rule.heads), place.key_head * rule.heads.key_dim,
+      rule.heads.key_dim};
 }
 inline __device__ DeltaColumns keys_of(const TrainingDelta& rule, const DeltaPlace& place) {
   return {rule.mixed,
@@ -158,7 +159,11 @@ inline __device__ DeltaColumns values_of(const TrainingDelta& rule, const DeltaP
 /// Of x [T, value_width].
 inline __device__ DeltaColumns head_of(const float* x, const TrainingDelta& rule,
                                        const DeltaPlace& place) {
-  return {x, rule, place, values_of(rule.heads), place.head * rule.heads.value_dim,
+  return {x,
+          rule,
+          place,
+          values_of(rule.heads),
+          place.head * rule.heads.value_dim,
           rule.heads.value_dim};
 }
 

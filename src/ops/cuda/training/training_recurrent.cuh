@@ -58,8 +58,8 @@ struct RecurrentHead {
       value_head = index - 2 * keys;
       channel = 2 * keys_of(heads) + value_head * width;
       key_head = value_head / group_of(heads);
-      column = key_head * joined_width(heads) + 2 * heads.key_dim +
-               value_head % group_of(heads) * width;
+      column =
+          key_head * joined_width(heads) + 2 * heads.key_dim + value_head % group_of(heads) * width;
     }
     column = layer.joined ? column : channel;
   }

@@ -43,8 +43,8 @@ struct TrainingRecurrentGradients {
 };
 
 /// What training_delta() takes: mixed [T, channels], rates and log_decays [T, value_heads].
-void recurrent_inputs(const TrainingRecurrent& layer, float* mixed, float* rates,
-                      float* log_decays, cudaStream_t stream);
+void recurrent_inputs(const TrainingRecurrent& layer, float* mixed, float* rates, float* log_decays,
+                      cudaStream_t stream);
 
 /// Its backward, given the gradients of what it gave: all of `gradients` but those of output gates
 /// and the norm. `dconvolved` [T, channels] is scratch.

@@ -3,9 +3,9 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr float kTiny = 1e-6F;       // of lengths, as in delta_inputs.cu
-constexpr int kTapTokens = 256;      // of a block that sums up gradients of taps
-constexpr int kGateTokens = 1024;    // the same of gates
+constexpr float kTiny = 1e-6F;     // of lengths, as in delta_inputs.cu
+constexpr int kTapTokens = 256;    // of a block that sums up gradients of taps
+constexpr int kGateTokens = 1024;  // the same of gates
 
 // The convolution's result in a channel of a head.
 __device__ float convolved(const TrainingRecurrent& layer, const RecurrentHead& head, int row,
@@ -76,9 +76,9 @@ __device__ float gradient_of(const TrainingRecurrent& layer, const TrainingDelta
   if (head.value_head >= 0) {
     return d.values[std::size_t(row) * values_of(heads) + head.value_head * head.width + c];
   }
-  const float* from = (head.is_query ? d.queries : d.keys) +
-                      (std::size_t(row) * heads.value_heads + head.key_head * group_of(heads)) *
-                          head.width;
+  const float* from =
+      (head.is_query ? d.queries : d.keys) +
+      (std::size_t(row) * heads.value_heads + head.key_head * group_of(heads)) * head.width;
   float sum = 0.0F;
   for (int i = 0; i < group_of(heads); ++i) {
     sum += from[i * head.width + c];
@@ -217,8 +217,8 @@ unsigned parts_of(int count, int each) {
 
 }  // namespace
 
-void recurrent_inputs(const TrainingRecurrent& layer, float* mixed, float* rates,
-                      float* log_decays, cudaStream_t stream) {
+void recurrent_inputs(const TrainingRecurrent& layer, float* mixed, float* rates, float* log_decays,
+                      cudaStream_t stream) {
   check_recurrent(layer.heads, layer.tap_count);
   const int heads = 2 * layer.heads.key_heads + layer.heads.value_heads;
   launch_recurrent(inputs_kernel, static_cast<std::size_t>(layer.rows) * heads, kRecurrentWarps,
@@ -241,10 +241,10 @@ void recurrent_inputs_backward(const TrainingRecurrent& layer,
         dim3(parts_of(channels, kRecurrentThreads), parts_of(layer.rows, kTapTokens)),
         kRecurrentThreads, 0, stream, false, layer, dconvolved, gradients.taps);
   }
-  winnow::cuda::launch(gate_gradients_kernel,
-                       dim3(static_cast<unsigned>(layer.heads.value_heads),
-                            parts_of(layer.rows, kGateTokens)),
-                       kRecurrentThreads, 0, stream, false, layer, of_inputs, gradients);
+  winnow::cuda::launch(
+      gate_gradients_kernel,
+      dim3(static_cast<unsigned>(layer.heads.value_heads), parts_of(layer.rows, kGateTokens)),
+      kRecurrentThreads, 0, stream, false, layer, of_inputs, gradients);
 }
 
 }  // namespace winnow::ops::cuda

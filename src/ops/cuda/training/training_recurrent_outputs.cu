@@ -85,8 +85,8 @@ __device__ void for_each_gate(const TrainingOutputGates& gates, const Body& body
   for (std::size_t at = std::size_t{blockIdx.x} * kRecurrentThreads + threadIdx.x; at < count;
        at += std::size_t{gridDim.x} * kRecurrentThreads) {
     const int column = static_cast<int>(at % width);
-    const int gate = column / gates.head_dim * 2 * gates.head_dim + gates.head_dim +
-                     column % gates.head_dim;
+    const int gate =
+        column / gates.head_dim * 2 * gates.head_dim + gates.head_dim + column % gates.head_dim;
     const std::size_t from = at / width * gates.stride + gate;
     const float bias = gates.bias != nullptr ? gates.bias[gate] : 0.0F;
     body(at, from, sigmoid(wide(gates.projected + from) + bias));
