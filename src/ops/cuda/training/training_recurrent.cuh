@@ -1,8 +1,6 @@
 // Where the parts of a recurrent layer's projections lie, and warps that take heads.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -16,13 +14,6 @@ namespace winnow::ops::cuda {
 inline constexpr int kRecurrentThreads = 256;
 inline constexpr int kRecurrentWarps = kRecurrentThreads / kLanes;
 inline constexpr int kLaneChannels = kMostRecurrentDim / kLanes;  // of a head, at most
-
-inline __device__ float wide(const bf16* x) {
-  return __bfloat162float(*reinterpret_cast<const __nv_bfloat16*>(x));
-}
-inline __device__ void narrow(bf16* to, float x) {
-  *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16_rn(x);
-}
 
 inline __device__ int projected_width(const DeltaRuleShape& heads) {
   return channels_of(heads) + values_of(heads);

@@ -16,7 +16,7 @@ __device__ float convolved(const TrainingRecurrent& layer, const RecurrentHead& 
   for (int tap = 0; tap < layer.tap_count; ++tap) {
     const int from = row + tap - (layer.tap_count - 1);
     if (from >= layer.first_key[row]) {
-      sum += taps[tap] * wide(layer.projected + std::size_t(from) * width + head.column + c);
+      sum += taps[tap] * to_float(layer.projected[std::size_t(from) * width + head.column + c]);
     }
   }
   return sum;
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(kRecurrentThreads)
         sum += taps[tap] * dconvolved[std::size_t(to) * channels + channel];
       }
     }
-    narrow(dprojected + std::size_t(row) * projected_width(layer.heads) + column_of(layer, channel),
-           sum);
+    dprojected[std::size_t(row) * projected_width(layer.heads) + column_of(layer, channel)] =
+        to_bf16(sum);
   }
 }
 
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kRecurrentThreads)
       const int from = row + tap - (layer.tap_count - 1);
       if (from >= layer.first_key[row]) {
         sum += dconvolved[std::size_t(row) * channels + channel] *
-               wide(layer.projected + std::size_t(from) * width + column);
+               to_float(layer.projected[std::size_t(from) * width + column]);
       }
     }
     atomicAdd(dtaps + std::size_t(channel) * layer.tap_count + tap, sum);
@@ -196,8 +196,8 @@ __global__ void __launch_bounds__(kRecurrentThreads)
     const float dx = dlog * slope * sigmoid(x);
     along += dlog * slope * soft_plus(x);
     bias += dx;
-    narrow(gradients.logits + first + columns.rate, d.rates[from] * rate * (1.0F - rate));
-    narrow(gradients.logits + first + columns.decay, dx);
+    gradients.logits[first + columns.rate] = to_bf16(d.rates[from] * rate * (1.0F - rate));
+    gradients.logits[first + columns.decay] = to_bf16(dx);
   }
   along = lane_sum(along);
   bias = lane_sum(bias);

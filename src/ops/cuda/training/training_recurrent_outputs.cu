@@ -28,13 +28,13 @@ __global__ void __launch_bounds__(kRecurrentThreads)
     float x[kLaneChannels] = {};
     float squares = 0.0F;
     for_lane_channels(own.head.width, [&](int i, int c) {
-      x[i] = wide(recalled + own.first + c);
+      x[i] = to_float(recalled[own.first + c]);
       squares += x[i] * x[i];
     });
     const float factor = inverse_root(layer, squares);
     for_lane_channels(own.head.width, [&](int i, int c) {
-      const float gate = activation_at<Activation::silu>(wide(own.gates + c)).value;
-      narrow(out + own.first + c, gate * factor * x[i] * layer.norm[c]);
+      const float gate = activation_at<Activation::silu>(to_float(own.gates[c])).value;
+      out[own.first + c] = to_bf16(gate * factor * x[i] * layer.norm[c]);
     });
   });
 }
@@ -50,17 +50,17 @@ __global__ void __launch_bounds__(kRecurrentThreads)
     float dnormed[kLaneChannels] = {};
     float squares = 0.0F;
     for_lane_channels(own.head.width, [&](int i, int c) {
-      x[i] = wide(recalled + own.first + c);
+      x[i] = to_float(recalled[own.first + c]);
       squares += x[i] * x[i];
     });
     const float factor = inverse_root(layer, squares);
     bf16* dgates = gradients.projected + (own.gates - layer.projected);
     float product = 0.0F;
     for_lane_channels(own.head.width, [&](int i, int c) {
-      const Curve gate = activation_at<Activation::silu>(wide(own.gates + c));
-      const float gradient = wide(dout + own.first + c);
+      const Curve gate = activation_at<Activation::silu>(to_float(own.gates[c]));
+      const float gradient = to_float(dout[own.first + c]);
       const float weight = layer.norm[c];
-      narrow(dgates + c, gradient * gate.slope * factor * x[i] * weight);
+      dgates[c] = to_bf16(gradient * gate.slope * factor * x[i] * weight);
       dnorm[i] += gradient * gate.value * factor * x[i];
       dnormed[i] = gradient * gate.value * weight;
       product += dnormed[i] * x[i];
@@ -89,7 +89,7 @@ __device__ void for_each_gate(const TrainingOutputGates& gates, const Body& body
         column / gates.head_dim * 2 * gates.head_dim + gates.head_dim + column % gates.head_dim;
     const std::size_t from = at / width * gates.stride + gate;
     const float bias = gates.bias != nullptr ? gates.bias[gate] : 0.0F;
-    body(at, from, sigmoid(wide(gates.projected + from) + bias));
+    body(at, from, sigmoid(to_float(gates.projected[from]) + bias));
   }
 }
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kRecurrentThreads)
     gate_kernel(const __grid_constant__ TrainingOutputGates gates, bf16* out,
                 const bf16* attended) {
   for_each_gate(gates, [&](std::size_t at, std::size_t, float gate) {
-    narrow(out + at, wide(attended + at) * gate);
+    out[at] = to_bf16(to_float(attended[at]) * gate);
   });
 }
 
@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(kRecurrentThreads)
     gate_backward_kernel(const __grid_constant__ TrainingOutputGates gates, bf16* gradient,
                          bf16* dprojected, const bf16* attended) {
   for_each_gate(gates, [&](std::size_t at, std::size_t from, float gate) {
-    const float dout = wide(gradient + at);
-    narrow(dprojected + from, dout * wide(attended + at) * gate * (1.0F - gate));
-    narrow(gradient + at, dout * gate);
+    const float dout = to_float(gradient[at]);
+    dprojected[from] = to_bf16(dout * to_float(attended[at]) * gate * (1.0F - gate));
+    gradient[at] = to_bf16(dout * gate);
   });
 }
 
