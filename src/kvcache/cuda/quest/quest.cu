@@ -283,9 +283,7 @@ void launch_choose(int head_dim, const CacheView& cache, const QuestLayer& layer
   const bool own = ops::cuda::has_own_kernels(head_dim, layer.group);
   ops::cuda::with_any_head_dim(head_dim, own, [&]<int D>() {
     const auto kernel = bound_pages_kernel<Query, D>;
-    winnow::cuda::check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "shared memory of the choice of pages");
+    winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
     winnow::cuda::launch(kernel, dim3(blocks, layer.kv_heads, tokens.batch), kBoundThreads, bytes,
                          stream, true, cache, layer.index, layer.group, tokens, queries, choice);
   });

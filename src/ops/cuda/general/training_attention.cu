@@ -84,9 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_general_training_forward(const TrainingForward& forward, cudaStream_t stream) {
   const int bytes = shared_bytes(forward.attention.head_dim);
-  winnow::cuda::check(
-      cudaFuncSetAttribute(forward_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-      "shared memory of training attention");
+  winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(forward_kernel));
   const dim3 grid(row_blocks(forward.tokens * forward.attention.group), forward.kv_heads);
   winnow::cuda::launch(forward_kernel, grid, kThreads, bytes, stream, false, forward);
 }

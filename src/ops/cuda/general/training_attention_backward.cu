@@ -254,9 +254,7 @@ void launch_general_training_backward(const TrainingBackward& backward, cudaStre
   const TrainingAttention& attention = backward.attention;
   const int bytes = BackwardShared::bytes(attention.head_dim);
   const auto launch = [&](auto* kernel, int rows) {
-    winnow::cuda::check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "shared memory of training attention");
+    winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
     winnow::cuda::launch(kernel, dim3(row_blocks(rows), backward.kv_heads), kThreads, bytes, stream,
                          false, backward);
   };
