@@ -13,6 +13,7 @@
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
 #include "ops/cuda/segment_average.h"
+#include "ops/cuda/training/training_delta.h"
 #include "train/cuda/copies.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
@@ -142,12 +143,29 @@ void require_supported_by_muon(const model::ModelSpec& spec) {
   }
 }
 
+void require_supported_heads(const model::RecurrentSpec& recurrent) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  ops::cuda::check_recurrent(heads, recurrent.taps);
+  require(heads.value_width() % 8 == 0,
+          "the model has recurrent layers with values of {} channels: training on a CUDA device "
+          "needs a multiple of 8",
+          heads.value_width());
+  const std::size_t needed = ops::cuda::training_delta_shared_memory(heads.key_dim);
+  const auto most = static_cast<std::size_t>(winnow::cuda::most_shared_memory());
+  require(
+      needed <= most,
+      "the model has recurrent heads of {} key channels: training them needs {} bytes of shared "
+      "memory, of which this CUDA device has {}",
+      heads.key_dim, needed, most);
+}
+
+// Of the current device.
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
   if (const char* what = model::beyond_device_training(spec)) {
     fail("the model has {}: it is trained on the CPU only", what);
   }
   if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
-    ops::cuda::check_recurrent(recurrent->heads, recurrent->taps);
+    require_supported_heads(*recurrent);
   }
   require_supported_feed_forwards(spec);
   if (options.muon) {
@@ -387,8 +405,8 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const FindTensor& base, Parameters& parameters,
                                            parallel::Communicator& ranks) {
   require(ranks.size() == 1, "{} ranks train on CPUs only", ranks.size());
-  require_supported(options, student_config(options, base_config));
   winnow::cuda::use_device(*options.cuda_device);
+  require_supported(options, student_config(options, base_config));
   return std::make_unique<CudaBackend>(options, base_config, base, parameters);
 }
 

@@ -20,6 +20,7 @@ namespace {
 using testing::Case;
 using testing::cases;
 using testing::expert_config;
+using testing::hybrid_config;
 using testing::options_of;
 using testing::random_batch;
 
@@ -215,17 +216,33 @@ TEST_F(CudaTraining, ExpertsHaveTheSameGradientsAgain) {
   }
 }
 
+void expect_refusal(const TrainingOptions& options, const model::ModelSpec& base,
+                    std::string_view reason) {
+  try {
+    const Pass pass(options, base);
+    FAIL() << "took a model without: " << reason;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what()).find(reason), std::string_view::npos) << error.what();
+  }
+}
+
 TEST_F(CudaTraining, RefusesMuonOfMatricesThatItCannotMultiply) {
   const model::ModelSpec base = expert_config("qwen2_moe", false);
   TrainingOptions options = options_of({"", base}, 0);
   options.muon.emplace();
-  try {
-    const Pass pass(options, base);
-    FAIL() << "took a matrix of one row";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string_view(error.what()).find("shared_expert_gate"), std::string_view::npos)
-        << error.what();
+  expect_refusal(options, base, "shared_expert_gate");
+}
+
+TEST_F(CudaTraining, RefusesRecurrentValuesThatItCannotMultiply) {
+  model::ModelSpec base = hybrid_config("qwen3_5_text", false);
+  for (model::LayerSpec& layer : base.layers) {
+    if (auto* recurrent = std::get_if<model::RecurrentSpec>(&layer.mixer)) {
+      recurrent->heads.key_heads = 1;
+      recurrent->heads.value_heads = 1;
+      recurrent->heads.value_dim = 20;
+    }
   }
+  expect_refusal(options_of({"", base}, 0), base, "values of 20 channels");
 }
 
 TEST_F(CudaTraining, CountsWhatTheLatestPassMarked) {

@@ -1,8 +1,6 @@
 // Forward of the delta rule: each chunk's matrices, then its states, chunk by chunk.
 #include "ops/cuda/training/training_delta.cuh"
 
-#include <cuda_bf16.h>
-
 namespace winnow::ops::cuda {
 namespace {
 
@@ -219,9 +217,8 @@ class Scan {
                    [&](std::size_t to, int from) { rule_.scratch.updates[to] = m_.updates[from]; });
   }
   __device__ void store_out(const DeltaPlace& place) const {
-    auto* out = reinterpret_cast<__nv_bfloat16*>(batch_.out);
     for_each_value(place,
-                   [&](std::size_t to, int from) { out[to] = __float2bfloat16_rn(m_.out[from]); });
+                   [&](std::size_t to, int from) { batch_.out[to] = to_bf16(m_.out[from]); });
   }
 
   const DeltaBatch& batch_;
@@ -271,17 +268,18 @@ std::size_t DeltaScratch::size(const DeltaRuleShape& heads, int rows) {
          2 * values;
 }
 
+std::size_t training_delta_shared_memory(int key_dim) {
+  return sizeof(ScanMemory) + scanned_bytes(key_dim);
+}
+
 void training_delta(const TrainingDelta& rule, bf16* out, cudaStream_t stream) {
   check_recurrent(rule.heads, 1);
   const DeltaBatch batch{.rule = rule, .out = out};
   launch_delta(solve_kernel, dim3(batch.chunks(), rule.heads.value_heads), sizeof(SolveMemory),
                batch, stream);
-  const int inner = slices_of(rule.heads.key_dim) * kDeltaSlice;
-  const std::size_t floats = static_cast<std::size_t>(inner) * kSliceStride +
-                             static_cast<std::size_t>(kDeltaChunk) * (inner + 4);
   launch_delta(scan_kernel,
                dim3(slices_of(rule.heads.value_dim), rule.heads.value_heads, batch.chunks()),
-               sizeof(ScanMemory) + floats * sizeof(float), batch, stream);
+               training_delta_shared_memory(rule.heads.key_dim), batch, stream);
 }
 
 void training_delta_backward(const TrainingDelta& rule, const float* dout,

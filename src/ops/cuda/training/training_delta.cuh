@@ -259,14 +259,18 @@ __device__ void multiply(float* c, int stride, const A& a, const B& b, int rows,
   }
 }
 
+/// Bytes behind what a kernel that scans columns keeps of a chunk: a state's columns
+/// [key slices, kDeltaSlice] and a tile of keys or queries.
+constexpr std::size_t scanned_bytes(int key_dim) {
+  const auto inner = static_cast<std::size_t>(slices_of(key_dim)) * kDeltaSlice;
+  return (inner * kSliceStride + kDeltaChunk * (inner + 4)) * sizeof(float);
+}
+
 /// Launches a kernel with more shared memory than kernels have by themselves.
 template <class Kernel>
 void launch_delta(Kernel* kernel, dim3 grid, std::size_t shared, const DeltaBatch& batch,
                   cudaStream_t stream) {
-  winnow::cuda::check(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-      "shared memory");
+  winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
   winnow::cuda::launch(kernel, grid, kDeltaThreads, shared, stream, false, batch);
 }
 

@@ -43,6 +43,9 @@ struct TrainingDelta {
   DeltaScratch scratch;
 };
 
+/// Bytes of shared memory that a block needs for heads of so many key channels.
+std::size_t training_delta_shared_memory(int key_dim);
+
 /// out [T, value_width], rounded; null: only what backward needs is computed. Operands of products
 /// are rounded to TF32, sums are floats.
 void training_delta(const TrainingDelta& rule, bf16* out, cudaStream_t stream);

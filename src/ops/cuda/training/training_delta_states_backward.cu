@@ -148,11 +148,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 void launch_delta_states_backward(const DeltaBatch& batch, cudaStream_t stream) {
   const DeltaRuleShape& heads = batch.rule.heads;
-  const int inner = slices_of(heads.key_dim) * kDeltaSlice;
-  const std::size_t floats = static_cast<std::size_t>(inner) * kSliceStride +
-                             static_cast<std::size_t>(kDeltaChunk) * (inner + 4);
   launch_delta(reverse_kernel, dim3(slices_of(heads.value_dim), heads.value_heads, batch.chunks()),
-               sizeof(ReverseMemory) + floats * sizeof(float), batch, stream);
+               sizeof(ReverseMemory) + scanned_bytes(heads.key_dim), batch, stream);
 }
 
 }  // namespace winnow::ops::cuda
