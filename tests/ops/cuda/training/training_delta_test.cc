@@ -9,7 +9,8 @@ namespace winnow::ops::cuda::testing {
 namespace {
 
 // Operands of products have 11 significant bits on a device; out is rounded to bf16 besides.
-constexpr double kTensor = 4e-3;
+constexpr double kOutputs = 4e-3;
+constexpr double kGradients = 1.5e-3;
 
 using CudaTrainingDelta = CudaTrainingOps;
 
@@ -93,7 +94,8 @@ Values grouped(const RecurrentWorld& world, const Values& x) {
   return sums;
 }
 
-RuleResults on_device(const RecurrentWorld& world, const RuleValues& x) {
+// With scratch for so many rows more than there are.
+RuleResults on_device(const RecurrentWorld& world, const RuleValues& x, int spare = 0) {
   const DeltaRuleShape& heads = world.heads;
   const std::vector<std::int32_t> firsts = world.first_key();
   const DeviceBuffer<std::int32_t> first_key((std::span<const std::int32_t>(firsts)));
@@ -101,14 +103,14 @@ RuleResults on_device(const RecurrentWorld& world, const RuleValues& x) {
   const auto rates = upload(x.rates);
   const auto log_decays = upload(x.log_decays);
   const auto dout = upload(x.dout);
-  const auto memory = poisoned<float>(DeltaScratch::size(heads, world.rows));
+  const auto memory = poisoned<float>(DeltaScratch::size(heads, world.rows + spare));
   const TrainingDelta rule{.heads = heads,
                            .rows = world.rows,
                            .first_key = first_key.data(),
                            .mixed = mixed.data(),
                            .rates = rates.data(),
                            .log_decays = log_decays.data(),
-                           .scratch = DeltaScratch(heads, world.rows, memory.data())};
+                           .scratch = DeltaScratch(heads, world.rows + spare, memory.data())};
   const auto out = poisoned<bf16>(x.dout.size());
   training_delta(rule, out.data(), nullptr);
   RuleResults r{download(out), {}, {}, {}, {}, {}};
@@ -129,18 +131,55 @@ RuleResults on_device(const RecurrentWorld& world, const RuleValues& x) {
   return r;
 }
 
+// Besides those of all tests of recurrent layers: the heads of Qwen's hybrids, the widest ones, and
+// rows that do not fill a chunk.
+std::vector<RecurrentWorld> rule_worlds() {
+  std::vector<RecurrentWorld> worlds = recurrent_worlds();
+  worlds.push_back({{1, 2, 128, 128}, false, 4, 150, {0, 30, 140}});
+  worlds.push_back({{1, 1, 256, 256}, false, 4, 96, {0}});
+  worlds.push_back({{1, 2, 32, 16}, false, 4, 40, {0, 7}});
+  worlds.push_back({{1, 2, 32, 16}, false, 4, 1, {0}});
+  return worlds;
+}
+
 TEST_F(CudaTrainingDelta, GivesTheResultsAndGradientsOfTheCpu) {
-  for (const RecurrentWorld& world : recurrent_worlds()) {
+  for (const RecurrentWorld& world : rule_worlds()) {
+    SCOPED_TRACE(::testing::Message()
+                 << world.rows << " rows, " << world.heads.key_dim << " channels");
     RuleValues values(world);
     const RuleResults expected = on_host(world, values);
     const RuleResults found = on_device(world, values);
-    expect_close(found.out, expected.out, kTensor, "outputs");
-    expect_close(found.dqueries, expected.dqueries, kTensor, "queries");
-    expect_close(found.dkeys, expected.dkeys, kTensor, "keys");
-    expect_close(found.dvalues, expected.dvalues, kTensor, "values");
-    expect_close(found.drates, expected.drates, kTensor, "rates");
-    expect_close(found.dlog_decays, expected.dlog_decays, kTensor, "log decays");
+    expect_close(found.out, expected.out, kOutputs, "outputs");
+    expect_close(found.dqueries, expected.dqueries, kGradients, "queries");
+    expect_close(found.dkeys, expected.dkeys, kGradients, "keys");
+    expect_close(found.dvalues, expected.dvalues, kGradients, "values");
+    expect_close(found.drates, expected.drates, kGradients, "rates");
+    expect_close(found.dlog_decays, expected.dlog_decays, kGradients, "log decays");
   }
+}
+
+TEST_F(CudaTrainingDelta, GivesTheSameBitsWhateverTheScratch) {
+  constexpr int kSpare = 100;
+  for (const RecurrentWorld& world : rule_worlds()) {
+    const RuleValues values(world);
+    const RuleResults first = on_device(world, values);
+    for (const int spare : {0, kSpare}) {
+      const RuleResults found = on_device(world, values, spare);
+      EXPECT_EQ(found.out, first.out);
+      EXPECT_EQ(found.dqueries, first.dqueries);
+      EXPECT_EQ(found.dkeys, first.dkeys);
+      EXPECT_EQ(found.dvalues, first.dvalues);
+      EXPECT_EQ(found.drates, first.drates);
+      EXPECT_EQ(found.dlog_decays, first.dlog_decays);
+    }
+  }
+}
+
+// The least that devices with bf16 have.
+TEST(TrainingDelta, FitsHeadsOf128ChannelsIntoAnyDevice) {
+  constexpr std::size_t kLeast = 99 << 10;
+  EXPECT_LE(training_delta_shared_memory(128), kLeast);
+  EXPECT_GT(training_delta_shared_memory(256), kLeast);
 }
 
 }  // namespace
