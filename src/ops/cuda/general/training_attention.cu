@@ -15,6 +15,7 @@ int shared_bytes(int head_dim) {
          (kRowsPerBlock * tile_stride(head_dim) + EntryTile::floats(head_dim) + kEntryTile);
 }
 
+template <int kSteps>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(const __grid_constant__ TrainingForward forward) {
   extern __shared__ __align__(16) float memory[];
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int first_query = rows.token(first);
   const int end = rows.token(min(first + kRowsPerBlock, rows.count) - 1) + 1;
-  SoftmaxOutputs<kRowsPerWarp> outputs;
+  SoftmaxOutputs<kRowsPerWarp, kSteps> outputs;
   for (int key = scores.first_seen(first_query, attention.first_key[first_query]); key < end;
        key += kEntryTile) {
     __syncthreads();
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     const float inverse = outputs.inverse_sum(r);
     bf16* out = rows.in(forward.out, row, dim);
 #pragma unroll
-    for (int i = 0; i < kChannelSteps; ++i) {
+    for (int i = 0; i < kSteps; ++i) {
       if (const int d = lane + 32 * i; d < dim) {
         out[d] = to_bf16(outputs.out[r][i] * inverse);
       }
@@ -84,9 +85,12 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_general_training_forward(const TrainingForward& forward, cudaStream_t stream) {
   const int bytes = shared_bytes(forward.attention.head_dim);
-  winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(forward_kernel));
   const dim3 grid(row_blocks(forward.tokens * forward.attention.group), forward.kv_heads);
-  winnow::cuda::launch(forward_kernel, grid, kThreads, bytes, stream, false, forward);
+  with_channel_steps(forward.attention.head_dim, [&]<int kSteps>() {
+    auto* kernel = forward_kernel<kSteps>;
+    winnow::cuda::allow_most_shared_memory(reinterpret_cast<const void*>(kernel));
+    winnow::cuda::launch(kernel, grid, kThreads, bytes, stream, false, forward);
+  });
 }
 
 }  // namespace winnow::ops::cuda

@@ -56,15 +56,17 @@ struct PairGradient {
   }
 };
 
-__device__ void store_row(bf16* to, const float (&x)[kChannelSteps], int head_dim) {
+template <int kSteps>
+__device__ void store_row(bf16* to, const float (&x)[kSteps], int head_dim) {
 #pragma unroll
-  for (int i = 0; i < kChannelSteps; ++i) {
+  for (int i = 0; i < kSteps; ++i) {
     if (const int d = static_cast<int>(threadIdx.x) % 32 + 32 * i; d < head_dim) {
       to[d] = to_bf16(x[i]);
     }
   }
 }
 
+template <int kSteps>
 __global__ void __launch_bounds__(kThreads)
     dqueries_kernel(const __grid_constant__ TrainingBackward backward) {
   extern __shared__ __align__(16) float memory[];
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int first_query = rows.token(first);
   const int end = rows.token(min(first + kRowsPerBlock, rows.count) - 1) + 1;
-  float dqueries[kRowsPerWarp][kChannelSteps] = {};
+  float dqueries[kRowsPerWarp][kSteps] = {};
   for (int key = scores.first_seen(first_query, attention.first_key[first_query]); key < end;
        key += kEntryTile) {
     __syncthreads();
@@ -164,6 +166,7 @@ __device__ void load_queries(const TrainingBackward& backward, const BackwardSha
   }
 }
 
+template <int kSteps>
 __global__ void __launch_bounds__(kThreads)
     dkeys_kernel(const __grid_constant__ TrainingBackward backward) {
   extern __shared__ __align__(16) float memory[];
@@ -187,8 +190,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < kRowsPerWarp; ++r) {
     biases[r] = key_bias(attention, first + warp_row + r, kv_head);
   }
-  float dkeys[kRowsPerWarp][kChannelSteps] = {};
-  float dvalues[kRowsPerWarp][kChannelSteps] = {};
+  float dkeys[kRowsPerWarp][kSteps] = {};
+  float dvalues[kRowsPerWarp][kSteps] = {};
   float dbias[kRowsPerWarp] = {};
   const int end =
       end_of_queries(backward, min(first + kRowsPerBlock, backward.tokens) - 1) * rows.group;
@@ -259,8 +262,10 @@ void launch_general_training_backward(const TrainingBackward& backward, cudaStre
                          false, backward);
   };
   launch_query_sums(backward, stream);
-  launch(dqueries_kernel, backward.tokens * attention.group);
-  launch(dkeys_kernel, backward.tokens);
+  with_channel_steps(attention.head_dim, [&]<int kSteps>() {
+    launch(dqueries_kernel<kSteps>, backward.tokens * attention.group);
+    launch(dkeys_kernel<kSteps>, backward.tokens);
+  });
   if (attention.sinks != nullptr && backward.gradients.sinks != nullptr) {
     winnow::cuda::launch(dsinks_kernel, backward.kv_heads * attention.group, kThreads, 0, stream,
                          false, backward);

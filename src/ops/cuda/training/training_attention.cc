@@ -10,7 +10,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMostDim = 256;
+constexpr int kMostDim = 512;
 constexpr std::size_t kAlignment = 16;
 
 int padded(int tokens) {

@@ -17,7 +17,7 @@ namespace winnow::ops::cuda {
 /// (docs/method.md), cap(s) = soft_cap * tanh(s / soft_cap). Rows of bf16 matrices begin at
 /// multiples of 16 bytes.
 struct TrainingAttention {
-  int head_dim = 0;    // D, a multiple of 8, at most 256
+  int head_dim = 0;    // D, a multiple of 8, at most 512
   int group = 0;       // query heads per KV head (G)
   int window = 0;      // >= 0
   float scale = 0.0F;  // > 0

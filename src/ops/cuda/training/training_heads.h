@@ -31,6 +31,7 @@ struct TrainingHeads {
   /// Each query is followed by the gate of its head's output, which is left alone: `projected` then
   /// has 2 heads + 2 kv_heads.
   bool output_gates = false;
+  bool values_are_keys = false;  // `projected` has none of their own
   const bf16* projected = nullptr;    // [rows, heads + 2 kv_heads]: q, k and v without bias
   const float* bias = nullptr;        // the same width, or null
   bool norms = false;                 // of each query and key head
@@ -40,11 +41,13 @@ struct TrainingHeads {
   float norm_offset = 0.0F;  // is added to the norms' weights: 1 where they count from 1
   bool centers = false;      // LayerNorm; else RMSNorm
   bool norms_after_rope = false;
+  bool value_norm = false;  // RMSNorm of each value head, without weights
   float eps = 0.0F;
   /// Channels of a head that RoPE turns, the first ones, an even number; 0: none; negative: all.
   int rotary = -1;
   bool interleaved = false;  // channels 2 i and 2 i + 1 are a plane; else i and i + half of them
   const float2* angles = nullptr;  // [rows, channels that turn / 2] cosine and sine
+  int angle_stride = 0;            // from row to row; 0: as many as turn
   BorrowedChannel query;
   BorrowedChannel key;
   /// What attention sees of a borrowed channel, before RoPE and, if `clear_after_rope`, behind it:
