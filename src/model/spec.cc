@@ -78,27 +78,21 @@ const char* beyond_devices(const LayerSpec& layer) {
              : nullptr;
 }
 
-// What training on devices has no kernels for, and fast paths do not know.
-const char* beyond_device_training(const AttentionSpec& attention) {
-  if (attention.shares) {
-    return "layers that share entries";
-  }
-  return attention.value_norm || attention.values_are_keys ? "normed values" : nullptr;
-}
-
+// What training on devices has no kernels for.
 const char* beyond_device_training(const LayerSpec& layer) {
   if (layer.feed_forward.experts && layer.feed_forward.experts->beside) {
     return "experts with norms of their own";
   }
-  if (layer.output_scale) {
-    return "scaled layers";
-  }
-  const AttentionSpec* attention = layer.attention();
-  const char* what = attention != nullptr ? beyond_device_training(*attention) : nullptr;
-  return what != nullptr ? what : beyond_devices(layer);
+  return beyond_devices(layer);
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
+  if (attention.shares) {
+    return "layers that share entries";
+  }
+  if (attention.value_norm || attention.values_are_keys) {
+    return "normed values";
+  }
   if (attention.rope && attention.rope->interleaved) {
     return "interleaved RoPE";
   }
@@ -152,8 +146,8 @@ const char* beyond_plain(const LayerSpec& layer) {
   if (layer.feed_forward.experts) {
     return "experts";
   }
-  if (const char* what = beyond_device_training(layer)) {
-    return what;
+  if (layer.output_scale) {
+    return "scaled layers";
   }
   if (layer.feed_forward.activation != ops::Activation::silu || layer.feed_forward.clamp > 0.0F) {
     return "activations other than SiLU";
@@ -167,19 +161,6 @@ const char* beyond_plain(const LayerSpec& layer) {
 bool has_chunks_of_several_widths(const ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [&](const LayerSpec& layer) {
     return layer.chunk() != 0 && layer.chunk() != spec.chunk();
-  });
-}
-
-// Whether RoPE turns as many channels in all layers where it turns any.
-bool rotates_alike(const ModelSpec& spec) {
-  int channels = 0;
-  return std::ranges::all_of(spec.layers, [&](const LayerSpec& layer) {
-    const AttentionSpec* attention = layer.attention();
-    if (attention == nullptr || !attention->rope) {
-      return true;
-    }
-    channels = channels == 0 ? attention->rope->channels() : channels;
-    return attention->rope->channels() == channels;
   });
 }
 
@@ -286,25 +267,19 @@ const char* beyond_plain(const ModelSpec& spec) {
   if (spec.head_bias) {
     return "biases of logits";
   }
+  if (spec.layer_embeddings) {
+    return "embeddings for each layer";
+  }
   return spec.embedding_multiplier != 1.0F || spec.logit_multiplier != 1.0F
              ? "multipliers of embeddings or logits"
              : beyond_device_training(spec);
 }
 
 const char* beyond_device_training(const ModelSpec& spec) {
-  if (!rotates_alike(spec)) {
-    return "RoPE of several widths";
-  }
   for (const LayerSpec& layer : spec.layers) {
     if (const char* what = beyond_device_training(layer)) {
       return what;
     }
-  }
-  if (!spec.has_equal_heads()) {
-    return "attention layers of different shapes";
-  }
-  if (spec.layer_embeddings) {
-    return "embeddings for each layer";
   }
   if (has_chunks_of_several_widths(spec)) {
     return "chunks of several widths";

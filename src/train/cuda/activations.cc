@@ -1,6 +1,8 @@
 #include "train/cuda/activations.h"
 
 #include <algorithm>
+#include <functional>
+#include <type_traits>
 
 #include "model/channels.h"
 #include "ops/cuda/segment_average.h"
@@ -24,9 +26,21 @@ bool keeps_projections(const model::ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
     const model::AttentionSpec* attention = layer.attention();
     return attention != nullptr &&
-           (attention->output_gate ||
+           (attention->output_gate || attention->value_norm ||
             attention->query_key_norm != model::AttentionSpec::QueryKeyNorm::none);
   });
+}
+
+// The most of what the attention layers have: of(layer's attention).
+template <class Of>
+auto widest(const model::ModelSpec& spec, const Of& of) {
+  std::remove_cvref_t<std::invoke_result_t<Of, const model::AttentionSpec&>> most = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (const model::AttentionSpec* attention = layer.attention()) {
+      most = std::max(most, std::invoke(of, *attention));
+    }
+  }
+  return most;
 }
 
 int projected_width(const model::RecurrentSpec& spec) {
@@ -36,12 +50,15 @@ int projected_width(const model::RecurrentSpec& spec) {
 // Columns of the widest mixer's outputs, and of what it projects.
 int mixer_width(const model::ModelSpec& spec) {
   const model::RecurrentSpec* recurrent = spec.recurrent();
-  return std::max(spec.attention().output_width(),
+  return std::max(widest(spec, &model::AttentionSpec::output_width),
                   recurrent == nullptr ? 0 : recurrent->heads.value_width());
+}
+int attention_outputs(const model::AttentionSpec& attention) {
+  return attention.query_outputs() + 2 * attention.key_width();
 }
 int projected_width(const model::ModelSpec& spec) {
   const model::RecurrentSpec* recurrent = spec.recurrent();
-  return std::max(spec.attention().query_outputs() + 2 * spec.attention().key_width(),
+  return std::max(widest(spec, attention_outputs),
                   recurrent == nullptr ? 0 : projected_width(*recurrent));
 }
 
@@ -80,6 +97,11 @@ void DeviceActivations::lay_out_stream(const model::ModelSpec& spec, const Take&
   take(mlp_normed, spec.hidden);
   take(gate_up, (spec.layers.front().feed_forward.gated ? 2 : 1) * spec.dense_width());
   take(mlp_branch, spec.layers.front().norm_after ? spec.hidden : 0);
+  if (spec.layer_embeddings) {
+    take(fed, spec.hidden);
+    take(embedding_gates, spec.layer_embeddings->width);
+    take(embedding_branch, spec.hidden);
+  }
   if (const model::FeedForwardSpec* what = spec.experts()) {
     take(router_logits, padded_experts(what->experts->count));
     take(shared_logits, what->experts->shared_gate ? 1 : 0);
@@ -89,27 +111,28 @@ void DeviceActivations::lay_out_stream(const model::ModelSpec& spec, const Take&
 
 template <class Take>
 void DeviceActivations::lay_out_attention(const model::ModelSpec& spec, const Take& take) {
-  const model::AttentionSpec& attention = spec.attention();
-  const int keys_width = attention.key_width();
-  take(projected, keeps_projections(spec) ? attention.query_outputs() + 2 * keys_width : 0);
-  take(queries, attention.query_width());
+  const int queries_width = widest(spec, &model::AttentionSpec::query_width);
+  const int keys_width = widest(spec, &model::AttentionSpec::key_width);
+  const int kv_heads = widest(spec, &model::AttentionSpec::kv_heads);
+  take(projected, keeps_projections(spec) ? widest(spec, attention_outputs) : 0);
+  take(queries, queries_width);
   take(keys, keys_width);
   take(values, keys_width);
-  take(attended, attention.query_width());
-  take(normalizers, attention.heads);
+  take(attended, queries_width);
+  take(normalizers, widest(spec, &model::AttentionSpec::heads));
   if (spec.dms || spec.dmc) {
     const auto decisions = static_cast<int>(decision_count(spec));
     take(decision_normed, model::borrows_channels(spec) ? 0 : spec.hidden);
     take(probe, padded_decisions(spec));
-    take(read, model::borrows_channels(spec) ? spec.attention().kv_heads : 0);
+    take(read, model::borrows_channels(spec) ? kv_heads : 0);
     take(logits, decisions);
     take(noisy, decisions);
-    take(key_bias, spec.attention().kv_heads);
+    take(key_bias, kv_heads);
   }
   if (spec.dmc) {
     take(omega_probe, padded_decisions(spec));
-    take(omega_read, spec.attention().kv_heads);
-    take(alphas, spec.attention().kv_heads);
+    take(omega_read, kv_heads);
+    take(alphas, kv_heads);
     take(merged_keys, keys_width);
     take(merged_values, keys_width);
   }
@@ -196,17 +219,16 @@ void LayerScratch::lay_out_recurrent(const model::RecurrentSpec& spec, std::size
 
 template <class Take>
 void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, const Take& take) {
-  const std::size_t queries_width =
-      tokens * size(spec.attention().heads * spec.attention().head_dim);
-  const std::size_t keys_width =
-      tokens * size(spec.attention().kv_heads * spec.attention().head_dim);
+  const std::size_t queries_width = tokens * size(widest(spec, &model::AttentionSpec::query_width));
+  const std::size_t keys_width = tokens * size(widest(spec, &model::AttentionSpec::key_width));
+  const int kv_heads = widest(spec, &model::AttentionSpec::kv_heads);
   const std::size_t mixer = tokens * size(mixer_width(spec));
   take(projected, tokens * size(projected_width(spec)));
   take(product, tokens * size(spec.dense_width()));
   take(dnormed, tokens * size(spec.hidden));
   take(dparallel, spec.layers.front().parallel ? tokens * size(spec.hidden) : 0);
   const model::LayerSpec& layer = spec.layers.front();
-  if (layer.norm_after || layer.residual_multiplier != 1.0F) {
+  if (layer.norm_after || layer.residual_multiplier != 1.0F || spec.layer_embeddings) {
     take(branch, tokens * size(spec.hidden));
     take(dbranch, tokens * size(spec.hidden));
   }
@@ -215,30 +237,34 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
   take(dqueries, queries_width);
   take(dkeys, keys_width);
   take(dvalues, keys_width);
-  take(far_bias, tokens * size(spec.attention().kv_heads));
-  take(dkey_bias, tokens * size(spec.attention().kv_heads));
+  take(far_bias, tokens * size(kv_heads));
+  take(dkey_bias, tokens * size(kv_heads));
   if (spec.dms || spec.dmc) {
-    take(dread, tokens * size(spec.attention().kv_heads));
+    take(dread, tokens * size(kv_heads));
     take(dprobe, tokens * size(padded_decisions(spec)));
   }
   if (spec.dmc) {
     take(dsingle_keys, keys_width);
     take(dsingle_values, keys_width);
-    take(domega_read, tokens * size(spec.attention().kv_heads));
-    take(dalphas, tokens * size(spec.attention().kv_heads));
+    take(domega_read, tokens * size(kv_heads));
+    take(dalphas, tokens * size(kv_heads));
     take(domega_probe, tokens * size(padded_decisions(spec)));
-    take(merging,
-         ops::cuda::segment_average_scratch(static_cast<int>(tokens), spec.attention().kv_heads));
+    take(merging, ops::cuda::segment_average_scratch(static_cast<int>(tokens), kv_heads));
   }
   take(dsinks, spec.attention().sinks ? size(spec.attention().heads) : 0);
+  if (spec.layer_embeddings) {
+    take(embedding_product, tokens * size(spec.layer_embeddings->width));
+  }
   if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
     lay_out_recurrent(*recurrent, tokens, take);
   }
   if (const model::FeedForwardSpec* what = spec.experts()) {
     lay_out_experts(*what, size(spec.hidden), tokens, take);
   }
-  take(attention, ops::cuda::training_attention_scratch_bytes(
-                      static_cast<int>(tokens), spec.attention().heads, spec.attention().head_dim));
+  take(attention, widest(spec, [&](const model::AttentionSpec& what) {
+         return ops::cuda::training_attention_scratch_bytes(static_cast<int>(tokens), what.heads,
+                                                            what.head_dim);
+       }));
 }
 
 std::size_t LayerScratch::bytes(const model::ModelSpec& spec, std::size_t tokens) {

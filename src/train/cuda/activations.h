@@ -43,6 +43,10 @@ class DeviceActivations {
   bf16* mlp_normed = nullptr;        // [T, hidden]
   bf16* gate_up = nullptr;     // [T, 2 * intermediate]: before SiLU; backward makes it its gradient
   bf16* mlp_branch = nullptr;  // [T, hidden]: before its norm, if it has one
+  // Of model::LayerEmbeddings:
+  float* fed = nullptr;              // [T, hidden]: the residual stream after the feed-forward
+  bf16* embedding_gates = nullptr;   // [T, width]: before the activation
+  bf16* embedding_branch = nullptr;  // [T, hidden]: before its norm
   // Of a recurrent layer:
   bf16* recurrent_projected = nullptr;  // [T, channels + value width]
   float* recurrent_logits = nullptr;    // [T, padded_gates]: of rates and decays
@@ -108,8 +112,9 @@ class LayerScratch {
   float* dalphas = nullptr;
   bf16* dprobe = nullptr;  // [T, padded_decisions]
   bf16* domega_probe = nullptr;
-  float* merging = nullptr;  // DMC
-  float* dsinks = nullptr;   // [heads]
+  float* merging = nullptr;           // DMC
+  float* dsinks = nullptr;            // [heads]
+  bf16* embedding_product = nullptr;  // [T, width of a layer's embedding]
   // Of recurrent layers:
   float* mixed = nullptr;       // [T, channels]: what the delta rule takes, as the next two
   float* rates = nullptr;       // [T, value heads]

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "model/channels.h"
 #include "model/rope_tables.h"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
 #include "ops/cuda/segment_average.h"
@@ -134,6 +135,21 @@ void require_supported_feed_forwards(const model::ModelSpec& spec) {
   }
 }
 
+void require_supported_widths(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers) {
+    const model::AttentionSpec* attention = layer.attention();
+    require(attention == nullptr ||
+                (attention->head_dim % 8 == 0 && attention->head_dim <= ops::cuda::kMostHeadDim),
+            "the model has heads of {} channels: training on a CUDA device takes multiples of 8 up "
+            "to {}",
+            attention == nullptr ? 0 : attention->head_dim, ops::cuda::kMostHeadDim);
+  }
+  require(!spec.layer_embeddings || spec.layer_embeddings->width % 8 == 0,
+          "the model has embeddings of {} channels for each layer: training on a CUDA device needs "
+          "multiples of 8",
+          spec.layer_embeddings ? spec.layer_embeddings->width : 0);
+}
+
 // Rows of what Muon multiplies begin at multiples of 16 bytes.
 void require_supported_by_muon(const model::ModelSpec& spec) {
   for (const auto& [name, shape] : tensor_shapes(spec)) {
@@ -167,6 +183,7 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
   if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
     require_supported_heads(*recurrent);
   }
+  require_supported_widths(spec);
   require_supported_feed_forwards(spec);
   if (options.muon) {
     require_supported_by_muon(spec);

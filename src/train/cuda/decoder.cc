@@ -20,6 +20,8 @@ DeviceDecoder::DeviceDecoder(const model::ModelSpec& spec, std::size_t tokens, K
     : spec_(spec),
       stream_size_(tokens * static_cast<std::size_t>(spec.hidden)),
       keep_(keep),
+      shared_(spec, tokens, keep != Keep::nothing),
+      layer_inputs_(spec, tokens, keep != Keep::nothing),
       streams_(streams(spec, keep) * stream_size_) {
   for (std::size_t i = 0; i < kept_layers(spec, keep); ++i) {
     activations_.emplace_back(spec, tokens);
@@ -28,12 +30,23 @@ DeviceDecoder::DeviceDecoder(const model::ModelSpec& spec, std::size_t tokens, K
 
 std::size_t DeviceDecoder::bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep) {
   return streams(spec, keep) * tokens * static_cast<std::size_t>(spec.hidden) * sizeof(float) +
-         kept_layers(spec, keep) * DeviceActivations::bytes(spec, tokens);
+         kept_layers(spec, keep) * DeviceActivations::bytes(spec, tokens) +
+         DeviceSharedEntries::bytes(spec, tokens, keep != Keep::nothing) +
+         DeviceLayerInputs::bytes(spec, tokens, keep != Keep::nothing);
 }
 
 float* DeviceDecoder::input(int layer) const {
   const std::size_t stream = keep_ == Keep::nothing ? 0 : static_cast<std::size_t>(layer);
   return streams_.data() + stream * stream_size_;
+}
+
+DevicePass DeviceDecoder::pass_of(const DevicePass& pass, int layer) const {
+  DevicePass own = pass;
+  own.layer = layer;
+  own.shared = shared_.entries_of(layer);
+  own.shared_gradients = shared_.gradients_of(layer);
+  own.embedding = layer_inputs_.of_layer(layer);
+  return own;
 }
 
 void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights,
@@ -42,29 +55,29 @@ void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights
   if (spec_.embedding_multiplier != 1.0F) {
     ops::cuda::scale(input(0), stream_size_, spec_.embedding_multiplier, pass.stream);
   }
-  DevicePass of_layer = pass;
+  layer_inputs_.forward(pass, weights, tokens, input(0));
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
-    of_layer.layer = layer;
-    layer_forward(of_layer, weights.layers[static_cast<std::size_t>(layer)], input(layer),
-                  activations(layer), input(layer + 1));
+    layer_forward(pass_of(pass, layer), weights.layers[static_cast<std::size_t>(layer)],
+                  input(layer), activations(layer), input(layer + 1));
   }
 }
 
 void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weights,
                              const std::int32_t* tokens, const DeviceGradients& gradients,
                              const StreamGradient& gradient) {
-  DevicePass of_layer = pass;
-  DevicePass again = pass;  // counts nothing a second time
-  again.marked = nullptr;
+  shared_.clear_gradients(pass.stream);
   for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
-    of_layer.layer = again.layer = layer;
+    const DevicePass of_layer = pass_of(pass, layer);
     if (keep_ == Keep::inputs) {
+      DevicePass again = of_layer;
+      again.marked = nullptr;  // counts nothing a second time
       layer_forward(again, weights.layers[index], input(layer), activations(layer), nullptr);
     }
     layer_backward(of_layer, weights.layers[index], input(layer), activations(layer),
                    gradients.layers[index], gradient);
   }
+  layer_inputs_.backward(pass, weights, tokens, input(0), gradients, gradient.exact);
   if (spec_.embedding_multiplier != 1.0F) {
     ops::cuda::scale(gradient.exact, stream_size_, spec_.embedding_multiplier, pass.stream);
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "train/cuda/layer.h"
+#include "train/cuda/layer_embeddings.h"
 #include "train/decoder.h"
 
 namespace winnow::train::cuda {
@@ -25,6 +26,8 @@ class DeviceDecoder {
 
  private:
   [[nodiscard]] float* input(int layer) const;
+  /// `pass`, of one layer.
+  [[nodiscard]] DevicePass pass_of(const DevicePass& pass, int layer) const;
   [[nodiscard]] const DeviceActivations& activations(int layer) const {
     return activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
   }
@@ -32,6 +35,8 @@ class DeviceDecoder {
   model::ModelSpec spec_;
   std::size_t stream_size_;
   Keep keep_;
+  DeviceSharedEntries shared_;
+  DeviceLayerInputs layer_inputs_;
   winnow::cuda::DeviceBuffer<float> streams_;   // every layer's input, and the last one's output
   std::vector<DeviceActivations> activations_;  // one, or one per layer
 };

@@ -8,10 +8,19 @@
 #include "ops/cuda/linear/linear.h"
 #include "ops/cuda/training/training_decisions.h"
 #include "train/cuda/activations.h"
+#include "train/cuda/shared_entries.h"
 #include "train/cuda/weights.h"
 #include "train/decisions.h"
 
 namespace winnow::train::cuda {
+
+/// A layer's part of what layers take beside the stream (model::LayerEmbeddings): rows [T, width],
+/// `stride` apart, and the same of its gradient.
+struct DeviceLayerInput {
+  const bf16* input = nullptr;
+  float* gradient = nullptr;
+  std::size_t stride = 0;
+};
 
 /// What all layers of one pass share. Pointers are to device memory.
 struct DevicePass {
@@ -37,6 +46,11 @@ struct DevicePass {
   cudaStream_t stream = nullptr;
 
   int layer = 0;  // that is computed
+  /// Of a layer whose entries later ones share, and of those: forward of the first fills it. Null:
+  /// no other layer sees the layer's entries.
+  const DeviceEntries<bf16>* shared = nullptr;
+  const DeviceEntries<float>* shared_gradients = nullptr;
+  DeviceLayerInput embedding;
 
   [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
   [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }

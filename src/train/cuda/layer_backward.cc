@@ -1,8 +1,10 @@
 #include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/training/training_layer_ends.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/experts.h"
 #include "train/cuda/feed_forward.h"
 #include "train/cuda/layer.h"
+#include "train/cuda/layer_embeddings.h"
 #include "train/cuda/layer_parts.h"
 #include "train/cuda/linear_backward.h"
 
@@ -30,6 +32,13 @@ class LayerBackward {
         gradient_(gradient) {}
 
   void run() {
+    if (pass_.layer_spec().output_scale) {
+      ops::cuda::scale_by(gradient_.exact, elements(), w_.output_scale, pass_.stream);
+      ops::cuda::round(gradient_.rounded, gradient_.exact, elements(), pass_.stream);
+    }
+    if (spec_.layer_embeddings) {
+      detail::layer_embedding_backward(pass_, w_, a_, g_, gradient_);
+    }
     mlp();
     if (!pass_.layer_spec().parallel) {
       through_mlp_input(scratch_.dnormed, a_.middle);
@@ -85,13 +94,16 @@ class LayerBackward {
     detail::prepare_attention(pass_);
     ops::cuda::training_attention_backward(
         detail::attention_of(pass_, w_, a_),
-        detail::head_matrix<const bf16>(pass_, a_.attended, spec_.attention().heads),
-        detail::column_matrix<const float>(pass_, a_.normalizers, spec_.attention().heads),
-        detail::head_matrix<const bf16>(pass_, scratch_.dattended, spec_.attention().heads),
+        detail::head_matrix<const bf16>(pass_, a_.attended, pass_.attention().heads),
+        detail::column_matrix<const float>(pass_, a_.normalizers, pass_.attention().heads),
+        detail::head_matrix<const bf16>(pass_, scratch_.dattended, pass_.attention().heads),
         attention_gradients(), scratch_.attention, pass_.stream);
     if (g_.sinks != nullptr) {
       ops::cuda::add_scaled(g_.sinks, scratch_.dsinks,
-                            static_cast<std::size_t>(spec_.attention().heads), 1.0F, pass_.stream);
+                            static_cast<std::size_t>(pass_.attention().heads), 1.0F, pass_.stream);
+    }
+    if (pass_.shared_gradients != nullptr) {
+      gather_entry_gradients();
     }
     if (pass_.merges()) {
       ops::cuda::segment_average_backward(detail::average_of(pass_, a_), scratch_.dkeys,
@@ -103,13 +115,39 @@ class LayerBackward {
                                           scratch_.merging, pass_.stream);
       if (decides_per_layer(spec_)) {
         ops::cuda::share_first_head_backward(scratch_.domega_read, pass_.tokens,
-                                             spec_.attention().kv_heads, pass_.stream);
+                                             pass_.attention().kv_heads, pass_.stream);
       }
     }
     if (pass_.decides()) {
       decisions();
     }
     projections();
+  }
+
+  // Where layers share entries, gradients of all of them come together; the layer that stores the
+  // entries, whose turn is last, takes them on.
+  void gather_entry_gradients() {
+    const DeviceEntries<float>& all = *pass_.shared_gradients;
+    const std::size_t tokens = static_cast<std::size_t>(pass_.tokens);
+    const std::size_t count = tokens * static_cast<std::size_t>(pass_.attention().key_width());
+    const std::size_t biases = tokens * static_cast<std::size_t>(pass_.attention().kv_heads);
+    const bool stores = !detail::shares(pass_);
+    const auto gather = [&](float* sum, bf16* own) {
+      ops::cuda::add_scaled(sum, own, count, 1.0F, pass_.stream);
+      if (stores) {
+        ops::cuda::round(own, sum, count, pass_.stream);
+      }
+    };
+    gather(all.keys, scratch_.dkeys);
+    gather(all.values, scratch_.dvalues);
+    if (!detail::sees_decisions(pass_)) {
+      return;
+    }
+    if (stores) {
+      ops::cuda::add_scaled(scratch_.dkey_bias, all.bias, biases, 1.0F, pass_.stream);
+    } else {
+      ops::cuda::add_scaled(all.bias, scratch_.dkey_bias, biases, 1.0F, pass_.stream);
+    }
   }
 
   [[nodiscard]] std::size_t elements() const {
@@ -165,13 +203,13 @@ class LayerBackward {
 
   [[nodiscard]] ops::cuda::TrainingAttentionGradients attention_gradients() const {
     ops::cuda::TrainingAttentionGradients gradients{
-        .queries = detail::head_matrix(pass_, scratch_.dqueries, spec_.attention().heads),
-        .keys = detail::head_matrix(pass_, scratch_.dkeys, spec_.attention().kv_heads),
-        .values = detail::head_matrix(pass_, scratch_.dvalues, spec_.attention().kv_heads),
+        .queries = detail::head_matrix(pass_, scratch_.dqueries, pass_.attention().heads),
+        .keys = detail::head_matrix(pass_, scratch_.dkeys, pass_.attention().kv_heads),
+        .values = detail::head_matrix(pass_, scratch_.dvalues, pass_.attention().kv_heads),
         .bias = {},
         .sinks = g_.sinks != nullptr ? scratch_.dsinks : nullptr};
     if (detail::biases_keys(pass_)) {
-      gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, spec_.attention().kv_heads);
+      gradients.bias = detail::column_matrix(pass_, scratch_.dkey_bias, pass_.attention().kv_heads);
     }
     return gradients;
   }
@@ -239,7 +277,7 @@ class LayerBackward {
       ops::cuda::norm_whole_backward(detail::whole_norms_of(pass_, w_), scratch_.projected,
                                      a_.projected, g_.query_norm, g_.key_norm, pass_.stream);
     }
-    const int width = detail::qkv_width(spec_);
+    const int width = detail::qkv_width(pass_);
     input_gradient(scratch_.dnormed, scratch_.projected, w_.query, width, spec_.hidden);
     weight_gradient({g_.query, g_.query_bias}, scratch_.projected, a_.normed, width, spec_.hidden);
     if (detail::reads_channels(pass_)) {

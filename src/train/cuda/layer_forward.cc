@@ -1,10 +1,12 @@
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/general/norm.h"
 #include "ops/cuda/norm.h"
+#include "ops/cuda/training/training_layer_ends.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/experts.h"
 #include "train/cuda/feed_forward.h"
 #include "train/cuda/layer.h"
+#include "train/cuda/layer_embeddings.h"
 #include "train/cuda/layer_parts.h"
 
 namespace winnow::train::cuda {
@@ -24,7 +26,7 @@ void probe(const DevicePass& pass, float* out, const bf16* normed, const bf16* r
 void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
   bf16* projected = a.projected != nullptr ? a.projected : pass.scratch->projected;
-  pass.linear->multiply(projected, a.normed, w.query, pass.tokens, detail::qkv_width(spec),
+  pass.linear->multiply(projected, a.normed, w.query, pass.tokens, detail::qkv_width(pass),
                         spec.hidden, pass.stream);
   if (detail::reads_channels(pass)) {
     probe(pass, a.probe, a.normed, w.decision, w.decision_bias);
@@ -42,7 +44,7 @@ void project(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAc
                          pass.stream);
   detail::grow_queries(pass, a.queries);
   if (pass.merges() && decides_per_layer(spec)) {
-    ops::cuda::share_first_head(a.omega_read, pass.tokens, spec.attention().kv_heads, pass.stream);
+    ops::cuda::share_first_head(a.omega_read, pass.tokens, pass.attention().kv_heads, pass.stream);
   }
 }
 
@@ -135,6 +137,24 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
   }
 }
 
+void copy_rows(const DevicePass& pass, void* to, const void* from, std::size_t row_bytes) {
+  winnow::cuda::check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(pass.tokens) * row_bytes,
+                                      cudaMemcpyDeviceToDevice, pass.stream),
+                      "copy entries");
+}
+
+// For the layers that share them.
+void show_entries(const DevicePass& pass, const DeviceActivations& a) {
+  const DeviceEntries<bf16> entries = detail::entries_of(pass, a);
+  const auto width = static_cast<std::size_t>(pass.attention().key_width());
+  copy_rows(pass, pass.shared->keys, entries.keys, width * sizeof(bf16));
+  copy_rows(pass, pass.shared->values, entries.values, width * sizeof(bf16));
+  if (pass.decides()) {
+    copy_rows(pass, pass.shared->bias, entries.bias,
+              static_cast<std::size_t>(pass.attention().kv_heads) * sizeof(float));
+  }
+}
+
 void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
                const DeviceActivations& a) {
   const model::AttentionSpec& spec = pass.attention();
@@ -145,6 +165,9 @@ void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float*
   if (pass.merges()) {
     ops::cuda::segment_average(detail::average_of(pass, a), a.merged_keys, a.merged_values,
                                pass.stream);
+  }
+  if (pass.shared != nullptr && !detail::shares(pass)) {
+    show_entries(pass, a);
   }
   detail::prepare_attention(pass);
   ops::cuda::training_attention(
@@ -214,7 +237,15 @@ void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const float* input
 void layer_forward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
                    const DeviceActivations& activations, float* output) {
   mix(pass, weights, input, activations);
-  mlp(pass, weights, input, activations, output);
+  if (pass.spec->layer_embeddings) {
+    mlp(pass, weights, input, activations, activations.fed);
+    detail::add_layer_embedding(pass, weights, activations, output);
+  } else {
+    mlp(pass, weights, input, activations, output);
+  }
+  if (output != nullptr && pass.layer_spec().output_scale) {
+    ops::cuda::scale_by(output, stream_elements(pass), weights.output_scale, pass.stream);
+  }
 }
 
 }  // namespace winnow::train::cuda

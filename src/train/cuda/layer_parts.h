@@ -19,13 +19,32 @@
 
 namespace winnow::train::cuda::detail {
 
-inline int query_width(const model::ModelSpec& spec) {
-  return spec.attention().heads * spec.attention().head_dim;
+/// Columns of what attention projects: q, k and v as far as the layer has them.
+inline int qkv_width(const DevicePass& pass) {
+  const model::AttentionSpec& attention = pass.attention();
+  return attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
+         (attention.projects_values() ? attention.value_width() : 0);
 }
 
-inline int qkv_width(const model::ModelSpec& spec) {
-  const model::AttentionSpec& attention = spec.attention();
-  return attention.query_outputs() + 2 * attention.key_width();
+/// Whether the layer attends to another one's entries.
+inline bool shares(const DevicePass& pass) {
+  return pass.attention().shares.has_value();
+}
+
+/// Whether what attention sees was decided upon, by this layer or by the one that stores it.
+inline bool sees_decisions(const DevicePass& pass) {
+  return pass.spec->decides(pass.attention().shares.value_or(pass.layer)) &&
+         pass.mode != DecisionPass::Mode::off;
+}
+
+/// What attention sees, once it is computed.
+inline DeviceEntries<bf16> entries_of(const DevicePass& pass, const DeviceActivations& a) {
+  if (shares(pass)) {
+    return *pass.shared;
+  }
+  return {.keys = pass.merges() ? a.merged_keys : a.keys,
+          .values = pass.merges() ? a.merged_values : a.values,
+          .bias = a.key_bias};
 }
 
 /// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
@@ -91,7 +110,7 @@ inline ops::cuda::BorrowedChannel borrowed(const DevicePass& pass, std::size_t c
                                            const float* probe) {
   const model::ModelSpec& spec = *pass.spec;
   ops::cuda::BorrowedChannel channel;
-  channel.channel = static_cast<int>(column) % spec.attention().head_dim;
+  channel.channel = static_cast<int>(column) % pass.attention().head_dim;
   channel.every = every;
   if (reads_channels(pass)) {
     channel.probe = probe;
@@ -140,10 +159,11 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
   const model::NormSpec& norm = pass.layer_spec().norm;
   ops::cuda::TrainingHeads heads{
       .rows = pass.tokens,
-      .heads = spec.attention().heads,
-      .kv_heads = spec.attention().kv_heads,
-      .head_dim = spec.attention().head_dim,
+      .heads = attention.heads,
+      .kv_heads = shares(pass) ? 0 : attention.kv_heads,
+      .head_dim = attention.head_dim,
       .output_gates = attention.output_gate,
+      .values_are_keys = attention.values_are_keys,
       .projected = projected,
       .bias = norms_whole(pass) ? nullptr : w.query_bias,
       .norms = attention.query_key_norm != Norm::none && !norms_whole(pass),
@@ -153,16 +173,18 @@ inline ops::cuda::TrainingHeads heads_of(const DevicePass& pass, const DeviceLay
       .norm_offset = norm.offset(),
       .centers = norm.centers(),
       .norms_after_rope = attention.norms_after_rope,
+      .value_norm = attention.value_norm,
       .eps = norm.eps,
       .rotary = rotary_of(attention),
       .interleaved = attention.rope && attention.rope->interleaved,
       .angles = angles_of(pass),
+      .angle_stride = pass.ropes->channels() / 2,
       .query = {},
       .key = {},
       .factor = pass.channel_factor,
       .clear_after_rope = model::clears_after_rope(spec)};
   if (borrows(pass)) {
-    heads.query = borrowed(pass, model::query_column(spec, 0), spec.attention().group(),
+    heads.query = borrowed(pass, model::query_column(spec, 0), attention.group(),
                            spec.dmc ? a.omega_probe : a.probe);
   }
   if (borrows(pass) && spec.dmc) {
@@ -176,14 +198,14 @@ inline ops::cuda::TrainingDecisions decisions_of(const DevicePass& pass,
   const model::ModelSpec& spec = *pass.spec;
   const bool borrows = model::borrows_channels(spec);
   return {.rows = pass.tokens,
-          .kv_heads = spec.attention().kv_heads,
+          .kv_heads = pass.attention().kv_heads,
           .decisions = static_cast<int>(decision_count(spec)),
           .shift = decision_shift(spec),
           .first_key = pass.first_key,
           .scale = logit_scale(spec),
           .offset = spec.dms ? spec.dms->offset : spec.dmc->offset,
           .read = borrows ? a.read : a.probe,
-          .stride = borrows ? spec.attention().kv_heads : padded_decisions(spec),
+          .stride = borrows ? pass.attention().kv_heads : padded_decisions(spec),
           .pooled = spec.dmc ? spec.dmc->pooled : 0,
           .sampled = pass.mode == DecisionPass::Mode::sampled,
           .tau = pass.tau,
@@ -203,7 +225,7 @@ inline ops::cuda::DecisionResults results_of(const DevicePass& pass, const Devic
 template <class T>
 ops::Matrix<T> head_matrix(const DevicePass& pass, T* data, int heads) {
   return {data, static_cast<std::size_t>(pass.tokens),
-          static_cast<std::size_t>(heads * pass.spec->attention().head_dim)};
+          static_cast<std::size_t>(heads * pass.attention().head_dim)};
 }
 
 /// One column per head.
@@ -213,10 +235,9 @@ ops::Matrix<T> column_matrix(const DevicePass& pass, T* data, int heads) {
 }
 
 inline ops::cuda::SegmentAverage average_of(const DevicePass& pass, const DeviceActivations& a) {
-  const model::ModelSpec& spec = *pass.spec;
   return {.rows = pass.tokens,
-          .kv_heads = spec.attention().kv_heads,
-          .head_dim = spec.attention().head_dim,
+          .kv_heads = pass.attention().kv_heads,
+          .head_dim = pass.attention().head_dim,
           .span = pass.merge_span,
           .first_key = pass.first_key,
           .alphas = a.alphas,
@@ -232,7 +253,7 @@ inline ops::cuda::TrainingOutputGates output_gates_of(const DevicePass& pass,
   return {.rows = pass.tokens,
           .heads = attention.heads,
           .head_dim = attention.head_dim,
-          .stride = qkv_width(*pass.spec),
+          .stride = qkv_width(pass),
           .projected = a.projected,
           .bias = w.query_bias};
 }
@@ -260,14 +281,14 @@ inline const bf16* mixer_output(const DevicePass& pass, const DeviceLayerWeights
 
 /// Whether keys beyond the window have a bias: of decisions, or of far dropout.
 inline bool biases_keys(const DevicePass& pass) {
-  return pass.decides() || pass.far_dropout != nullptr;
+  return sees_decisions(pass) || pass.far_dropout != nullptr;
 }
 
 /// Far dropout's biases, if there are, as attention_of() expects them.
 inline void prepare_attention(const DevicePass& pass) {
   if (pass.far_dropout != nullptr) {
     far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, pass.layer), pass.noise,
-             pass.first_seen(), pass.tokens, pass.spec->attention().kv_heads, pass.stream);
+             pass.first_seen(), pass.tokens, pass.attention().kv_heads, pass.stream);
   }
 }
 
@@ -278,26 +299,25 @@ inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
                                                  const DeviceActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
   const FarDropout* far = pass.far_dropout;
-  const bf16* keys = pass.merges() ? a.merged_keys : a.keys;
-  const bf16* values = pass.merges() ? a.merged_values : a.values;
+  const DeviceEntries<bf16> entries = entries_of(pass, a);
   ops::cuda::TrainingAttention attention{
-      .head_dim = spec.attention().head_dim,
-      .group = spec.attention().group(),
+      .head_dim = pass.attention().head_dim,
+      .group = pass.attention().group(),
       .window = far != nullptr ? far->window
                 : spec.dms     ? spec.dms->window
                                : 0,
       .scale = pass.attention().scale,
       .first_key = pass.first_seen(),
-      .queries = head_matrix<const bf16>(pass, a.queries, spec.attention().heads),
-      .keys = head_matrix<const bf16>(pass, keys, spec.attention().kv_heads),
-      .values = head_matrix<const bf16>(pass, values, spec.attention().kv_heads),
+      .queries = head_matrix<const bf16>(pass, a.queries, pass.attention().heads),
+      .keys = head_matrix<const bf16>(pass, entries.keys, pass.attention().kv_heads),
+      .values = head_matrix<const bf16>(pass, entries.values, pass.attention().kv_heads),
       .bias = {},
       .reach = pass.layer_spec().chunk() != 0 ? 0 : pass.attention().reach.width,
       .soft_cap = pass.attention().soft_cap,
       .sinks = w.sinks};
   if (biases_keys(pass)) {
-    const float* bias = far != nullptr ? pass.scratch->far_bias : a.key_bias;
-    attention.bias = column_matrix<const float>(pass, bias, spec.attention().kv_heads);
+    const float* bias = far != nullptr ? pass.scratch->far_bias : entries.bias;
+    attention.bias = column_matrix<const float>(pass, bias, pass.attention().kv_heads);
   }
   return attention;
 }

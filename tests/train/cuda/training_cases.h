@@ -15,18 +15,18 @@ namespace winnow::train::testing {
 // small difference of two predictions, each of which is rounded to bf16 in every layer.
 inline constexpr double kTolerance = 0.08;
 
+inline constexpr winnow::testing::Sizes kWideSizes{.hidden = 256,
+                                                   .layers = 2,
+                                                   .heads = 8,
+                                                   .kv_heads = 2,
+                                                   .head_dim = 64,
+                                                   .intermediate = 416,
+                                                   .vocab = 1003,
+                                                   .max_positions = 1024};
+
 inline model::ModelSpec wide_config(const std::string& family,
                                     const nlohmann::json& more = nlohmann::json::object()) {
-  return tiny_config(family,
-                     {.hidden = 256,
-                      .layers = 2,
-                      .heads = 8,
-                      .kv_heads = 2,
-                      .head_dim = 64,
-                      .intermediate = 416,
-                      .vocab = 1003,
-                      .max_positions = 1024},
-                     more);
+  return tiny_config(family, kWideSizes, more);
 }
 
 struct Case {
@@ -106,6 +106,33 @@ inline model::ModelSpec hybrid_config(const std::string& family, bool wide = tru
   }
   keys.update({{"linear_key_head_dim", 32}, {"linear_value_head_dim", 48}});
   return wide_config(family, keys);
+}
+
+// Two widths of heads, normed values, factors of layers; layers that share entries and embeddings
+// of each layer, or values that are keys.
+inline model::ModelSpec gemma4_config(bool shares) {
+  nlohmann::json keys = {
+      {"layer_types",
+       {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+      {"global_head_dim", 128},
+      {"sliding_window", 24},
+      {"final_logit_softcapping", 6.0},
+      {"hidden_size_per_layer_input", shares ? 32 : 0},
+      {"vocab_size_per_layer_input", 1003},
+      {"use_double_wide_mlp", true},
+      {"num_kv_shared_layers", shares ? 2 : 0}};
+  if (!shares) {
+    keys.update({{"attention_k_eq_v", true}, {"num_global_key_value_heads", 1}});
+  }
+  winnow::testing::Sizes sizes = kWideSizes;
+  sizes.layers = 4;
+  model::ModelSpec spec = tiny_config("gemma4_text", sizes, keys);
+  for (model::LayerSpec& layer : spec.layers) {
+    // Scores of normed heads are not scaled down: rounding alone would change whom tokens attend
+    // to.
+    std::get<model::AttentionSpec>(layer.mixer).scale = 0.1F;
+  }
+  return spec;
 }
 
 inline bool norms_whole(const model::ModelSpec& spec) {
@@ -251,6 +278,18 @@ inline std::vector<Case> cases() {
   all.push_back({"hybrid, tiny, language", hybrid_config("qwen3_5_text", false), nullptr, Mode::off,
                  MainLoss::language_model});
   all.back().tolerance = 0.2;  // products in bf16 on the CPU, too, were off by 0.08
+  for (const bool shares : {true, false}) {
+    const std::string name = shares ? "gemma4 sharing" : "gemma4 keys as values";
+    const model::ModelSpec gemma4 = gemma4_config(shares);
+    all.push_back({name + ", language", gemma4, nullptr, Mode::off, MainLoss::language_model});
+    all.push_back({name + ", borrowed, recomputed", gemma4, borrowed, Mode::sampled,
+                   MainLoss::distillation, Activations::recompute});
+    if (shares) {
+      all.push_back({name + ", borrowed, kept", gemma4, borrowed});
+      all.push_back({name + ", adapter", gemma4, adapter});
+      all.push_back({name + ", dmc", gemma4, dmc});
+    }
+  }
   all.push_back({"experts of the best groups, language", grouped_experts(), nullptr, Mode::off,
                  MainLoss::language_model});
   for (Case& c : all) {

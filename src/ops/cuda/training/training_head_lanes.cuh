@@ -13,9 +13,9 @@ struct alignas(8) FourHalves {
   __nv_bfloat162 pairs[2];
 };
 
-/// A head shared by `Width` neighbouring lanes, twice as wide a one for each doubling beyond a warp:
-/// lane l has the channels 4 l to 4 l + 3, and so on behind those of all lanes, and their partners
-/// of the upper half, if there are so many.
+/// A head shared by `Width` neighbouring lanes, twice as wide a one for each doubling beyond a
+/// warp: lane l has the channels 4 l to 4 l + 3, and so on behind those of all lanes, and their
+/// partners of the upper half, if there are so many.
 template <int Width>
 struct HeadLanes {
   static constexpr int kWidth = Width < kLanes ? Width : kLanes;  // lanes

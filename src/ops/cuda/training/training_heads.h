@@ -31,7 +31,7 @@ struct TrainingHeads {
   /// Each query is followed by the gate of its head's output, which is left alone: `projected` then
   /// has 2 heads + 2 kv_heads.
   bool output_gates = false;
-  bool values_are_keys = false;  // `projected` has none of their own
+  bool values_are_keys = false;       // `projected` has none of their own
   const bf16* projected = nullptr;    // [rows, heads + 2 kv_heads]: q, k and v without bias
   const float* bias = nullptr;        // the same width, or null
   bool norms = false;                 // of each query and key head

@@ -1,0 +1,205 @@
+#include "train/cuda/layer_embeddings.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "ops/cuda/embedding.h"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/training/training_layer_ends.h"
+#include "train/cuda/layer_parts.h"
+#include "train/cuda/linear_backward.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+// Of the sum of both halves of an input.
+constexpr float kHalves = std::numbers::sqrt2_v<float> / 2.0F;
+
+int width_of_all(const model::ModelSpec& spec) {
+  return spec.layer_embeddings ? spec.layer_count() * spec.layer_embeddings->width : 0;
+}
+
+std::size_t elements_of(const model::ModelSpec& spec, std::size_t tokens) {
+  return tokens * static_cast<std::size_t>(width_of_all(spec));
+}
+
+std::size_t stream_elements(const model::ModelSpec& spec, std::size_t tokens) {
+  return spec.layer_embeddings ? tokens * static_cast<std::size_t>(spec.hidden) : 0;
+}
+
+// Of what the stream is projected to, and of a token's own embedding.
+float projection_scale(const model::ModelSpec& spec) {
+  return 1.0F / std::sqrt(static_cast<float>(spec.hidden));
+}
+float embedding_scale(const model::ModelSpec& spec) {
+  return std::sqrt(static_cast<float>(spec.layer_embeddings->width));
+}
+
+void copy_halves(const DevicePass& pass, bf16* to, const bf16* from, std::size_t count) {
+  winnow::cuda::check(
+      cudaMemcpyAsync(to, from, count * sizeof(bf16), cudaMemcpyDeviceToDevice, pass.stream),
+      "copy gates");
+}
+
+}  // namespace
+
+DeviceLayerInputs::DeviceLayerInputs(const model::ModelSpec& spec, std::size_t tokens,
+                                     bool has_gradients)
+    : spec_(spec),
+      width_(width_of_all(spec)),
+      inputs_(elements_of(spec, tokens)),
+      rounded_(has_gradients ? elements_of(spec, tokens) : 0),
+      projected_(elements_of(spec, tokens)),
+      gradients_(has_gradients ? elements_of(spec, tokens) : 0),
+      embedded_(stream_elements(spec, tokens)) {}
+
+std::size_t DeviceLayerInputs::bytes(const model::ModelSpec& spec, std::size_t tokens,
+                                     bool has_gradients) {
+  const std::size_t each = (has_gradients ? 2 : 1) * (sizeof(bf16) + sizeof(float));
+  return elements_of(spec, tokens) * each + stream_elements(spec, tokens) * sizeof(bf16);
+}
+
+DeviceLayerInput DeviceLayerInputs::of_layer(int layer) const {
+  if (width_ == 0) {
+    return {};
+  }
+  const auto first = static_cast<std::size_t>(layer * spec_.layer_embeddings->width);
+  return {.input = inputs_.data() + first,
+          .gradient = gradients_.size() > 0 ? gradients_.data() + first : nullptr,
+          .stride = static_cast<std::size_t>(width_)};
+}
+
+// What the stream gives, before its norm.
+void DeviceLayerInputs::project(const DevicePass& pass, const DeviceWeights& weights,
+                                const float* embedded) const {
+  ops::cuda::round(embedded_.data(), embedded, embedded_.size(), pass.stream);
+  pass.linear->multiply(projected_.data(), embedded_.data(), weights.layer_projection, pass.tokens,
+                        width_, spec_.hidden, pass.stream);
+  ops::cuda::scale(projected_.data(), elements(), projection_scale(spec_), pass.stream);
+}
+
+void DeviceLayerInputs::forward(const DevicePass& pass, const DeviceWeights& weights,
+                                const std::int32_t* tokens, const float* embedded) const {
+  if (width_ == 0) {
+    return;
+  }
+  project(pass, weights, embedded);
+  ops::cuda::layer_inputs({.rows = pass.tokens,
+                           .layers = spec_.layer_count(),
+                           .width = spec_.layer_embeddings->width,
+                           .projected = projected_.data(),
+                           .norm = weights.layer_projection_norm,
+                           .norm_offset = spec_.final_norm.offset(),
+                           .eps = spec_.final_norm.eps,
+                           .table = weights.layer_embedding,
+                           .tokens = tokens,
+                           .embedding_scale = embedding_scale(spec_),
+                           .scale = kHalves},
+                          inputs_.data(), pass.stream);
+}
+
+void DeviceLayerInputs::backward(const DevicePass& pass, const DeviceWeights& weights,
+                                 const std::int32_t* tokens, const float* embedded,
+                                 const DeviceGradients& gradients, float* gradient) const {
+  if (width_ == 0) {
+    return;
+  }
+  float* dinputs = gradients_.data();
+  ops::cuda::scale(dinputs, elements(), kHalves, pass.stream);
+  ops::cuda::round(rounded_.data(), dinputs, elements(), pass.stream);
+  if (gradients.layer_embedding != nullptr) {
+    ops::cuda::scale(dinputs, elements(), embedding_scale(spec_), pass.stream);
+    ops::cuda::embed_backward(gradients.layer_embedding, dinputs, tokens, pass.tokens, width_,
+                              pass.stream);
+  }
+  project(pass, weights, embedded);
+  bf16* dprojected = inputs_.data();
+  ops::cuda::norm_rows_backward({.x = dinputs,
+                                 .add = false,
+                                 .rounded = dprojected,
+                                 .weight = gradients.layer_projection_norm},
+                                rounded_.data(), projected_.data(),
+                                pass.tokens * spec_.layer_count(), spec_.layer_embeddings->width,
+                                detail::norm_of(spec_.final_norm, {weights.layer_projection_norm}),
+                                pass.stream);
+  ops::cuda::scale(dprojected, elements(), projection_scale(spec_), pass.stream);
+  detail::weight_gradient(pass, {gradients.layer_projection}, dprojected, embedded_.data(), width_,
+                          spec_.hidden);
+  bf16* dembedded = pass.scratch->dnormed;
+  detail::input_gradient(pass, dembedded, dprojected, weights.layer_projection, width_,
+                         spec_.hidden);
+  ops::cuda::add_scaled(gradient, dembedded, embedded_.size(), 1.0F, pass.stream);
+}
+
+namespace detail {
+namespace {
+
+int width_of(const DevicePass& pass) {
+  return pass.spec->layer_embeddings->width;
+}
+std::size_t count_of(const DevicePass& pass, int cols) {
+  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(cols);
+}
+ops::Activation activation_of(const DevicePass& pass) {
+  return pass.layer_spec().feed_forward.activation;
+}
+
+}  // namespace
+
+void add_layer_embedding(const DevicePass& pass, const DeviceLayerWeights& w,
+                         const DeviceActivations& a, float* output) {
+  const int hidden = pass.spec->hidden;
+  const int width = width_of(pass);
+  bf16* fed = pass.scratch->dnormed;
+  ops::cuda::round(fed, a.fed, count_of(pass, hidden), pass.stream);
+  pass.linear->multiply(a.embedding_gates, fed, w.embedding_gate, pass.tokens, width, hidden,
+                        pass.stream);
+  bf16* product = pass.scratch->embedding_product;
+  copy_halves(pass, product, a.embedding_gates, count_of(pass, width));
+  ops::cuda::activate_multiply_rows(
+      activation_of(pass), product,
+      {.first = pass.embedding.input, .stride = pass.embedding.stride, .indices = nullptr},
+      pass.tokens, width, pass.stream);
+  pass.linear->multiply(a.embedding_branch, product, w.embedding_output, pass.tokens, hidden, width,
+                        pass.stream);
+  if (output != nullptr) {
+    const model::NormSpec& norm = pass.layer_spec().norm;
+    winnow::cuda::check(cudaMemcpyAsync(output, a.fed, count_of(pass, hidden) * sizeof(float),
+                                        cudaMemcpyDeviceToDevice, pass.stream),
+                        "copy the residual stream");
+    ops::cuda::add_rms_norm(output, a.embedding_branch, pass.tokens, hidden,
+                            {w.embedding_norm, norm.offset()}, norm.eps, 1.0F, pass.stream);
+  }
+}
+
+void layer_embedding_backward(const DevicePass& pass, const DeviceLayerWeights& w,
+                              const DeviceActivations& a, const DeviceLayerGradients& gradients,
+                              const StreamGradient& gradient) {
+  const int hidden = pass.spec->hidden;
+  const int width = width_of(pass);
+  const LayerScratch& scratch = *pass.scratch;
+  bf16* dbranch = scratch.dbranch;
+  ops::cuda::norm_rows_backward(
+      {.x = scratch.branch, .add = false, .rounded = dbranch, .weight = gradients.embedding_norm},
+      gradient.exact, a.embedding_branch, pass.tokens, hidden,
+      norm_of(pass.layer_spec().norm, {w.embedding_norm}), pass.stream);
+  bf16* product = scratch.embedding_product;
+  bf16* dgates = a.embedding_gates;
+  input_gradient(pass, product, dbranch, w.embedding_output, hidden, width);
+  ops::cuda::activate_multiply_rows_backward(activation_of(pass), dgates, product,
+                                             {.factors = pass.embedding.input,
+                                              .gradients = pass.embedding.gradient,
+                                              .stride = pass.embedding.stride},
+                                             pass.tokens, width, pass.stream);
+  weight_gradient(pass, {gradients.embedding_output}, dbranch, product, hidden, width);
+  bf16* fed = scratch.dnormed;
+  ops::cuda::round(fed, a.fed, count_of(pass, hidden), pass.stream);
+  weight_gradient(pass, {gradients.embedding_gate}, dgates, fed, width, hidden);
+  input_gradient(pass, dbranch, dgates, w.embedding_gate, width, hidden);
+  ops::cuda::add_scaled(gradient.exact, dbranch, count_of(pass, hidden), 1.0F, pass.stream);
+  ops::cuda::round(gradient.rounded, gradient.exact, count_of(pass, hidden), pass.stream);
+}
+
+}  // namespace detail
+}  // namespace winnow::train::cuda
