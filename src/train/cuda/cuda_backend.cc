@@ -8,19 +8,15 @@
 
 #include "base/cuda/graph.h"
 #include "base/error.h"
-#include "model/channels.h"
 #include "model/rope_tables.h"
-#include "ops/cuda/pages/kv_page.h"
-#include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
-#include "ops/cuda/segment_average.h"
-#include "ops/cuda/training/training_delta.h"
 #include "train/cuda/copies.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
 #include "train/cuda/memory_plan.h"
 #include "train/cuda/optimizer.h"
 #include "train/cuda/pass_inputs.h"
+#include "train/cuda/supported.h"
 
 namespace winnow::train {
 namespace {
@@ -115,95 +111,6 @@ class CudaBackend : public Backend {
   std::vector<std::int64_t> marked_before_;
   std::map<Kind, winnow::cuda::Graph> graphs_;
 };
-
-void require_supported_feed_forwards(const model::ModelSpec& spec) {
-  for (const model::LayerSpec& layer : spec.layers) {
-    const model::FeedForwardSpec& what = layer.feed_forward;
-    for (const int width : {what.intermediate, what.dense_width()}) {
-      require(spec.hidden % 8 == 0 && width % 8 == 0,
-              "the model has {} hidden and {} MLP channels: training on a CUDA device needs "
-              "multiples of 8",
-              spec.hidden, width);
-    }
-    if (what.experts) {
-      require(what.experts->count <= ops::cuda::kMostExperts,
-              "the model has {} experts in a layer: training on a CUDA device takes {}",
-              what.experts->count, ops::cuda::kMostExperts);
-      require(!what.bias || !what.experts->shared_gate,
-              "the model has a gated shared expert with biases: it is trained on the CPU only");
-    }
-  }
-}
-
-void require_supported_widths(const model::ModelSpec& spec) {
-  for (const model::LayerSpec& layer : spec.layers) {
-    const model::AttentionSpec* attention = layer.attention();
-    require(attention == nullptr ||
-                (attention->head_dim % 8 == 0 && attention->head_dim <= ops::cuda::kMostHeadDim),
-            "the model has heads of {} channels: training on a CUDA device takes multiples of 8 up "
-            "to {}",
-            attention == nullptr ? 0 : attention->head_dim, ops::cuda::kMostHeadDim);
-  }
-  require(!spec.layer_embeddings || spec.layer_embeddings->width % 8 == 0,
-          "the model has embeddings of {} channels for each layer: training on a CUDA device needs "
-          "multiples of 8",
-          spec.layer_embeddings ? spec.layer_embeddings->width : 0);
-}
-
-// Rows of what Muon multiplies begin at multiples of 16 bytes.
-void require_supported_by_muon(const model::ModelSpec& spec) {
-  for (const auto& [name, shape] : tensor_shapes(spec)) {
-    require(role_of(name, shape) != Role::matrix || (shape[0] % 8 == 0 && shape[1] % 8 == 0),
-            "--optimizer muon: {} is {} by {}: on a CUDA device it needs multiples of 8", name,
-            shape[0], shape[1]);
-  }
-}
-
-void require_supported_heads(const model::RecurrentSpec& recurrent) {
-  const ops::DeltaRuleShape& heads = recurrent.heads;
-  ops::cuda::check_recurrent(heads, recurrent.taps);
-  require(heads.value_width() % 8 == 0,
-          "the model has recurrent layers with values of {} channels: training on a CUDA device "
-          "needs a multiple of 8",
-          heads.value_width());
-  const std::size_t needed = ops::cuda::training_delta_shared_memory(heads.key_dim);
-  const auto most = static_cast<std::size_t>(winnow::cuda::most_shared_memory());
-  require(
-      needed <= most,
-      "the model has recurrent heads of {} key channels: training them needs {} bytes of shared "
-      "memory, of which this CUDA device has {}",
-      heads.key_dim, needed, most);
-}
-
-// Of the current device.
-void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
-  if (const char* what = model::beyond_device_training(spec)) {
-    fail("the model has {}: it is trained on the CPU only", what);
-  }
-  if (const model::RecurrentSpec* recurrent = spec.recurrent()) {
-    require_supported_heads(*recurrent);
-  }
-  require_supported_widths(spec);
-  require_supported_feed_forwards(spec);
-  if (options.muon) {
-    require_supported_by_muon(spec);
-  }
-  const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
-  for (const model::LayerSpec& layer : spec.layers) {
-    const model::AttentionSpec* attention = layer.attention();
-    const bool whole = attention != nullptr &&
-                       attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
-    require(!whole || !borrows,
-            "the model has norms over all heads together, in which borrowed channels take part: it "
-            "is trained on the CPU only, or with --decisions adapter");
-    const bool biased = attention != nullptr && attention->output_bias;
-    require(!layer.norm_after || (!biased && !layer.feed_forward.bias),
-            "the model has biases before norms: it is trained on the CPU only");
-  }
-  require(!spec.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
-          "--merge-span {}: expected at most {} on a CUDA device", options.retrofit->merge_span,
-          ops::cuda::kMostMergeSpan);
-}
 
 CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec& base,
                          const FindTensor& find, Parameters& parameters)
@@ -423,7 +330,7 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            parallel::Communicator& ranks) {
   require(ranks.size() == 1, "{} ranks train on CPUs only", ranks.size());
   winnow::cuda::use_device(*options.cuda_device);
-  require_supported(options, student_config(options, base_config));
+  cuda::require_supported(options, student_config(options, base_config));
   return std::make_unique<CudaBackend>(options, base_config, base, parameters);
 }
 

@@ -1,0 +1,11 @@
+// What training on a device takes.
+#pragma once
+
+#include "train/options.h"
+
+namespace winnow::train::cuda {
+
+/// Throws Error naming the first property of a student for which the current device has no kernels.
+void require_supported(const TrainingOptions& options, const model::ModelSpec& spec);
+
+}  // namespace winnow::train::cuda
