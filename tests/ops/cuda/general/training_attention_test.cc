@@ -33,7 +33,7 @@ class CudaGeneralTrainingAttention
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaGeneralTrainingAttention,
                          ::testing::Combine(::testing::Values(8, 16, 24, 32, 48, 64, 80, 96, 112,
-                                                              128, 192, 248, 256),
+                                                              128, 192, 248, 256, 264, 512),
                                             ::testing::Values(1, 3, 8, 16)),
                          [](const auto& info) {
                            return "D" + std::to_string(std::get<0>(info.param)) + "_G" +

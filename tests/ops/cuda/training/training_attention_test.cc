@@ -98,7 +98,7 @@ TEST(CudaTrainingAttentionArguments, RefusesShapesThatDoNotFit) {
                                       .values = {nullptr, key_rows, cols}};
     training_attention(attention, {nullptr, 4, 2 * cols}, {nullptr, 4, 2}, nullptr, nullptr);
   };
-  EXPECT_THROW(attend_shapes(264, 4, 528), Error);
+  EXPECT_THROW(attend_shapes(520, 4, 1040), Error);
   EXPECT_THROW(attend_shapes(12, 4, 24), Error);
   EXPECT_THROW(attend_shapes(16, 3, 32), Error);
   EXPECT_THROW(attend_shapes(16, 4, 33), Error);
