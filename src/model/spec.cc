@@ -78,14 +78,6 @@ const char* beyond_devices(const LayerSpec& layer) {
              : nullptr;
 }
 
-// What training on devices has no kernels for.
-const char* beyond_device_training(const LayerSpec& layer) {
-  if (layer.feed_forward.experts && layer.feed_forward.experts->beside) {
-    return "experts with norms of their own";
-  }
-  return beyond_devices(layer);
-}
-
 const char* beyond_plain(const AttentionSpec& attention) {
   if (attention.shares) {
     return "layers that share entries";
@@ -276,11 +268,6 @@ const char* beyond_plain(const ModelSpec& spec) {
 }
 
 const char* beyond_device_training(const ModelSpec& spec) {
-  for (const LayerSpec& layer : spec.layers) {
-    if (const char* what = beyond_device_training(layer)) {
-      return what;
-    }
-  }
   if (has_chunks_of_several_widths(spec)) {
     return "chunks of several widths";
   }

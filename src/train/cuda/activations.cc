@@ -106,6 +106,11 @@ void DeviceActivations::lay_out_stream(const model::ModelSpec& spec, const Take&
     take(router_logits, padded_experts(what->experts->count));
     take(shared_logits, what->experts->shared_gate ? 1 : 0);
     take(expert_gate_up, what->experts->active * 2 * what->intermediate);
+    const int beside = what->experts->beside ? spec.hidden : 0;
+    take(router_input, beside);
+    take(experts_input, beside);
+    take(shared_branch, beside);
+    take(experts_branch, beside);
   }
 }
 
@@ -191,6 +196,11 @@ void LayerScratch::lay_out_experts(const model::FeedForwardSpec& spec, std::size
     take(shared_product, tokens * size(spec.dense_width()));
     take(dshared_logits, tokens * size(kSharedStride));
   }
+  const std::size_t stream = experts.beside ? tokens * hidden : 0;
+  take(beside, stream);
+  take(dshared, stream);
+  take(dexperts, stream);
+  take(drouter_input, stream);
 }
 
 template <class Take>

@@ -55,6 +55,11 @@ class DeviceActivations {
   float* router_logits = nullptr;  // [T, padded_experts]
   float* shared_logits = nullptr;  // [T]
   bf16* expert_gate_up = nullptr;  // [T * active, 2 * intermediate], as gate_up
+  // Of experts beside (model::ExpertsSpec), [T, hidden]:
+  bf16* router_input = nullptr;
+  bf16* experts_input = nullptr;
+  bf16* shared_branch = nullptr;  // before its norm, as the next
+  bf16* experts_branch = nullptr;
   // Of a model that compresses:
   bf16* decision_normed = nullptr;  // [T, hidden]: input of an adapter
   float* probe = nullptr;           // [T, padded_decisions]: what decision rows compute
@@ -135,6 +140,11 @@ class LayerScratch {
   bf16* drouter = nullptr;          // [T, padded_experts]
   bf16* shared_product = nullptr;   // [T, width of the shared expert]
   bf16* dshared_logits = nullptr;   // [T, kSharedStride]
+  // Of experts beside, [T, hidden]:
+  float* beside = nullptr;   // what experts give
+  bf16* dshared = nullptr;   // of the shared network's outputs
+  bf16* dexperts = nullptr;  // of outputs of experts, and then of what they take
+  bf16* drouter_input = nullptr;
   std::byte* attention = nullptr;
 
  private:

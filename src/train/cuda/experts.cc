@@ -1,9 +1,12 @@
 #include "train/cuda/experts.h"
 
+#include <cmath>
+
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/norm.h"
 #include "ops/cuda/training/training_experts.h"
 #include "train/cuda/feed_forward.h"
+#include "train/cuda/layer_parts.h"
 #include "train/cuda/linear_backward.h"
 
 namespace winnow::train::cuda::detail {
@@ -34,6 +37,24 @@ struct ExpertNetworks {
 using NetworkWeights = ExpertNetworks<const bf16, DeviceLayerWeights>;
 using NetworkGradients = ExpertNetworks<float, DeviceLayerGradients>;
 
+bool is_beside(const DevicePass& pass) {
+  return pass.layer_spec().feed_forward.experts->beside;
+}
+
+// What experts and their router take, and where the gradients of that go.
+struct ExpertInputs {
+  const bf16* experts;
+  const bf16* router;
+  bf16* dexperts;
+  bf16* drouter;  // added to, if it is the same
+
+  ExpertInputs(const DevicePass& pass, const DeviceActivations& a)
+      : experts(is_beside(pass) ? a.experts_input : a.mlp_normed),
+        router(is_beside(pass) ? a.router_input : a.mlp_normed),
+        dexperts(is_beside(pass) ? pass.scratch->dexperts : pass.scratch->dnormed),
+        drouter(is_beside(pass) ? pass.scratch->drouter_input : pass.scratch->dnormed) {}
+};
+
 // One layer's experts, their tokens routed.
 class RoutedExperts {
  public:
@@ -45,11 +66,14 @@ class RoutedExperts {
         stride_(padded_experts(spec_.experts->count)),
         w_(w),
         a_(a),
+        inputs_(pass, a),
         weights_(pass, w),
-        tokens_{spec_.experts->router(w.choice_bias), scratch_.routes, pass.tokens} {}
+        tokens_{spec_.experts->router(w.choice_bias), scratch_.routes, pass.tokens} {
+    tokens_.router.expert_scale = w.expert_scale;
+  }
 
   void forward(float* out) const {
-    pass_.linear->multiply(a_.router_logits, a_.mlp_normed, w_.router, pass_.tokens,
+    pass_.linear->multiply(a_.router_logits, inputs_.router, w_.router, pass_.tokens,
                            tokens_.router.count, hidden_, pass_.stream, stride_);
     route();
     gather_input();
@@ -73,7 +97,7 @@ class RoutedExperts {
                                           scratch_.expert_dproduct, tokens_.places(),
                                           spec_.intermediate, nullptr, pass_.stream);
     through_gate_up(gradients);
-    ops::cuda::sum_expert_outputs(tokens_.router, scratch_.dnormed, scratch_.expert_out,
+    ops::cuda::sum_expert_outputs(tokens_.router, inputs_.dexperts, scratch_.expert_out,
                                   tokens_.routes, scales_input(), pass_.tokens, hidden_,
                                   pass_.stream);
     through_router(g);
@@ -88,7 +112,7 @@ class RoutedExperts {
   }
 
   void gather_input() const {
-    ops::cuda::gather_expert_rows(tokens_, scratch_.expert_rows, a_.mlp_normed, scales_input(),
+    ops::cuda::gather_expert_rows(tokens_, scratch_.expert_rows, inputs_.experts, scales_input(),
                                   hidden_, pass_.stream);
   }
 
@@ -132,9 +156,9 @@ class RoutedExperts {
     const int count = tokens_.router.count;
     ops::cuda::route_backward(tokens_, scratch_.drouter, scratch_.route_products, a_.router_logits,
                               w_.router_bias, stride_, pass_.stream);
-    input_gradient(pass_, scratch_.dnormed, scratch_.drouter, w_.router, count, hidden_, true,
-                   stride_);
-    weight_gradient(pass_, {g.router, g.router_bias}, scratch_.drouter, a_.mlp_normed, count,
+    input_gradient(pass_, inputs_.drouter, scratch_.drouter, w_.router, count, hidden_,
+                   inputs_.drouter == inputs_.dexperts, stride_);
+    weight_gradient(pass_, {g.router, g.router_bias}, scratch_.drouter, inputs_.router, count,
                     hidden_, stride_);
   }
 
@@ -145,14 +169,76 @@ class RoutedExperts {
   int stride_;  // of the router's logits
   const DeviceLayerWeights& w_;
   const DeviceActivations& a_;
+  ExpertInputs inputs_;
   NetworkWeights weights_;
   RoutedTokens tokens_;
 };
 
+// Of what the router of experts beside takes, behind its norm.
+float router_scale(const DevicePass& pass) {
+  return 1.0F / std::sqrt(static_cast<float>(pass.spec->hidden));
+}
+
+// out += [norm](dense(mlp_normed)) + [norm](experts(norm(middle))).
+void beside_forward(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
+                    float* out) {
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  const LayerScratch& scratch = *pass.scratch;
+  const int hidden = pass.spec->hidden;
+  const std::size_t count =
+      static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(hidden);
+  const auto normed = [&](bf16* to, const float* weight) {
+    ops::cuda::norm_rows(to, a.middle, pass.tokens, hidden, norm_of(norm, {weight}), pass.layer,
+                         nullptr, pass.stream);
+  };
+  normed(a.router_input, w.router_norm);
+  ops::cuda::scale(a.router_input, count, router_scale(pass), pass.stream);
+  normed(a.experts_input, w.experts_norm);
+  winnow::cuda::check(cudaMemsetAsync(scratch.beside, 0, count * sizeof(float), pass.stream),
+                      "fill");
+  RoutedExperts(pass, w, a).forward(scratch.beside);
+  ops::cuda::round(a.experts_branch, scratch.beside, count, pass.stream);
+  project_dense(pass, w, a);
+  activate_dense(pass, w, a, scratch.product);
+  pass.linear->multiply(a.shared_branch, scratch.product, w.down, pass.tokens, hidden,
+                        pass.layer_spec().feed_forward.dense_width(), pass.stream);
+  if (out != nullptr) {
+    const auto add = [&](const bf16* branch, const float* weight) {
+      ops::cuda::add_rms_norm(out, branch, pass.tokens, hidden, {weight, norm.offset()}, norm.eps,
+                              1.0F, pass.stream);
+    };
+    add(a.shared_branch, w.shared_post_norm);
+    add(a.experts_branch, w.experts_post_norm);
+  }
+}
+
 }  // namespace
+
+void experts_beside_backward(const DevicePass& pass, const DeviceLayerWeights& w,
+                             const DeviceActivations& a, const DeviceLayerGradients& g,
+                             const float* dout, float* gradient) {
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  const LayerScratch& scratch = *pass.scratch;
+  const auto through = [&](bf16* to, const bf16* branch, const float* weight, float* dweight) {
+    ops::cuda::norm_rows_backward(
+        {.x = scratch.beside, .add = false, .rounded = to, .weight = dweight}, dout, branch,
+        pass.tokens, pass.spec->hidden, norm_of(norm, {weight}), pass.stream);
+  };
+  through(scratch.dshared, a.shared_branch, w.shared_post_norm, g.shared_post_norm);
+  dense_backward(pass, w, a, g, scratch.dshared, false);
+  through(scratch.dexperts, a.experts_branch, w.experts_post_norm, g.experts_post_norm);
+  RoutedExperts(pass, w, a).backward(g, scratch.dexperts);
+  norm_backward(pass, norm, {w.router_norm}, {g.router_norm},
+                {.x = gradient, .multiplier = router_scale(pass)}, scratch.drouter_input, a.middle);
+  norm_backward(pass, norm, {w.experts_norm}, {g.experts_norm}, {.x = gradient}, scratch.dexperts,
+                a.middle);
+}
 
 void experts_forward(const DevicePass& pass, const DeviceLayerWeights& w,
                      const DeviceActivations& a, float* out) {
+  if (is_beside(pass)) {
+    return beside_forward(pass, w, a, out);
+  }
   RoutedExperts(pass, w, a).forward(out);
   const int width = pass.layer_spec().feed_forward.dense_width();
   if (width == 0) {

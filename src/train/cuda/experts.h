@@ -15,4 +15,11 @@ void experts_forward(const DevicePass& pass, const DeviceLayerWeights& w,
 void experts_backward(const DevicePass& pass, const DeviceLayerWeights& w,
                       const DeviceActivations& a, const DeviceLayerGradients& g, const bf16* dout);
 
+/// The same of experts beside (model::ExpertsSpec), given the gradient of what experts and the
+/// network of all tokens give together, in fp32: that of a.mlp_normed becomes
+/// pass.scratch->dnormed, and that of the stream a.middle is added to `gradient`.
+void experts_beside_backward(const DevicePass& pass, const DeviceLayerWeights& w,
+                             const DeviceActivations& a, const DeviceLayerGradients& g,
+                             const float* dout, float* gradient);
+
 }  // namespace winnow::train::cuda::detail

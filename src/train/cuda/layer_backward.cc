@@ -59,7 +59,10 @@ class LayerBackward {
   // From the gradient of the layer's output to that of what the feed-forward takes, in dnormed.
   void mlp() {
     const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
-    if (pass_.layer_spec().feed_forward.experts) {
+    const auto& experts = pass_.layer_spec().feed_forward.experts;
+    if (experts && experts->beside) {  // whose norm has left its gradient in scratch.branch
+      detail::experts_beside_backward(pass_, w_, a_, g_, scratch_.branch, gradient_.exact);
+    } else if (experts) {
       detail::experts_backward(pass_, w_, a_, g_, dbranch);
     } else {
       detail::dense_backward(pass_, w_, a_, g_, dbranch, false);

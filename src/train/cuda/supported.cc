@@ -28,6 +28,9 @@ void require_supported_feed_forwards(const model::ModelSpec& spec) {
               what.experts->count, ops::cuda::kMostExperts);
       require(!what.bias || !what.experts->shared_gate,
               "the model has a gated shared expert with biases: it is trained on the CPU only");
+      require(!what.experts->beside || layer.norm_after,
+              "the model has experts beside without a norm behind them: it is trained on the CPU "
+              "only");
     }
   }
 }

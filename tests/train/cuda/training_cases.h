@@ -109,8 +109,9 @@ inline model::ModelSpec hybrid_config(const std::string& family, bool wide = tru
 }
 
 // Two widths of heads, normed values, factors of layers; layers that share entries and embeddings
-// of each layer, or values that are keys.
-inline model::ModelSpec gemma4_config(bool shares) {
+// of each layer, or values that are keys, with experts beside, which all are taken, if it
+// `has_experts`.
+inline model::ModelSpec gemma4_config(bool shares, bool has_experts = false) {
   nlohmann::json keys = {
       {"layer_types",
        {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
@@ -124,6 +125,12 @@ inline model::ModelSpec gemma4_config(bool shares) {
   if (!shares) {
     keys.update({{"attention_k_eq_v", true}, {"num_global_key_value_heads", 1}});
   }
+  if (has_experts) {
+    keys.update({{"enable_moe_block", true},
+                 {"num_experts", 4},
+                 {"top_k_experts", 4},
+                 {"moe_intermediate_size", 160}});
+  }
   winnow::testing::Sizes sizes = kWideSizes;
   sizes.layers = 4;
   model::ModelSpec spec = tiny_config("gemma4_text", sizes, keys);
@@ -132,6 +139,7 @@ inline model::ModelSpec gemma4_config(bool shares) {
     // to.
     std::get<model::AttentionSpec>(layer.mixer).scale = 0.1F;
   }
+  spec.tied_embeddings = !has_experts;  // as expert_config()
   return spec;
 }
 
@@ -290,6 +298,10 @@ inline std::vector<Case> cases() {
       all.push_back({name + ", dmc", gemma4, dmc});
     }
   }
+  const model::ModelSpec gemma4_moe = gemma4_config(false, true);
+  all.push_back({"gemma4 moe, language", gemma4_moe, nullptr, Mode::off, MainLoss::language_model});
+  all.push_back({"gemma4 moe, borrowed, recomputed", gemma4_moe, borrowed, Mode::sampled,
+                 MainLoss::language_model, Activations::recompute});
   all.push_back({"experts of the best groups, language", grouped_experts(), nullptr, Mode::off,
                  MainLoss::language_model});
   for (Case& c : all) {

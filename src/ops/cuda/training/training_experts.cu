@@ -92,6 +92,11 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   const float* weighted = products + first_pair;
   const float* own_logits = logits + std::size_t(row) * stride;
   const auto logit = [&](int e) { return own_logits[e] + (bias != nullptr ? bias[e] : 0.0F); };
+  // A route's weight without what multiplies each.
+  const auto weight = [&](int k) {
+    const float own = router.expert_scale != nullptr ? router.expert_scale[experts[k]] : 1.0F;
+    return weights[k] / (router.scale * own);
+  };
   float sum = 0.0F;
   for (int k = 0; k < router.active; ++k) {
     sum += weighted[k];
@@ -103,12 +108,12 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
     float gradient = 0.0F;
     if (e < router.count) {
       // Also the logits of the others divide the weights.
-      gradient = of_all ? -weights[0] / router.scale * expf(logit(e) - first) * sum : 0.0F;
+      gradient = of_all ? -weight(0) * expf(logit(e) - first) * sum : 0.0F;
       for (int k = 0; k < router.active; ++k) {
         if (experts[k] == e) {
           const float slope =
               router.score == RouterScore::sigmoid ? 1.0F - sigmoid(logit(e)) : 1.0F;
-          gradient += (weighted[k] - (divides ? weights[k] / router.scale * sum : 0.0F)) * slope;
+          gradient += (weighted[k] - (divides ? weight(k) * sum : 0.0F)) * slope;
         }
       }
     }
