@@ -265,10 +265,7 @@ inline std::vector<Case> cases() {
                    MainLoss::distillation, Activations::recompute});
   }
   for (const auto& [family, keys] : winnow::testing::further_cousins()) {
-    const model::ModelSpec cousin = wide_cousin(family, keys);
-    if (model::beyond_device_training(cousin) == nullptr) {  // tests/model/spec_test.cc says which
-      add_cousin(std::string("cousin ") + family, cousin);
-    }
+    add_cousin(std::string("cousin ") + family, wide_cousin(family, keys));
   }
   for (const char* family : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
     const std::string name = std::string("hybrid ") + family;
