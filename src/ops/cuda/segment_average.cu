@@ -2,14 +2,14 @@
 
 #include "base/cuda/device.h"
 #include "ops/cuda/block_sums.cuh"
+#include "ops/cuda/general/attention_tile.cuh"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/segment_average.h"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kMostDim = 256;
-constexpr int kPieces = kMostDim / kLanes;  // channels of a lane: lane, lane + 32, ...
 constexpr unsigned kAll = 0xFFFFFFFFU;
 
 /// A warp's state (or entry) and KV head; the head's rows.
@@ -57,7 +57,8 @@ struct Recipe {
   }
 };
 
-/// One row of a head, spread over the lanes.
+/// One row of a head, spread over the lanes: a lane has channels lane, lane + 32, ...
+template <int kPieces>
 struct Channels {
   float values[kPieces] = {};
 
@@ -92,18 +93,20 @@ struct Channels {
 };
 
 /// The key or value of state `place`.
-__device__ Channels average_of(const SegmentAverage& average, const Place& place,
-                               const Recipe& recipe, const bf16* rows) {
-  Channels sum;
+template <int kPieces>
+__device__ Channels<kPieces> average_of(const SegmentAverage& average, const Place& place,
+                                        const Recipe& recipe, const bf16* rows) {
+  Channels<kPieces> sum;
   const std::size_t width = std::size_t(average.kv_heads) * average.head_dim;
   const bf16* newest = rows + place.row * average.head_dim;
   for (int n = 0; n < recipe.count; ++n) {
-    sum.add(Channels::load(newest - n * width, average.head_dim),
+    sum.add(Channels<kPieces>::load(newest - n * width, average.head_dim),
             __shfl_sync(kAll, recipe.share(), n));
   }
   return sum;
 }
 
+template <int kPieces>
 __global__ void __launch_bounds__(kWarps* kLanes)
     average_kernel(const __grid_constant__ SegmentAverage average, bf16* keys, bf16* values) {
   const Place place(average);
@@ -112,8 +115,9 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   }
   const Recipe recipe(average, place);
   const std::size_t first = place.row * average.head_dim;
-  average_of(average, place, recipe, average.keys).store(keys + first, average.head_dim);
-  average_of(average, place, recipe, average.values).store(values + first, average.head_dim);
+  average_of<kPieces>(average, place, recipe, average.keys).store(keys + first, average.head_dim);
+  average_of<kPieces>(average, place, recipe, average.values)
+      .store(values + first, average.head_dim);
 }
 
 /// What states send back to the entries that they average: [T * kv_heads, kMostMergeSpan] each, to
@@ -126,6 +130,7 @@ struct Shares {
 
 // With w_j = omega_j prod alpha, d w_j = <d state, entry_j - state> / z; then
 // d alpha_l = prod_{m > l} alpha_m * sum_{j < l} d w_j omega_j prod_{j < m < l} alpha_m.
+template <int kPieces>
 __global__ void __launch_bounds__(kWarps* kLanes)
     share_out_kernel(const __grid_constant__ SegmentAverage average, const bf16* dkeys,
                      const bf16* dvalues, const __grid_constant__ Shares shares) {
@@ -139,10 +144,10 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float dweight = 0.0F;  // of this lane's entry
   const auto add_along = [&](const bf16* rows, const bf16* dstates) {
-    const Channels state = average_of(average, place, recipe, rows);
-    const Channels dstate = Channels::load(dstates + place.row * dim, dim);
+    const auto state = average_of<kPieces>(average, place, recipe, rows);
+    const auto dstate = Channels<kPieces>::load(dstates + place.row * dim, dim);
     for (int n = 0; n < recipe.count; ++n) {
-      const Channels entry = Channels::load(rows + place.row * dim - n * width, dim);
+      const auto entry = Channels<kPieces>::load(rows + place.row * dim - n * width, dim);
       float sum = 0.0F;
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
@@ -167,6 +172,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   shares.alphas[at] = dalpha;
 }
 
+template <int kPieces>
 __global__ void __launch_bounds__(kWarps* kLanes)
     gather_kernel(const __grid_constant__ SegmentAverage average, const bf16* dkeys,
                   const bf16* dvalues, const __grid_constant__ Shares shares,
@@ -176,8 +182,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     return;
   }
   const int dim = average.head_dim;
-  Channels dkey;
-  Channels dvalue;
+  Channels<kPieces> dkey;
+  Channels<kPieces> dvalue;
   float domega = 0.0F;
   float dalpha = 0.0F;
   for (int n = 0; n < average.span && place.token + n < average.rows; ++n) {
@@ -186,8 +192,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     }
     const std::size_t state = place.row + std::size_t(n) * average.kv_heads;
     const std::size_t at = state * kMostMergeSpan + n;
-    dkey.add(Channels::load(dkeys + state * dim, dim), shares.means[at]);
-    dvalue.add(Channels::load(dvalues + state * dim, dim), shares.means[at]);
+    dkey.add(Channels<kPieces>::load(dkeys + state * dim, dim), shares.means[at]);
+    dvalue.add(Channels<kPieces>::load(dvalues + state * dim, dim), shares.means[at]);
     domega += shares.omegas[at];
     dalpha += shares.alphas[at];
   }
@@ -200,14 +206,22 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   }
 }
 
-int blocks_of(const SegmentAverage& average) {
-  return (average.rows * average.kv_heads + kWarps - 1) / kWarps;
+// launch.operator()<kPieces>(blocks).
+template <class Launch>
+void for_head(const SegmentAverage& average, const Launch& launch) {
+  winnow::cuda::check(average.head_dim <= kMostHeadDim ? cudaSuccess : cudaErrorInvalidValue,
+                      "merging heads of more than 512 channels");
+  const int blocks = (average.rows * average.kv_heads + kWarps - 1) / kWarps;
+  with_channel_steps(average.head_dim,
+                     [&]<int kPieces>() { launch.template operator()<kPieces>(blocks); });
 }
 
 }  // namespace
 
 void segment_average(const SegmentAverage& average, bf16* keys, bf16* values, cudaStream_t stream) {
-  average_kernel<<<blocks_of(average), kWarps * kLanes, 0, stream>>>(average, keys, values);
+  for_head(average, [&]<int kPieces>(int blocks) {
+    average_kernel<kPieces><<<blocks, kWarps * kLanes, 0, stream>>>(average, keys, values);
+  });
   winnow::cuda::check_launch("merging");
 }
 
@@ -220,10 +234,12 @@ void segment_average_backward(const SegmentAverage& average, const bf16* dkeys, 
                               cudaStream_t stream) {
   const std::size_t size = segment_average_scratch(average.rows, average.kv_heads) / 3;
   const Shares shares{scratch, scratch + size, scratch + 2 * size};
-  share_out_kernel<<<blocks_of(average), kWarps * kLanes, 0, stream>>>(average, dkeys, dvalues,
-                                                                       shares);
-  gather_kernel<<<blocks_of(average), kWarps * kLanes, 0, stream>>>(average, dkeys, dvalues, shares,
-                                                                    gradients);
+  for_head(average, [&]<int kPieces>(int blocks) {
+    constexpr int kThreads = kWarps * kLanes;
+    share_out_kernel<kPieces><<<blocks, kThreads, 0, stream>>>(average, dkeys, dvalues, shares);
+    gather_kernel<kPieces>
+        <<<blocks, kThreads, 0, stream>>>(average, dkeys, dvalues, shares, gradients);
+  });
   winnow::cuda::check_launch("merging, backward");
 }
 

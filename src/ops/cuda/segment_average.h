@@ -18,7 +18,7 @@ inline constexpr int kMostMergeSpan = 32;
 struct SegmentAverage {
   int rows = 0;  // T
   int kv_heads = 0;
-  int head_dim = 0;                         // a multiple of 8, at most 256
+  int head_dim = 0;                         // a multiple of 8, at most kMostHeadDim
   int span = 12;                            // at most kMostMergeSpan
   const std::int32_t* first_key = nullptr;  // [T]
   const float* alphas = nullptr;            // [T, kv_heads]

@@ -111,11 +111,11 @@ inline model::ModelSpec hybrid_config(const std::string& family, bool wide = tru
 // Two widths of heads, normed values, factors of layers; layers that share entries and embeddings
 // of each layer, or values that are keys, with experts beside, which all are taken, if it
 // `has_experts`.
-inline model::ModelSpec gemma4_config(bool shares, bool has_experts = false) {
+inline model::ModelSpec gemma4_config(bool shares, bool has_experts = false, int widest = 128) {
   nlohmann::json keys = {
       {"layer_types",
        {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
-      {"global_head_dim", 128},
+      {"global_head_dim", widest},
       {"sliding_window", 24},
       {"final_logit_softcapping", 6.0},
       {"hidden_size_per_layer_input", shares ? 32 : 0},
@@ -295,6 +295,8 @@ inline std::vector<Case> cases() {
       all.push_back({name + ", dmc", gemma4, dmc});
     }
   }
+  // Heads wider than those of most kernels, which shared entries and merging see, too.
+  all.push_back({"gemma4 of wide heads, dmc", gemma4_config(true, false, 264), dmc});
   const model::ModelSpec gemma4_moe = gemma4_config(false, true);
   all.push_back({"gemma4 moe, language", gemma4_moe, nullptr, Mode::off, MainLoss::language_model});
   all.push_back({"gemma4 moe, borrowed, recomputed", gemma4_moe, borrowed, Mode::sampled,

@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "base/error.h"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_ops_testing.h"
 #include "ops/sampled_decisions.h"
@@ -114,7 +116,7 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
 TEST_F(CudaTrainingOps, SegmentAverages) {
   constexpr std::size_t kRows = 75;
   constexpr std::size_t kHeads = 2;
-  for (const std::size_t dim : {8U, 64U, 128U}) {
+  for (const std::size_t dim : {8U, 64U, 128U, 264U, 512U}) {
     std::vector<std::int32_t> first_key(kRows, 0);
     std::fill(first_key.begin() + 40, first_key.end(), 40);
     auto alphas = draw(kRows * kHeads, 1);
@@ -183,6 +185,12 @@ TEST_F(CudaTrainingOps, SegmentAverages) {
     expect_close(download(dkeys_device), dsingle_keys, kRounded, "dkeys");
     expect_close(download(dvalues_device), dsingle_values, kRounded, "dvalues");
   }
+}
+
+TEST_F(CudaTrainingOps, SegmentAveragesOfWiderHeadsAreRefused) {
+  const SegmentAverage average{.rows = 1, .kv_heads = 1, .head_dim = kMostHeadDim + 8};
+  EXPECT_THROW(segment_average(average, nullptr, nullptr, nullptr), Error);
+  EXPECT_THROW(segment_average_backward(average, nullptr, nullptr, {}, nullptr, nullptr), Error);
 }
 
 }  // namespace
