@@ -77,6 +77,27 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+// Over all of `count` experts, by a warp.
+template <class Of>
+__device__ float largest_of(int count, const Of& of) {
+  float largest = -INFINITY;
+  for (int e = static_cast<int>(threadIdx.x) % kLanes; e < count; e += kLanes) {
+    largest = fmaxf(largest, of(e));
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, step));
+  }
+  return largest;
+}
+template <class Of>
+__device__ float sum_of(int count, const Of& of) {
+  float sum = 0.0F;
+  for (int e = static_cast<int>(threadIdx.x) % kLanes; e < count; e += kLanes) {
+    sum += of(e);
+  }
+  return lane_sum(sum);
+}
+
 // A warp per token (ops/cpu/experts/router.cc).
 __global__ void __launch_bounds__(32 * kTokenWarps)
     route_backward_kernel(Router router, RoutesView routes, bf16* dlogits, const float* products,
@@ -88,32 +109,33 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   }
   const std::size_t first_pair = std::size_t(row) * router.active;
   const std::int32_t* experts = routes.experts + first_pair;
-  const float* weights = routes.weights + first_pair;
   const float* weighted = products + first_pair;
   const float* own_logits = logits + std::size_t(row) * stride;
   const auto logit = [&](int e) { return own_logits[e] + (bias != nullptr ? bias[e] : 0.0F); };
-  // A route's weight without what multiplies each.
-  const auto weight = [&](int k) {
-    const float own = router.expert_scale != nullptr ? router.expert_scale[experts[k]] : 1.0F;
-    return weights[k] / (router.scale * own);
+  // Weights without what multiplies each, which may be 0: they come from the logits again.
+  const float largest = largest_of(router.count, logit);
+  const auto score = [&](int e) {
+    return router.score == RouterScore::sigmoid ? sigmoid(logit(e)) : expf(logit(e) - largest);
   };
   float sum = 0.0F;
+  float chosen = 0.0F;
   for (int k = 0; k < router.active; ++k) {
     sum += weighted[k];
+    chosen += score(experts[k]);
   }
   const bool divides = router.normalized || router.score == RouterScore::softmax_of_chosen;
   const bool of_all = router.score == RouterScore::softmax && !router.normalized;
-  const float first = logit(experts[0]);
+  const float divisor = of_all ? sum_of(router.count, score) : chosen;
   for (int e = static_cast<int>(threadIdx.x) % 32; e < stride; e += 32) {
     float gradient = 0.0F;
     if (e < router.count) {
       // Also the logits of the others divide the weights.
-      gradient = of_all ? -weight(0) * expf(logit(e) - first) * sum : 0.0F;
+      gradient = of_all ? -score(e) / divisor * sum : 0.0F;
       for (int k = 0; k < router.active; ++k) {
         if (experts[k] == e) {
           const float slope =
               router.score == RouterScore::sigmoid ? 1.0F - sigmoid(logit(e)) : 1.0F;
-          gradient += (weighted[k] - (divides ? weight(k) * sum : 0.0F)) * slope;
+          gradient += (weighted[k] - (divides ? score(e) / divisor * sum : 0.0F)) * slope;
         }
       }
     }

@@ -200,32 +200,47 @@ TEST_F(CudaTrainingExperts, RowsOfTheirTokens) {
   }
 }
 
+void expect_cpu_gradients(const Router& router) {
+  RoutedBatch batch(router, 90);
+  const auto count = static_cast<std::size_t>(router.count);
+  const auto active = static_cast<std::size_t>(router.active);
+  const auto stride = static_cast<std::size_t>(batch.stride);
+  auto products = draw(batch.places(), 9);
+  std::vector<float> sums;
+  for (std::size_t i = 0; i < batch.logits.size(); ++i) {
+    if (i % stride < count) {
+      sums.push_back(batch.logits[i] + batch.bias[i % stride]);
+    }
+  }
+  std::vector<float> dlogits(sums.size());
+  ops::route_backward(router, matrix(dlogits, count),
+                      {{batch.experts.data(), 90, active}, {batch.weights.data(), 90, active}},
+                      matrix(products, active), matrix(sums, count));
+  const auto device_products = upload(products);
+  const auto found = poisoned<bf16>(90 * stride);
+  route_backward(batch.tokens, found.data(), device_products.data(), batch.device_logits.data(),
+                 batch.device_bias.data(), batch.stride, nullptr);
+  std::vector<float> padded(90 * stride);
+  for (std::size_t i = 0; i < padded.size(); ++i) {
+    padded[i] = i % stride < count ? dlogits[i / stride * count + i % stride] : 0.0F;
+  }
+  expect_close(download(found), padded, kRounded, "dlogits");
+}
+
 TEST_F(CudaTrainingExperts, RoutersLearnAsOnTheCpu) {
   for (const Router& router : kTrainedRouters) {
-    RoutedBatch batch(router, 90);
-    const auto count = static_cast<std::size_t>(router.count);
-    const auto active = static_cast<std::size_t>(router.active);
-    const auto stride = static_cast<std::size_t>(batch.stride);
-    auto products = draw(batch.places(), 9);
-    std::vector<float> sums;
-    for (std::size_t i = 0; i < batch.logits.size(); ++i) {
-      if (i % stride < count) {
-        sums.push_back(batch.logits[i] + batch.bias[i % stride]);
-      }
-    }
-    std::vector<float> dlogits(sums.size());
-    ops::route_backward(router, matrix(dlogits, count),
-                        {{batch.experts.data(), 90, active}, {batch.weights.data(), 90, active}},
-                        matrix(products, active), matrix(sums, count));
-    const auto device_products = upload(products);
-    const auto found = poisoned<bf16>(90 * stride);
-    route_backward(batch.tokens, found.data(), device_products.data(), batch.device_logits.data(),
-                   batch.device_bias.data(), batch.stride, nullptr);
-    std::vector<float> padded(90 * stride);
-    for (std::size_t i = 0; i < padded.size(); ++i) {
-      padded[i] = i % stride < count ? dlogits[i / stride * count + i % stride] : 0.0F;
-    }
-    expect_close(download(found), padded, kRounded, "dlogits");
+    expect_cpu_gradients(router);
+  }
+}
+
+TEST_F(CudaTrainingExperts, RoutersLearnWhereExpertsCountNothing) {
+  auto scales = draw(60, 10);
+  scales[0] = 0.0F;
+  scales[3] = 0.0F;
+  const auto device_scales = upload(scales);
+  for (Router router : kTrainedRouters) {
+    router.expert_scale = device_scales.data();
+    expect_cpu_gradients(router);
   }
 }
 
