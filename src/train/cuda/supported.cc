@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "model/channels.h"
 #include "ops/cuda/experts/experts.h"
+#include "ops/cuda/general/training_attention.h"
 #include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/segment_average.h"
@@ -35,14 +36,29 @@ void require_supported_feed_forwards(const model::ModelSpec& spec) {
   }
 }
 
+void require_shared_memory(std::string_view heads, int dim, int needed) {
+  const int most = winnow::cuda::most_shared_memory();
+  require(
+      needed <= most,
+      "the model has {} of {} channels: training them needs {} bytes of shared memory, of which "
+      "this CUDA device has {}",
+      heads, dim, needed, most);
+}
+
+void require_supported_heads(const model::AttentionSpec& attention) {
+  const int dim = attention.head_dim;
+  require(dim % 8 == 0 && dim <= ops::cuda::kMostHeadDim,
+          "the model has heads of {} channels: training on a CUDA device takes multiples of 8 up "
+          "to {}",
+          dim, ops::cuda::kMostHeadDim);
+  require_shared_memory("heads", dim, ops::cuda::general_training_shared_memory(dim));
+}
+
 void require_supported_widths(const model::ModelSpec& spec) {
   for (const model::LayerSpec& layer : spec.layers) {
-    const model::AttentionSpec* attention = layer.attention();
-    require(attention == nullptr ||
-                (attention->head_dim % 8 == 0 && attention->head_dim <= ops::cuda::kMostHeadDim),
-            "the model has heads of {} channels: training on a CUDA device takes multiples of 8 up "
-            "to {}",
-            attention == nullptr ? 0 : attention->head_dim, ops::cuda::kMostHeadDim);
+    if (const model::AttentionSpec* attention = layer.attention()) {
+      require_supported_heads(*attention);
+    }
   }
   require(!spec.layer_embeddings || spec.layer_embeddings->width % 8 == 0,
           "the model has embeddings of {} channels for each layer: training on a CUDA device needs "
@@ -57,13 +73,8 @@ void require_supported_heads(const model::RecurrentSpec& recurrent) {
           "the model has recurrent layers with values of {} channels: training on a CUDA device "
           "needs a multiple of 8",
           heads.value_width());
-  const std::size_t needed = ops::cuda::training_delta_shared_memory(heads.key_dim);
-  const auto most = static_cast<std::size_t>(winnow::cuda::most_shared_memory());
-  require(
-      needed <= most,
-      "the model has recurrent heads of {} key channels: training them needs {} bytes of shared "
-      "memory, of which this CUDA device has {}",
-      heads.key_dim, needed, most);
+  require_shared_memory("keys of recurrent heads", heads.key_dim,
+                        static_cast<int>(ops::cuda::training_delta_shared_memory(heads.key_dim)));
 }
 
 // Rows of what Muon multiplies begin at multiples of 16 bytes.

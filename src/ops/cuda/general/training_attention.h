@@ -6,6 +6,9 @@
 
 namespace winnow::ops::cuda {
 
+/// Bytes of shared memory that a block of the backward pass, which takes most, needs.
+int general_training_shared_memory(int head_dim);
+
 /// Operands are bf16 in memory and float in products.
 void launch_general_training_forward(const TrainingForward& forward, cudaStream_t stream);
 

@@ -253,6 +253,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+int general_training_shared_memory(int head_dim) {
+  return BackwardShared::bytes(head_dim);
+}
+
 void launch_general_training_backward(const TrainingBackward& backward, cudaStream_t stream) {
   const TrainingAttention& attention = backward.attention;
   const int bytes = BackwardShared::bytes(attention.head_dim);
