@@ -261,7 +261,9 @@ void LayerScratch::lay_out(const model::ModelSpec& spec, std::size_t tokens, con
     take(domega_probe, tokens * size(padded_decisions(spec)));
     take(merging, ops::cuda::segment_average_scratch(static_cast<int>(tokens), kv_heads));
   }
-  take(dsinks, spec.attention().sinks ? size(spec.attention().heads) : 0);
+  take(dsinks, size(widest(spec, [](const model::AttentionSpec& what) {
+         return what.sinks ? what.heads : 0;
+       })));
   if (spec.layer_embeddings) {
     take(embedding_product, tokens * size(spec.layer_embeddings->width));
   }
