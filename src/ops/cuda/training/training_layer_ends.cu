@@ -1,7 +1,5 @@
 #include "ops/cuda/training/training_layer_ends.h"
 
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -13,13 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-
-__device__ float wide(const bf16* x) {
-  return __bfloat162float(*reinterpret_cast<const __nv_bfloat16*>(x));
-}
-__device__ void narrow(bf16* to, float x) {
-  *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16_rn(x);
-}
 
 /// body(i) for all of `count`, by all threads of the grid.
 template <class Body>
@@ -52,7 +43,8 @@ __global__ void __launch_bounds__(kThreads)
     const bf16* own = of.table + (token * of.layers + part % of.layers) * of.width;
     for (int c = lane; c < of.width; c += kLanes) {
       const float normed = factor * x[c] * (of.norm_offset + of.norm[c]);
-      narrow(out + part * of.width + c, of.scale * (normed + of.embedding_scale * wide(own + c)));
+      out[part * of.width + c] =
+          to_bf16(of.scale * (normed + of.embedding_scale * to_float(own[c])));
     }
   }
 }
@@ -63,12 +55,12 @@ __global__ void __launch_bounds__(kThreads)
                          const __grid_constant__ FactorGradients factors, int rows, int cols) {
   for_each(static_cast<std::size_t>(rows) * cols, [&](std::size_t i) {
     const std::size_t at = i / cols * factors.stride + i % cols;
-    const Curve curve = activation_at<kKind>(wide(gates + i));
-    const float factor = wide(factors.factors + at);
-    const float gradient = wide(product + i);
+    const Curve curve = activation_at<kKind>(to_float(gates[i]));
+    const float factor = to_float(factors.factors[at]);
+    const float gradient = to_float(product[i]);
     factors.gradients[at] = gradient * curve.value;
-    narrow(gates + i, gradient * curve.slope * factor);
-    narrow(product + i, curve.value * factor);
+    gates[i] = to_bf16(gradient * curve.slope * factor);
+    product[i] = to_bf16(curve.value * factor);
   });
 }
 
@@ -105,7 +97,7 @@ void activate_multiply_rows_backward(Activation activation, bf16* gates, bf16* p
       return launch(rows_backward_kernel<Activation::gelu_tanh>);
     case Activation::gelu:
       return launch(rows_backward_kernel<Activation::gelu>);
-    default:
+    case Activation::relu_squared:
       return launch(rows_backward_kernel<Activation::relu_squared>);
   }
 }
