@@ -27,7 +27,7 @@ struct TrainingHeads {
   int rows = 0;
   int heads = 0;
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 8, at most 256
+  int head_dim = 0;  // a multiple of 8, at most kMostHeadDim
   /// Each query is followed by the gate of its head's output, which is left alone: `projected` then
   /// has 2 heads + 2 kv_heads.
   bool output_gates = false;
