@@ -1,9 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <numbers>
 #include <utility>
 
 #include "base/error.h"
@@ -224,11 +222,11 @@ void Model::embed_for_layers(ops::Context& context, std::span<const SequenceStep
   const ops::Matrix<float> parts(
       a.layer_inputs.data, a.hidden.rows * static_cast<std::size_t>(spec_.layer_count()), width);
   ops::linear(context, a.layer_inputs, a.hidden, weights_.layer_projection);
-  ops::scale(parts, 1.0F / std::sqrt(static_cast<float>(spec_.hidden)));
+  ops::scale(parts, spec_.stream_scale());
   normalize(spec_.final_norm, parts, parts, weights_.layer_projection_norm);
   const ops::Workspace::Scope scope(*context.workspace);
   const auto row = context.workspace->take<float>(a.layer_inputs.cols);
-  const float scale = std::sqrt(static_cast<float>(what.width));
+  const float scale = what.scale();
   std::size_t t = 0;
   for (const SequenceStep& step : steps) {
     for (const std::int32_t token : step.tokens) {
@@ -237,7 +235,7 @@ void Model::embed_for_layers(ops::Context& context, std::span<const SequenceStep
       ops::dequantize_row(weights_.layer_embedding, token, row.data());
       const auto inputs = a.layer_inputs.row(t++);
       std::ranges::transform(inputs, row, inputs.begin(), [scale](float input, float embedding) {
-        return (input + scale * embedding) * std::numbers::sqrt2_v<float> / 2.0F;
+        return (input + scale * embedding) * LayerEmbeddings::kHalves;
       });
     }
   }

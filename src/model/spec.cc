@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -210,6 +211,28 @@ bool ModelSpec::shares_entries() const {
   return std::ranges::any_of(layers, [](const LayerSpec& layer) {
     return layer.attention() != nullptr && layer.attention()->shares;
   });
+}
+
+std::set<int> ModelSpec::shared_layers() const {
+  std::set<int> shared;
+  for (const LayerSpec& layer : layers) {
+    if (layer.attention() != nullptr && layer.attention()->shares) {
+      shared.insert(*layer.attention()->shares);
+    }
+  }
+  return shared;
+}
+
+float LayerEmbeddings::scale() const {
+  return std::sqrt(static_cast<float>(width));
+}
+
+int ModelSpec::layer_embeddings_width() const {
+  return layer_embeddings ? layer_count() * layer_embeddings->width : 0;
+}
+
+float ModelSpec::stream_scale() const {
+  return 1.0F / std::sqrt(static_cast<float>(hidden));
 }
 
 int ModelSpec::chunk() const {

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -268,6 +270,10 @@ struct LayerEmbeddings {
   int width = 0;
   int vocab = 0;
 
+  static constexpr float kHalves = std::numbers::sqrt2_v<float> / 2.0F;
+  /// What a token's embedding is multiplied by.
+  [[nodiscard]] float scale() const;
+
   bool operator==(const LayerEmbeddings&) const = default;
 };
 
@@ -342,8 +348,14 @@ struct ModelSpec {
   [[nodiscard]] int cached_heads() const { return cached_heads_before(layer_count()); }
   /// The width of the first layer's chunks that has any; 0: no layer has.
   [[nodiscard]] int chunk() const;
-  /// Whether some layer attends to the entries of another one.
   [[nodiscard]] bool shares_entries() const;
+  /// The layers to whose entries others attend.
+  [[nodiscard]] std::set<int> shared_layers() const;
+  /// Channels that the layers together take of their embeddings; 0: there are none.
+  [[nodiscard]] int layer_embeddings_width() const;
+  /// 1 / sqrt(hidden): what the projections of layer_embeddings, and what routers of experts beside
+  /// take, are multiplied by.
+  [[nodiscard]] float stream_scale() const;
   /// Recurrent layers before `index`: its place in the state.
   [[nodiscard]] int recurrent_before(int index) const;
   /// Layers before `index` that would decide; layer_count(): all that would.

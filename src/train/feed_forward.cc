@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <vector>
 
 #include "ops/activation.h"
@@ -165,11 +164,6 @@ std::vector<ops::ExpertGradients> gradients_of(const LayerGradients& g) {
   return result;
 }
 
-// Of what the router of experts beside takes, behind its norm.
-float router_scale(const LayerPass& pass) {
-  return 1.0F / std::sqrt(static_cast<float>(pass.spec->hidden));
-}
-
 // [norm](dense(mlp_normed)) + [norm](experts(norm(middle))).
 void experts_beside(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                     LayerActivations& a, Matrix<float> out) {
@@ -178,7 +172,7 @@ void experts_beside(ops::Context& context, const LayerPass& pass, const LayerWei
   const model::NormSpec& norm = pass.layer_spec().norm;
   dense(context, spec, w, a.mlp_normed, {a.gate, a.up}, a.shared_branch);
   normalize(norm, a.router_input, a.middle, {w.router_norm});
-  ops::scale(a.router_input, router_scale(pass));
+  ops::scale(a.router_input, pass.spec->stream_scale());
   normalize(norm, a.experts_input, a.middle, {w.experts_norm});
   std::fill_n(a.experts_branch.data, a.experts_branch.rows * a.experts_branch.cols, 0.0F);
   const Experts experts(spec, w, a);
@@ -222,7 +216,7 @@ void experts_beside_backward(ops::Context& context, const LayerPass& pass,
                          .router_bias = gradients.router_bias,
                          .experts = of_experts},
                         dbranch, a.experts_input, experts.weights(), experts.activations());
-  ops::scale(drouter, router_scale(pass));
+  ops::scale(drouter, pass.spec->stream_scale());
   normalize_backward(workspace, norm, inputs.stream, {gradients.router_norm}, drouter, a.middle,
                      {weights.router_norm});
   normalize_backward(workspace, norm, inputs.stream, {gradients.experts_norm}, dinput, a.middle,

@@ -1,8 +1,6 @@
 #include "train/layer_embeddings.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "model/mixer_parts.h"
 #include "ops/activation.h"
@@ -15,23 +13,8 @@ namespace {
 
 using ops::Matrix;
 
-// Of the sum of both halves of an input.
-constexpr float kHalves = std::numbers::sqrt2_v<float> / 2.0F;
-
 std::size_t width_of_all(const model::ModelSpec& spec) {
-  return spec.layer_embeddings
-             ? static_cast<std::size_t>(spec.layer_count() * spec.layer_embeddings->width)
-             : 0;
-}
-
-// Of what the stream is projected to.
-float projection_scale(const model::ModelSpec& spec) {
-  return 1.0F / std::sqrt(static_cast<float>(spec.hidden));
-}
-
-// Of a token's own embedding.
-float embedding_scale(const model::ModelSpec& spec) {
-  return std::sqrt(static_cast<float>(spec.layer_embeddings->width));
+  return static_cast<std::size_t>(spec.layer_embeddings_width());
 }
 
 }  // namespace
@@ -68,7 +51,7 @@ Matrix<float> LayerInputs::by_layer(Matrix<float> of_all) const {
 void LayerInputs::project(ops::Context& context, const Weights& weights,
                           Matrix<const float> embedded, Matrix<float> out) const {
   ops::linear(context, out, embedded, weights.layer_projection);
-  ops::scale(out, projection_scale(spec_));
+  ops::scale(out, spec_.stream_scale());
 }
 
 void LayerInputs::forward(ops::Context& context, const Weights& weights, const Batch& batch,
@@ -82,9 +65,9 @@ void LayerInputs::forward(ops::Context& context, const Weights& weights, const B
                     {weights.layer_projection_norm});
   const auto own = detail::take_matrix(*context.workspace, inputs_.rows, inputs_.cols);
   embed(weights.layer_embedding, batch, own);
-  ops::scale(own, embedding_scale(spec_));
+  ops::scale(own, spec_.layer_embeddings->scale());
   ops::add(inputs_, own);
-  ops::scale(inputs_, kHalves);
+  ops::scale(inputs_, model::LayerEmbeddings::kHalves);
 }
 
 void LayerInputs::backward(ops::Context& context, const Weights& weights, const Batch& batch,
@@ -99,17 +82,17 @@ void LayerInputs::backward(ops::Context& context, const Weights& weights, const 
   };
   const auto dnormed = take();
   detail::copy(gradients_, dnormed);
-  ops::scale(dnormed, kHalves);
+  ops::scale(dnormed, model::LayerEmbeddings::kHalves);
   const auto raw = take();
   project(context, weights, embedded, raw);
   const auto draw = detail::take_zeros(*context.workspace, gradients_.rows, gradients_.cols);
   detail::normalize_backward(*context.workspace, spec_.final_norm, by_layer(draw),
                              {gradients.layer_projection_norm}, by_layer(dnormed), by_layer(raw),
                              {weights.layer_projection_norm});
-  ops::scale(draw, projection_scale(spec_));
+  ops::scale(draw, spec_.stream_scale());
   ops::linear_backward(context, {gradient, gradients.layer_projection, {}}, draw, embedded,
                        weights.layer_projection);
-  ops::scale(dnormed, embedding_scale(spec_));
+  ops::scale(dnormed, spec_.layer_embeddings->scale());
   embed_backward(gradients.layer_embedding, batch, dnormed);
 }
 

@@ -2,20 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 namespace winnow::train {
 namespace {
-
-std::set<int> sources_of(const model::ModelSpec& spec) {
-  std::set<int> sources;
-  for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.attention() != nullptr && layer.attention()->shares) {
-      sources.insert(*layer.attention()->shares);
-    }
-  }
-  return sources;
-}
 
 // Columns of keys, values and bias.
 std::array<std::size_t, 3> widths_of(const model::ModelSpec& spec, int layer) {
@@ -35,7 +24,7 @@ SharedEntries::SharedEntries(const model::ModelSpec& spec, std::size_t tokens, b
     next += tokens * width;
     return matrix;
   };
-  for (const int source : sources_of(spec)) {
+  for (const int source : spec.shared_layers()) {
     const auto [keys, values, bias] = widths_of(spec, source);
     entries_[source] = {take(keys), take(values), take(bias)};
     if (has_gradients) {
@@ -47,7 +36,7 @@ SharedEntries::SharedEntries(const model::ModelSpec& spec, std::size_t tokens, b
 std::size_t SharedEntries::bytes(const model::ModelSpec& spec, std::size_t tokens,
                                  bool has_gradients) {
   std::size_t floats = 0;
-  for (const int source : sources_of(spec)) {
+  for (const int source : spec.shared_layers()) {
     const auto [keys, values, bias] = widths_of(spec, source);
     floats += tokens * (keys + values + bias) * (has_gradients ? 2 : 1);
   }

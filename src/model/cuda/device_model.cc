@@ -125,16 +125,6 @@ int rotary_of(const AttentionSpec& attention, int cached_dim) {
   return channels == cached_dim ? -1 : channels;
 }
 
-std::vector<bool> sources_of(const ModelSpec& spec) {
-  std::vector<bool> sources(spec.layers.size());
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.attention() != nullptr && layer.attention()->shares) {
-      sources[static_cast<std::size_t>(*layer.attention()->shares)] = true;
-    }
-  }
-  return sources;
-}
-
 // Before any of it is copied.
 const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat format) {
   constexpr double kGib = 0x1p30;
@@ -154,7 +144,7 @@ const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat f
 DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format,
                          parallel::cuda::DeviceRanks* ranks)
     : model_((checked(model.spec()), model)),
-      sources_(sources_of(model.spec())),
+      sources_(model.spec().shared_layers()),
       ranks_(with_exchange(model.spec(), ranks)),
       weights_(model.spec(), with_room(model.weights(), format), format),
       frequencies_(std::span<const float>(model.ropes().frequencies())),

@@ -1,6 +1,7 @@
 // A model on a device: weights, and what its layers ask of the kernels.
 #pragma once
 
+#include <set>
 #include <span>
 
 #include "kvcache/cuda/append/projection.h"
@@ -74,9 +75,7 @@ class DeviceModel {
   /// Where the entries that an attention layer attends to lie in the cache.
   [[nodiscard]] int cache_layer(int layer) const { return spec().cache_place(layer); }
   /// Whether other layers attend to this one's entries, too.
-  [[nodiscard]] bool is_source(int layer) const {
-    return sources_[static_cast<std::size_t>(layer)];
-  }
+  [[nodiscard]] bool is_source(int layer) const { return sources_.contains(layer); }
   [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
   /// Channels of a head that RoPE rotates, in the layer where it rotates most.
   [[nodiscard]] int rotary_channels() const { return model_.ropes().channels(); }
@@ -108,7 +107,7 @@ class DeviceModel {
 
  private:
   const Model& model_;
-  std::vector<bool> sources_;  // by layer
+  std::set<int> sources_;
   parallel::cuda::DeviceRanks* ranks_;
   DeviceWeights weights_;
   FloatBuffer frequencies_;

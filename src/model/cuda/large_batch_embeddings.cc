@@ -1,8 +1,5 @@
 // The general path's embeddings for each layer (LayerEmbeddings).
 #include <algorithm>
-#include <cmath>
-#include <numbers>
-
 #include "model/cuda/large_batch_layers.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
@@ -33,24 +30,22 @@ void LargeBatchLayers::embed_for_layers(int rows, cudaStream_t stream) {
 // As Model::embed_for_layers() does it.
 void LargeBatchLayers::embed_rows_for_layers(int first, int rows, cudaStream_t stream) {
   const DeviceWeights& w = model_.weights();
-  const int width = model_.spec().layer_embeddings->width;
+  const LayerEmbeddings& what = *model_.spec().layer_embeddings;
   const auto projection = w.layer_projection.view();
   const auto columns = static_cast<std::size_t>(projection.rows);
   const std::size_t count = static_cast<std::size_t>(rows) * columns;
   bf16* inputs = layer_inputs_.data() + static_cast<std::size_t>(first) * columns;
   products_.multiply(projected_.data(), normed_.data() + size_of(first), projection, padded(rows),
                      stream);
-  ops::cuda::scale(projected_.data(), count, 1.0F / std::sqrt(static_cast<float>(model_.hidden())),
-                   stream);
-  ops::cuda::rms_norm(projected_.data(), projected_.data(), rows * model_.layers(), width,
+  ops::cuda::scale(projected_.data(), count, model_.spec().stream_scale(), stream);
+  ops::cuda::rms_norm(projected_.data(), projected_.data(), rows * model_.layers(), what.width,
                       {.weight = w.layer_projection_norm.data()}, model_.spec().final_norm.eps,
                       stream);
   // What else follows from the rows is not needed.
   const ops::cuda::ResidualStream to{embedded_.data(), nullptr, inputs, square_sums_.data()};
   ops::cuda::embed_rows(w.layer_embedding.view(), tokens_ + first, rows, to, {stream});
-  ops::cuda::add_scaled(projected_.data(), embedded_.data(), count,
-                        std::sqrt(static_cast<float>(width)), stream);
-  ops::cuda::scale(projected_.data(), count, std::numbers::sqrt2_v<float> / 2.0F, stream);
+  ops::cuda::add_scaled(projected_.data(), embedded_.data(), count, what.scale(), stream);
+  ops::cuda::scale(projected_.data(), count, LayerEmbeddings::kHalves, stream);
   ops::cuda::round(inputs, projected_.data(), count, stream);
 }
 

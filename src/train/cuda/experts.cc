@@ -1,7 +1,5 @@
 #include "train/cuda/experts.h"
 
-#include <cmath>
-
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/norm.h"
 #include "ops/cuda/training/training_experts.h"
@@ -174,11 +172,6 @@ class RoutedExperts {
   RoutedTokens tokens_;
 };
 
-// Of what the router of experts beside takes, behind its norm.
-float router_scale(const DevicePass& pass) {
-  return 1.0F / std::sqrt(static_cast<float>(pass.spec->hidden));
-}
-
 // out += [norm](dense(mlp_normed)) + [norm](experts(norm(middle))).
 void beside_forward(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
                     float* out) {
@@ -192,7 +185,7 @@ void beside_forward(const DevicePass& pass, const DeviceLayerWeights& w, const D
                          nullptr, pass.stream);
   };
   normed(a.router_input, w.router_norm);
-  ops::cuda::scale(a.router_input, count, router_scale(pass), pass.stream);
+  ops::cuda::scale(a.router_input, count, pass.spec->stream_scale(), pass.stream);
   normed(a.experts_input, w.experts_norm);
   winnow::cuda::check(cudaMemsetAsync(scratch.beside, 0, count * sizeof(float), pass.stream),
                       "fill");
@@ -229,7 +222,8 @@ void experts_beside_backward(const DevicePass& pass, const DeviceLayerWeights& w
   through(scratch.dexperts, a.experts_branch, w.experts_post_norm, g.experts_post_norm);
   RoutedExperts(pass, w, a).backward(g, scratch.dexperts);
   norm_backward(pass, norm, {w.router_norm}, {g.router_norm},
-                {.x = gradient, .multiplier = router_scale(pass)}, scratch.drouter_input, a.middle);
+                {.x = gradient, .multiplier = pass.spec->stream_scale()}, scratch.drouter_input,
+                a.middle);
   norm_backward(pass, norm, {w.experts_norm}, {g.experts_norm}, {.x = gradient}, scratch.dexperts,
                 a.middle);
 }

@@ -1,8 +1,5 @@
 #include "train/cuda/layer_embeddings.h"
 
-#include <cmath>
-#include <numbers>
-
 #include "ops/cuda/embedding.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
@@ -13,27 +10,12 @@
 namespace winnow::train::cuda {
 namespace {
 
-// Of the sum of both halves of an input.
-constexpr float kHalves = std::numbers::sqrt2_v<float> / 2.0F;
-
-int width_of_all(const model::ModelSpec& spec) {
-  return spec.layer_embeddings ? spec.layer_count() * spec.layer_embeddings->width : 0;
-}
-
 std::size_t elements_of(const model::ModelSpec& spec, std::size_t tokens) {
-  return tokens * static_cast<std::size_t>(width_of_all(spec));
+  return tokens * static_cast<std::size_t>(spec.layer_embeddings_width());
 }
 
 std::size_t stream_elements(const model::ModelSpec& spec, std::size_t tokens) {
   return spec.layer_embeddings ? tokens * static_cast<std::size_t>(spec.hidden) : 0;
-}
-
-// Of what the stream is projected to, and of a token's own embedding.
-float projection_scale(const model::ModelSpec& spec) {
-  return 1.0F / std::sqrt(static_cast<float>(spec.hidden));
-}
-float embedding_scale(const model::ModelSpec& spec) {
-  return std::sqrt(static_cast<float>(spec.layer_embeddings->width));
 }
 
 void copy_halves(const DevicePass& pass, bf16* to, const bf16* from, std::size_t count) {
@@ -47,7 +29,7 @@ void copy_halves(const DevicePass& pass, bf16* to, const bf16* from, std::size_t
 DeviceLayerInputs::DeviceLayerInputs(const model::ModelSpec& spec, std::size_t tokens,
                                      bool has_gradients)
     : spec_(spec),
-      width_(width_of_all(spec)),
+      width_(spec.layer_embeddings_width()),
       inputs_(elements_of(spec, tokens)),
       rounded_(has_gradients ? elements_of(spec, tokens) : 0),
       projected_(elements_of(spec, tokens)),
@@ -76,7 +58,7 @@ void DeviceLayerInputs::project(const DevicePass& pass, const DeviceWeights& wei
   ops::cuda::round(embedded_.data(), embedded, embedded_.size(), pass.stream);
   pass.linear->multiply(projected_.data(), embedded_.data(), weights.layer_projection, pass.tokens,
                         width_, spec_.hidden, pass.stream);
-  ops::cuda::scale(projected_.data(), elements(), projection_scale(spec_), pass.stream);
+  ops::cuda::scale(projected_.data(), elements(), spec_.stream_scale(), pass.stream);
 }
 
 void DeviceLayerInputs::forward(const DevicePass& pass, const DeviceWeights& weights,
@@ -94,8 +76,8 @@ void DeviceLayerInputs::forward(const DevicePass& pass, const DeviceWeights& wei
                            .eps = spec_.final_norm.eps,
                            .table = weights.layer_embedding,
                            .tokens = tokens,
-                           .embedding_scale = embedding_scale(spec_),
-                           .scale = kHalves},
+                           .embedding_scale = spec_.layer_embeddings->scale(),
+                           .scale = model::LayerEmbeddings::kHalves},
                           inputs_.data(), pass.stream);
 }
 
@@ -106,10 +88,10 @@ void DeviceLayerInputs::backward(const DevicePass& pass, const DeviceWeights& we
     return;
   }
   float* dinputs = gradients_.data();
-  ops::cuda::scale(dinputs, elements(), kHalves, pass.stream);
+  ops::cuda::scale(dinputs, elements(), model::LayerEmbeddings::kHalves, pass.stream);
   ops::cuda::round(rounded_.data(), dinputs, elements(), pass.stream);
   if (gradients.layer_embedding != nullptr) {
-    ops::cuda::scale(dinputs, elements(), embedding_scale(spec_), pass.stream);
+    ops::cuda::scale(dinputs, elements(), spec_.layer_embeddings->scale(), pass.stream);
     ops::cuda::embed_backward(gradients.layer_embedding, dinputs, tokens, pass.tokens, width_,
                               pass.stream);
   }
@@ -123,7 +105,7 @@ void DeviceLayerInputs::backward(const DevicePass& pass, const DeviceWeights& we
                                 pass.tokens * spec_.layer_count(), spec_.layer_embeddings->width,
                                 detail::norm_of(spec_.final_norm, {weights.layer_projection_norm}),
                                 pass.stream);
-  ops::cuda::scale(dprojected, elements(), projection_scale(spec_), pass.stream);
+  ops::cuda::scale(dprojected, elements(), spec_.stream_scale(), pass.stream);
   detail::weight_gradient(pass, {gradients.layer_projection}, dprojected, embedded_.data(), width_,
                           spec_.hidden);
   bf16* dembedded = pass.scratch->dnormed;

@@ -1,21 +1,9 @@
 #include "train/cuda/shared_entries.h"
 
-#include <set>
-
 #include "train/cuda/copies.h"
 
 namespace winnow::train::cuda {
 namespace {
-
-std::set<int> sources_of(const model::ModelSpec& spec) {
-  std::set<int> sources;
-  for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.attention() != nullptr && layer.attention()->shares) {
-      sources.insert(*layer.attention()->shares);
-    }
-  }
-  return sources;
-}
 
 // Columns of keys and of values, which are as wide, and of biases.
 std::size_t entry_width(const model::ModelSpec& spec, int layer) {
@@ -29,7 +17,7 @@ std::size_t bias_width(const model::ModelSpec& spec, int layer) {
 // The sum over all sources of so many columns of keys and values, and of biases.
 std::size_t columns_of(const model::ModelSpec& spec, std::size_t entries, std::size_t biases) {
   std::size_t columns = 0;
-  for (const int source : sources_of(spec)) {
+  for (const int source : spec.shared_layers()) {
     columns += entries * entry_width(spec, source) + biases * bias_width(spec, source);
   }
   return columns;
@@ -54,7 +42,7 @@ DeviceSharedEntries::DeviceSharedEntries(const model::ModelSpec& spec, std::size
   bf16* half = halves_.data();
   float* bias = biases_.data();
   float* sum = sums_.data();
-  for (const int source : sources_of(spec)) {
+  for (const int source : spec.shared_layers()) {
     const std::size_t width = entry_width(spec, source);
     const std::size_t heads = bias_width(spec, source);
     DeviceEntries<bf16>& entries = entries_[source];
