@@ -23,7 +23,7 @@ struct Case {
 // The objective whose gradient a step computes. Counting decisions is straight-through, so the
 // soft ones stand for them.
 double objective(TinyModel& model, const Case& c, const Batch& batch, TinyModel* teacher) {
-  const double loss = model.step(batch, c.pass, c.loss, teacher);
+  const double loss = model.forward_loss(batch, c.pass, teacher);
   const Decoder::Decided& decided = model.decoder.decided();
   return loss + double{c.loss.count} * decided.soft_marked + double{c.loss.excess} * decided.excess;
 }
@@ -44,7 +44,7 @@ void expect_gradients(const Case& c, bool distilled, Keep keep = Keep::all) {
   model.decoder.excess_limit = c.loss.excess_limit;
   TinyModel other(c.spec, kTokens, Keep::nothing, 2);
   TinyModel* teacher = distilled ? &other : nullptr;
-  objective(model, c, batch, teacher);
+  model.step(batch, c.pass, c.loss, teacher);
   const std::vector<float> gradient(model.trained().gradients().begin(),
                                     model.trained().gradients().end());
   // The parameters that the pass reads; layout is the same.

@@ -103,24 +103,29 @@ class TinyModel {
   double step(const Batch& batch, const DecisionPass& pass, const DecisionLoss& loss = {},
               TinyModel* teacher = nullptr) {
     std::ranges::fill(trained_.gradients(), 0.0F);
-    const Gradients gradients = trained_.gradient_views(spec);
-    decoder.forward(context, weights, batch, pass);
-    std::vector<float> memory(batch.size() * static_cast<std::size_t>(spec.hidden));
-    const ops::Matrix<float> gradient(memory.data(), batch.size(),
-                                      static_cast<std::size_t>(spec.hidden));
-    const HeadInput student{&weights, decoder.hidden()};
-    double result = 0.0;
-    if (teacher == nullptr) {
-      result = language_model_loss(context, spec, batch, student, gradients, gradient);
-    } else {
+    if (teacher != nullptr) {
       teacher->decoder.forward(context, teacher->weights, batch, {});
-      const HeadInput expected{&teacher->weights, teacher->decoder.hidden()};
-      result = distillation_loss(context, spec, batch, ops::Divergence::forward, student, expected,
-                                 gradients, gradient);
     }
+    const double result = forward_loss(batch, pass, teacher);
     const std::vector<DecisionLoss> losses(static_cast<std::size_t>(spec.layer_count()), loss);
-    decoder.backward(context, weights, batch, pass, losses, gradients, gradient);
+    decoder.backward(context, weights, batch, pass, losses, trained_.gradient_views(spec),
+                     stream_gradient());
     return result;
+  }
+
+  /// The loss alone, of a teacher that has read the batch in a step. Only the gradients of the head
+  /// are added up.
+  double forward_loss(const Batch& batch, const DecisionPass& pass, TinyModel* teacher) {
+    decoder.forward(context, weights, batch, pass);
+    stream_gradient_.assign(batch.size() * static_cast<std::size_t>(spec.hidden), 0.0F);
+    const Gradients gradients = trained_.gradient_views(spec);
+    const HeadInput student{&weights, decoder.hidden()};
+    if (teacher == nullptr) {
+      return language_model_loss(context, spec, batch, student, gradients, stream_gradient());
+    }
+    const HeadInput expected{&teacher->weights, teacher->decoder.hidden()};
+    return distillation_loss(context, spec, batch, ops::Divergence::forward, student, expected,
+                             gradients, stream_gradient());
   }
 
   Parameters& trained() { return trained_; }
@@ -129,7 +134,13 @@ class TinyModel {
   Parameters all;
 
  private:
+  ops::Matrix<float> stream_gradient() {
+    const auto hidden = static_cast<std::size_t>(spec.hidden);
+    return {stream_gradient_.data(), stream_gradient_.size() / hidden, hidden};
+  }
+
   Parameters trained_;
+  std::vector<float> stream_gradient_;  // [T, hidden]
 
  public:
   Decoder decoder;
