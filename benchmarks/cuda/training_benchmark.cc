@@ -1,4 +1,4 @@
-// Updates of a model with random weights on a CUDA device: tokens per second, utilisation, memory.
+// Updates of a model with random weights on CUDA devices: tokens per second, utilisation, memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +14,10 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "parallel/on_ranks.h"
 #include "train/backend.h"
 #include "train/flops.h"
+#include "train/partition.h"
 
 namespace {
 
@@ -23,10 +25,16 @@ using namespace winnow;
 using namespace winnow::train;
 
 struct Flags {
-  std::map<std::string, std::string> values{
-      {"shape", "llama-3.2-1b"}, {"length", "4096"},        {"sequences", "4"},
-      {"micro-batch", "4"},      {"decisions", "borrowed"}, {"window", "256"},
-      {"updates", "3"},          {"activations", "keep"},   {"json", ""}};
+  std::map<std::string, std::string> values{{"shape", "llama-3.2-1b"},
+                                            {"length", "4096"},
+                                            {"sequences", "4"},
+                                            {"micro-batch", "4"},
+                                            {"decisions", "borrowed"},
+                                            {"window", "256"},
+                                            {"updates", "3"},
+                                            {"activations", "keep"},
+                                            {"ranks", "1"},
+                                            {"json", ""}};
   Flags(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
       const std::string name = std::string(argv[i]).substr(2);
@@ -97,6 +105,7 @@ TrainingOptions options_of(const Flags& flags) {
   options.batch = flags.size("sequences");
   options.micro_batch = flags.size("micro-batch");
   options.cuda_device = 0;
+  options.ranks = static_cast<int>(flags.size("ranks"));
   options.activations =
       flags.values.at("activations") == "recompute" ? Activations::recompute : Activations::keep;
   options.learning_rate = 1e-5;
@@ -120,7 +129,7 @@ void fill(Parameters& parameters, const RandomWeights& weights) {
 
 // One update, as Trainer does it.
 PassSums update(Backend& backend, const Parameters& parameters, const TrainingOptions& options,
-                const model::ModelSpec& config, const Batch& batch, std::int64_t step) {
+                const model::ModelSpec& config, const Batch& batch, std::int64_t step, int rank) {
   DecisionPass pass;
   if (options.retrofit) {
     pass.mode = DecisionPass::Mode::sampled;
@@ -130,7 +139,8 @@ PassSums update(Backend& backend, const Parameters& parameters, const TrainingOp
                        : 0,
       {-1e-6F, 1e-9F, 6.0F});
   backend.begin_update();
-  for (std::size_t i = 0; i < options.batch; i += options.micro_batch) {
+  const auto [first, last] = share_of(options.batch / options.micro_batch, rank, options.ranks);
+  for (std::size_t i = first; i < last; ++i) {
     pass.noise = static_cast<std::uint64_t>(step) * 1000 + i;
     backend.forward(batch, pass,
                     options.retrofit ? MainLoss::distillation : MainLoss::language_model);
@@ -146,31 +156,28 @@ PassSums update(Backend& backend, const Parameters& parameters, const TrainingOp
   return sums;
 }
 
-void run(const Flags& flags) {
-  const auto base = cli::find_shape(flags.values.at("shape"));
-  require(base.has_value(), "--shape {}: unknown", flags.values.at("shape"));
+void run_rank(const Flags& flags, const model::ModelSpec& base, const RandomWeights& weights,
+              parallel::Communicator& ranks) {
   const TrainingOptions options = options_of(flags);
-  const model::ModelSpec config = student_config(options, *base);
-  cuda::use_device(0);
+  const model::ModelSpec config = student_config(options, base);
+  cuda::use_device(ranks.rank());
   const std::size_t before = cuda::free_memory();
   std::unique_ptr<Backend> backend;
   Parameters parameters(config, trained_part(config));
-  {
-    const RandomWeights weights(*base);
-    fill(parameters, weights);
-    backend = make_backend(
-        options, *base, [&weights](const std::string& name) { return weights.find(name); },
-        parameters);
-  }
-  const Batch batch = random_batch(options.micro_batch, options.length, base->vocab);
+  fill(parameters, weights);
+  backend = make_backend(
+      options, base, [&weights](const std::string& name) { return weights.find(name); }, parameters,
+      ranks);
+  ranks.meet();
+  const Batch batch = random_batch(options.micro_batch, options.length, base.vocab);
   const auto tokens = static_cast<double>(options.batch * options.length);
   nlohmann::ordered_json json{{"flags", flags.values}, {"seconds", nlohmann::json::array()}};
   using Clock = std::chrono::steady_clock;
   std::vector<double> measured;
   for (std::size_t i = 0; i < flags.size("updates") + 2; ++i) {  // the first two do not count
     const auto start = Clock::now();
-    const PassSums sums =
-        update(*backend, parameters, options, config, batch, static_cast<std::int64_t>(i) + 1);
+    const PassSums sums = update(*backend, parameters, options, config, batch,
+                                 static_cast<std::int64_t>(i) + 1, ranks.rank());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     json["loss"] = sums.loss;
     json["seconds"].push_back(seconds);
@@ -178,9 +185,12 @@ void run(const Flags& flags) {
       measured.push_back(seconds);
     }
   }
+  if (ranks.rank() != 0) {
+    return ranks.meet();
+  }
   std::ranges::nth_element(measured, measured.begin() + static_cast<long>(measured.size() / 2));
   const double typical = measured[measured.size() / 2];
-  const double flops = flops_per_token(options, *base) * tokens;
+  const double flops = flops_per_token(options, base) * tokens;
   json["tokens_per_second"] = tokens / typical;
   json["tflops"] = flops / typical * 1e-12;
   json["bytes"] = before - cuda::free_memory();
@@ -188,6 +198,16 @@ void run(const Flags& flags) {
   if (const std::string file = flags.values.at("json"); !file.empty()) {
     std::ofstream(file) << json.dump(1) << "\n";
   }
+  ranks.meet();  // others may use its memory
+}
+
+void run(const Flags& flags) {
+  const auto base = cli::find_shape(flags.values.at("shape"));
+  require(base.has_value(), "--shape {}: unknown", flags.values.at("shape"));
+  const RandomWeights weights(*base);
+  parallel::on_ranks(
+      static_cast<int>(flags.size("ranks")), "--ranks",
+      [&](parallel::Communicator& ranks) { run_rank(flags, *base, weights, ranks); });
 }
 
 }  // namespace

@@ -29,6 +29,13 @@ std::size_t decision_count(const model::ModelSpec& spec) {
                                  : static_cast<std::size_t>(spec.compressing_attention().kv_heads);
 }
 
+std::size_t decisions_of_model(const model::ModelSpec& spec) {
+  return spec.dms || spec.dmc
+             ? static_cast<std::size_t>(spec.compressing_before(spec.layer_count())) *
+                   decision_count(spec)
+             : 0;
+}
+
 int decision_shift(const model::ModelSpec& spec) {
   return spec.dms ? spec.dms->shift : 1;
 }

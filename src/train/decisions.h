@@ -39,6 +39,8 @@ struct DecisionLoss {
 bool decides_per_layer(const model::ModelSpec& spec);
 /// Decisions of a layer: 1, or one per KV head.
 std::size_t decision_count(const model::ModelSpec& spec);
+/// Those of all layers; 0: the model does not decide.
+std::size_t decisions_of_model(const model::ModelSpec& spec);
 /// The shift between a token and the key that its decision concerns: DMS's shift, and 1 for DMC,
 /// where a token that opens a segment leaves the previous entry unchanged.
 int decision_shift(const model::ModelSpec& spec);

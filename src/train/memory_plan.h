@@ -30,7 +30,7 @@ struct MemoryPlan {
 /// CUDA device: what is needed there.
 MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base);
 
-/// Bytes that a process may still take on this machine, or on the device that trains.
+/// Bytes that a process may still take on this machine, or on the fullest device that trains.
 std::size_t available_memory(const TrainingOptions& options);
 
 /// Error with both numbers when the plan needs more than `available`.

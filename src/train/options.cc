@@ -123,9 +123,6 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           "--data-parallel {}: expected 1 to {}, as many ranks as --batch {} has parts of "
           "--micro-batch {}",
           options.ranks, parts, options.batch, options.micro_batch);
-  require(options.ranks == 1 || !options.cuda_device,
-          "--data-parallel {} with --device cuda: training takes one device, or CPU ranks",
-          options.ranks);
   const auto in_unit = [](double x) { return x >= 0.0 && x < 1.0; };
   require(in_unit(options.adamw.beta1), "--beta1 {}: expected 0 or more, less than 1",
           options.adamw.beta1);

@@ -213,16 +213,6 @@ TEST(TrainingRanks, AreNoMoreThanParts) {
             "--micro-batch 1");
 }
 
-TEST(TrainingRanks, AreOfCpus) {
-  const World world;
-  TrainingOptions options = in_parts(testing::language_options());
-  options.compute = DType::bf16;
-  options.cuda_device = 0;
-  options.ranks = 2;
-  EXPECT_EQ(error_of([&] { validate(options, world.base().spec()); }),
-            "--data-parallel 2 with --device cuda: training takes one device, or CPU ranks");
-}
-
 TEST(Partition, SharesOutAllElements) {
   const ParameterList list(testing::tiny_config("llama"), Trained::everything);
   for (const int ranks : {1, 2, 3, 7}) {

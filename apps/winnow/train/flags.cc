@@ -82,7 +82,8 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
              "Where to train: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
   run.option("--data-parallel", flags.data_parallel, "N",
              "Ranks that each compute a share of the batch and keep a part of the optimiser's "
-             "state: processes started by mpirun or srun, else threads; on the CPU only");
+             "state: processes started by mpirun or srun, else threads; with --device cuda one "
+             "GPU each");
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");

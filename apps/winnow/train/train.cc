@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
 #include "train/document.h"
@@ -242,6 +243,9 @@ int run(const TrainingFlags& flags) {
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
   model::ModelSpec config = model::read_spec(source);
   train::validate(options, config);
+  require(!options.cuda_device || options.ranks == 1 || !parallel::launched_as(),
+          "--data-parallel {} with --device cuda: start one process, without a launcher",
+          options.ranks);
   const train::MemoryPlan plan = train::plan_memory(options, config);
   if (flags.dry_run) {
     return print_plan(plan, options);

@@ -15,7 +15,8 @@ std::size_t index_of(DeviceRanks::Place place) {
 }  // namespace
 
 DeviceRanks::DeviceRanks(Communicator& host, int device) : host_(host), device_(device) {
-  require(size() <= kMostRanks, "--tensor-parallel {}: at most {} devices", size(), kMostRanks);
+  require(size() <= kMostRanks, "{} ranks on CUDA devices: expected at most {}", size(),
+          kMostRanks);
   allow_access(device);
   renew(flags_, std::size_t{kMostRanks} * kMostBlocks * sizeof(std::uint32_t));
   epochs_.ensure(kMostBlocks);
@@ -42,8 +43,8 @@ void DeviceRanks::allow_access(int device) const {
     }
     int can = 0;
     winnow::cuda::check(cudaDeviceCanAccessPeer(&can, device, peer), "look for peer devices");
-    require(can != 0, "--tensor-parallel {}: device {} cannot read the memory of device {}", size(),
-            device, peer);
+    require(can != 0, "{} ranks: device {} cannot read the memory of device {}", size(), device,
+            peer);
     if (const cudaError_t code = cudaDeviceEnablePeerAccess(peer, 0);
         code != cudaErrorPeerAccessAlreadyEnabled) {
       winnow::cuda::check(code, "read a peer device's memory");

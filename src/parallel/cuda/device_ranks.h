@@ -41,6 +41,9 @@ class DeviceRanks {
   /// the kernels of others, which must not wait for it then.
   void meet() const { host_.meet(); }
 
+  /// What each rank shows, by rank. Waits for all ranks' hosts.
+  [[nodiscard]] std::vector<void*> exchange(void* own) const;
+
   /// Changes when memory has moved, to which recorded graphs would point.
   [[nodiscard]] int generation() const { return generation_; }
 
@@ -62,8 +65,6 @@ class DeviceRanks {
   /// Memory of each rank, by rank, all of which everyone keeps.
   using SharedBytes = std::vector<std::shared_ptr<const Bytes>>;
 
-  /// What each rank shows, by rank.
-  [[nodiscard]] std::vector<void*> exchange(void* own) const;
   void allow_access(int device) const;
   /// Makes memory of so many bytes, filled with zeros, in place of what all had.
   void renew(SharedBytes& all, std::size_t bytes);

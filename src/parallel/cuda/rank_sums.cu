@@ -64,24 +64,14 @@ __device__ void store_eight(float* to, const Eight& eight) {
   *reinterpret_cast<float4*>(to + 4) = *reinterpret_cast<const float4*>(eight.values + 4);
 }
 
-// A peer's part is complete when its kernel has begun.
+// This thread's share of a sum.
 template <class Number>
-__global__ void __launch_bounds__(kThreads)
-    sum_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
-               float* sum, bool add, std::size_t count) {
-  winnow::cuda::wait_for_predecessor();
-  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
-  const int peer = static_cast<int>(threadIdx.x);
-  if (peer < arrivals.ranks && peer != arrivals.rank) {
-    arrive(arrivals, peer, epoch);
-    wait_for(arrivals, peer, epoch);
-  }
-  __syncthreads();
+__device__ void add_up(const Parts& parts, int ranks, float* sum, bool add, std::size_t count) {
   const std::size_t stride = std::size_t{8} * kThreads * gridDim.x;
-  for (std::size_t i = std::size_t{8} * (blockIdx.x * kThreads + threadIdx.x); i < count;
-       i += stride) {
+  for (std::size_t i = std::size_t{8} * (std::size_t{blockIdx.x} * kThreads + threadIdx.x);
+       i < count; i += stride) {
     Eight total{};
-    for (int rank = 0; rank < arrivals.ranks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       const Eight part = load_eight(static_cast<const Number*>(parts.of[rank]) + i);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
@@ -97,6 +87,27 @@ __global__ void __launch_bounds__(kThreads)
     }
     store_eight(sum + i, total);
   }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    complete_kernel(const __grid_constant__ Parts parts, int ranks, float* sum, std::size_t count) {
+  add_up<float>(parts, ranks, sum, false, count);
+}
+
+// A peer's part is complete when its kernel has begun.
+template <class Number>
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
+               float* sum, bool add, std::size_t count) {
+  winnow::cuda::wait_for_predecessor();
+  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer < arrivals.ranks && peer != arrivals.rank) {
+    arrive(arrivals, peer, epoch);
+    wait_for(arrivals, peer, epoch);
+  }
+  __syncthreads();
+  add_up<Number>(parts, arrivals.ranks, sum, add, count);
   if (threadIdx.x == 0) {
     arrivals.epochs[blockIdx.x] = epoch;
   }
@@ -203,6 +214,14 @@ void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool ad
   const auto kernel = parts.in_16_bits ? sum_kernel<bf16> : sum_kernel<float>;
   winnow::cuda::launch(kernel, blocks_for(count / 8), kThreads, 0, stream, false, arrivals, parts,
                        sum, add, count);
+}
+
+void sum_complete_parts(const Parts& parts, int ranks, float* sum, std::size_t count,
+                        cudaStream_t stream) {
+  if (count > 0) {
+    winnow::cuda::launch(complete_kernel, blocks_for(count / 8), kThreads, 0, stream, false, parts,
+                         ranks, sum, count);
+  }
 }
 
 void sum_rows(const RowSums& rows, cudaStream_t stream) {

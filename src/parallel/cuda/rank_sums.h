@@ -38,6 +38,11 @@ struct Parts {
 void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
                std::size_t count, cudaStream_t stream);
 
+/// The same of `ranks` parts that their hosts know to be complete, and leave as they are until this
+/// is complete: nothing waits. `sum` may be one of the parts.
+void sum_complete_parts(const Parts& parts, int ranks, float* sum, std::size_t count,
+                        cudaStream_t stream);
+
 /// Sums of rows in one pass over a model, at most. Number 0 is that of embeddings.
 inline constexpr std::uint32_t kMostSums = 1024;
 

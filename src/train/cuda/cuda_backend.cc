@@ -12,6 +12,7 @@
 #include "ops/cuda/rope.h"
 #include "train/cuda/copies.h"
 #include "train/cuda/decoder.h"
+#include "train/cuda/exchange.h"
 #include "train/cuda/head.h"
 #include "train/cuda/memory_plan.h"
 #include "train/cuda/optimizer.h"
@@ -33,17 +34,10 @@ struct Sums {
   int first_bad = 0;
 };
 
-std::size_t decisions_of_model(const model::ModelSpec& spec) {
-  return spec.dms || spec.dmc
-             ? static_cast<std::size_t>(spec.compressing_before(spec.layer_count())) *
-                   decision_count(spec)
-             : 0;
-}
-
 class CudaBackend : public Backend {
  public:
   CudaBackend(const TrainingOptions& options, const model::ModelSpec& base, const FindTensor& find,
-              Parameters& parameters);
+              Parameters& parameters, parallel::Communicator& ranks);
 
   void begin_update() override;
   void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) override;
@@ -52,7 +46,7 @@ class CudaBackend : public Backend {
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
   void apply(const MuonUpdate& update) override;
-  void end_update() override {}
+  void end_update() override;
   [[nodiscard]] double peak_flops() const override { return winnow::cuda::nominal_bf16_flops(); }
   void fetch_values() override;
   Moments fetch_moments() override;
@@ -78,6 +72,8 @@ class CudaBackend : public Backend {
   std::size_t tokens_;
   Keep keep_;
   Parameters& parameters_;
+  parallel::Communicator& ranks_;
+  Partition partition_;
   winnow::cuda::Stream stream_;
 
   std::optional<cuda::FrozenWeights> frozen_;  // the teacher's, and what is not trained
@@ -85,6 +81,7 @@ class CudaBackend : public Backend {
   cuda::DeviceWeights student_;
   cuda::DeviceWeights teacher_{};
   cuda::DeviceGradients gradients_;
+  std::optional<cuda::Exchange> exchange_;  // with other ranks
 
   cuda::LayerScratch scratch_;
   std::optional<cuda::DeviceDecoder> teacher_decoder_;
@@ -113,16 +110,19 @@ class CudaBackend : public Backend {
 };
 
 CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec& base,
-                         const FindTensor& find, Parameters& parameters)
+                         const FindTensor& find, Parameters& parameters,
+                         parallel::Communicator& ranks)
     : options_(options),
       base_config_(base),
       spec_(student_config(options, base)),
       tokens_(options.micro_batch * options.length),
-      keep_(cuda::choose_keep(options, base)),
+      keep_(cuda::choose_keep(options, base, winnow::cuda::free_memory())),
       parameters_(parameters),
+      ranks_(ranks),
+      partition_(parameters, ranks.rank(), ranks.size(), options.muon.has_value()),
       frozen_(options.retrofit ? std::make_optional<cuda::FrozenWeights>(base, find)
                                : std::nullopt),
-      trained_(spec_, parameters, stream_.get()),
+      trained_(spec_, parameters, partition_, stream_.get()),
       student_(trained_.view(frozen_ ? &*frozen_ : nullptr)),
       gradients_(trained_.gradients(!options.retrofit || !options.retrofit->uniform_weights)),
       scratch_(spec_, tokens_),
@@ -144,9 +144,14 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
     teacher_decoder_.emplace(base, tokens_, Keep::nothing);
   }
   if (options.muon) {
-    muon_.emplace(*options.muon, parameters);
+    muon_.emplace(*options.muon, parameters, partition_);
   }
   *initial_sums_.data() = {.first_bad = spec_.layer_count() + 1};
+  if (ranks.size() > 1) {
+    ranks.meet();  // others may still load
+    exchange_.emplace(ranks, *options.cuda_device, partition_, trained_);
+  }
+  end_update();
   warm_up();
   stream_.synchronize();
 }
@@ -273,15 +278,15 @@ void CudaBackend::run_backward() {
 }
 
 PassSums CudaBackend::finish() {
-  const auto add_squares = [this](Role role, double* sum) {
-    const auto [begin, end] = parameters_.range(role);
-    cuda::add_squares(sum, trained_.gradient.data() + begin, end - begin, stream_.get());
-  };
+  if (exchange_) {
+    exchange_->reduce_gradients(stream_);
+  }
   Sums* const sums = sums_.data();
-  add_squares(Role::embedding, &sums->squares);
-  add_squares(Role::matrix, &sums->squares);
-  add_squares(Role::vector, &sums->squares);
-  add_squares(Role::decision, &sums->decision_squares);
+  for (const Role role : {Role::embedding, Role::matrix, Role::vector, Role::decision}) {
+    const auto [begin, end] = partition_.own(parameters_.range(role));
+    double* const sum = role == Role::decision ? &sums->decision_squares : &sums->squares;
+    cuda::add_squares(sum, trained_.gradient.data() + begin, end - begin, stream_.get());
+  }
   cuda::copy_async(host_sums_, sums_, stream_.get());
   if (marked_.size() > 0) {
     cuda::copy_async(host_marked_, marked_, stream_.get());
@@ -296,7 +301,7 @@ PassSums CudaBackend::finish() {
   if (decided_) {
     result.marked.assign(host_marked_.data(), host_marked_.data() + marked_.size());
   }
-  return result;
+  return sum_over_ranks(ranks_, result);
 }
 
 void CudaBackend::apply(const AdamW::Update& update) {
@@ -307,9 +312,18 @@ void CudaBackend::apply(const MuonUpdate& update) {
   muon_->apply(update, trained_.muon_arrays(), linear_, stream_.get());
 }
 
+void CudaBackend::end_update() {
+  if (exchange_) {
+    exchange_->gather_weights(stream_);
+  }
+  trained_.end_update(stream_.get());
+}
+
 void CudaBackend::fetch_values() {
   stream_.synchronize();
-  trained_.values.read(parameters_.values());
+  trained_.fetch_values(partition_.own(parameters_.values()));
+  ranks_.meet();
+  ranks_.all_gather(parameters_.values(), partition_.cuts());
 }
 
 Moments CudaBackend::fetch_moments() {
@@ -320,6 +334,7 @@ Moments CudaBackend::fetch_moments() {
 void CudaBackend::store() {
   stream_.synchronize();
   trained_.store(parameters_.values(), stream_.get());
+  end_update();
 }
 
 }  // namespace
@@ -328,10 +343,11 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const model::ModelSpec& base_config,
                                            const FindTensor& base, Parameters& parameters,
                                            parallel::Communicator& ranks) {
-  require(ranks.size() == 1, "{} ranks train on CPUs only", ranks.size());
-  winnow::cuda::use_device(*options.cuda_device);
-  cuda::require_supported(options, student_config(options, base_config));
-  return std::make_unique<CudaBackend>(options, base_config, base, parameters);
+  TrainingOptions own = options;
+  *own.cuda_device += ranks.rank();
+  winnow::cuda::use_device(*own.cuda_device);
+  cuda::require_supported(own, student_config(own, base_config));
+  return std::make_unique<CudaBackend>(own, base_config, base, parameters, ranks);
 }
 
 }  // namespace winnow::train

@@ -1,6 +1,7 @@
 #include "train/cuda/memory_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "train/backend.h"
 #include "train/cuda/decoder.h"
@@ -21,9 +22,11 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   const std::size_t tokens = options.micro_batch * options.length;
   const bool distilled = options.retrofit.has_value();
   std::vector<MemoryPlan::Part> parts;
-  parts.push_back({"trained weights, gradients, moments", TrainedWeights::bytes(spec, list)});
+  const Partition partition(list, 0, options.ranks, options.muon.has_value());
+  parts.push_back({"trained weights, gradients, moments",
+                   TrainedWeights::bytes(spec, list, partition.largest())});
   if (options.muon) {
-    parts.push_back({"Muon's products", Muon::bytes(list)});
+    parts.push_back({"Muon's products", Muon::bytes(list, partition)});
   }
   if (distilled) {
     parts.push_back({"teacher's weights, bf16", FrozenWeights::bytes(base)});
@@ -45,23 +48,28 @@ constexpr std::size_t kHeadroom = 8;
 
 }  // namespace
 
-Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base) {
+Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base,
+                 std::size_t available) {
   MemoryPlan plan;
   plan.parts = parts_keeping(Keep::all, options, base);
   const bool keep = options.activations == Activations::keep ||
                     (options.activations == Activations::automatic &&
-                     plan.total() + plan.total() / kHeadroom <= available_device_memory(options));
+                     plan.total() + plan.total() / kHeadroom <= available);
   return keep ? Keep::all : Keep::inputs;
 }
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
                                            const model::ModelSpec& base) {
-  return parts_keeping(choose_keep(options, base), options, base);
+  return parts_keeping(choose_keep(options, base, available_device_memory(options)), options, base);
 }
 
 std::size_t available_device_memory(const TrainingOptions& options) {
-  winnow::cuda::use_device(*options.cuda_device);
-  return winnow::cuda::free_memory();
+  std::size_t available = std::numeric_limits<std::size_t>::max();
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    winnow::cuda::use_device(*options.cuda_device + rank);
+    available = std::min(available, winnow::cuda::free_memory());
+  }
+  return available;
 }
 
 }  // namespace winnow::train::cuda

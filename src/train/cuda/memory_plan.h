@@ -8,14 +8,16 @@
 
 namespace winnow::train::cuda {
 
-/// What the options say; all activations where they leave it open and the device has room.
-Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base);
+/// What the options say; all activations where they leave it open and they fit in `available`
+/// bytes.
+Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base,
+                 std::size_t available);
 
-/// What the parts of a run take in device memory.
+/// What the parts of a run take in the memory of each device.
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
                                            const model::ModelSpec& base);
 
-/// Bytes that are free on the device that trains. Error when there is none.
+/// Bytes that are free on each device that trains. Error when there is none.
 std::size_t available_device_memory(const TrainingOptions& options);
 
 }  // namespace winnow::train::cuda

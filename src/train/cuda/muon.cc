@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "train/cuda/copies.h"
 
 namespace winnow::train::cuda {
@@ -21,13 +22,14 @@ struct Plan {
   std::size_t count = 0;
 };
 
-Plan plan_of(const ParameterList& list) {
+Plan plan_of(const ParameterList& list, const Partition& partition) {
   std::map<std::pair<int, int>, std::vector<MuonMatrix>> by_shape;
   for (const Parameter& parameter : list.list()) {
-    if (parameter.role == Role::matrix) {
-      const MuonMatrix matrix{parameter.offset, static_cast<int>(parameter.shape[0]),
-                              static_cast<int>(parameter.shape[1]),
-                              static_cast<float>(muon_scale(parameter.shape))};
+    const bool own = parameter.offset >= partition.begin() && parameter.offset < partition.end();
+    if (parameter.role == Role::matrix && own) {
+      const MuonMatrix matrix{
+          parameter.offset - partition.begin(), static_cast<int>(parameter.shape[0]),
+          static_cast<int>(parameter.shape[1]), static_cast<float>(muon_scale(parameter.shape))};
       by_shape[std::minmax(matrix.rows, matrix.cols)].push_back(matrix);
     }
   }
@@ -51,8 +53,9 @@ Plan plan_of(const ParameterList& list) {
 
 }  // namespace
 
-Muon::Muon(const MuonOptions& options, const ParameterList& list) : options_(options) {
-  Plan plan = plan_of(list);
+Muon::Muon(const MuonOptions& options, const ParameterList& list, const Partition& partition)
+    : options_(options) {
+  Plan plan = plan_of(list, partition);
   matrices_ = winnow::cuda::DeviceBuffer<MuonMatrix>(std::span<const MuonMatrix>(plan.matrices));
   const MuonMatrix* next = matrices_.data();
   for (MuonBatch& batch : plan.batches) {
@@ -67,9 +70,17 @@ Muon::Muon(const MuonOptions& options, const ParameterList& list) : options_(opt
   norms_ = winnow::cuda::DeviceBuffer<double>(plan.count);
 }
 
-std::size_t Muon::bytes(const ParameterList& list) {
-  const Plan plan = plan_of(list);
+std::size_t Muon::bytes(const ParameterList& list, const Partition& partition) {
+  const Plan plan = plan_of(list, partition);
   return 2 * (plan.x + plan.gram) * sizeof(bf16);
+}
+
+void Muon::require_supported(const model::ModelSpec& spec) {
+  for (const auto& [name, shape] : tensor_shapes(spec)) {
+    require(role_of(name, shape) != Role::matrix || (shape[0] % 8 == 0 && shape[1] % 8 == 0),
+            "--optimizer muon: {} is {} by {}: on a CUDA device it needs multiples of 8", name,
+            shape[0], shape[1]);
+  }
 }
 
 void Muon::warm_up(ops::cuda::Linear& linear, cudaStream_t stream) {

@@ -7,6 +7,7 @@
 #include "ops/cuda/linear/linear.h"
 #include "train/cuda/muon_kernels.h"
 #include "train/muon.h"
+#include "train/partition.h"
 
 namespace winnow::train::cuda {
 
@@ -21,8 +22,11 @@ struct MuonArrays {
 /// Matrices of one shape, or of one shape and its transpose, are orthogonalised together.
 class Muon {
  public:
-  Muon(const MuonOptions& options, const ParameterList& list);
-  static std::size_t bytes(const ParameterList& list);
+  /// Of a rank's part of the parameters, which cuts no matrix. Arrays hold that part.
+  Muon(const MuonOptions& options, const ParameterList& list, const Partition& partition);
+  /// Error naming the matrix whose rows do not begin at multiples of 16 bytes.
+  static void require_supported(const model::ModelSpec& spec);
+  static std::size_t bytes(const ParameterList& list, const Partition& partition);
 
   /// All products once, on nothing: `linear` may time them.
   void warm_up(ops::cuda::Linear& linear, cudaStream_t stream);

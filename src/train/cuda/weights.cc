@@ -112,14 +112,16 @@ DeviceWeights FrozenWeights::view(const model::ModelSpec& spec) const {
 }
 
 TrainedWeights::TrainedWeights(const model::ModelSpec& spec, const Parameters& parameters,
-                               cudaStream_t stream)
-    : values(parameters.values()),
-      gradient(parameters.size()),
-      first_moments(zeros<float>(parameters.size())),
-      second_moments(zeros<float>(parameters.size())),
+                               const Partition& partition, cudaStream_t stream)
+    : gradient(parameters.size()),
       spec_(spec),
       list_(parameters),
-      matrices_(matrix_elements(parameters)) {
+      partition_(partition),
+      values_(partition.own(parameters.values())),
+      first_moments_(zeros<float>(partition.size())),
+      second_moments_(zeros<float>(partition.size())),
+      matrices_(matrix_elements(parameters)),
+      vectors_(parameters.values().subspan(matrix_elements(parameters))) {
   std::size_t rows = 0;
   for (const Parameter& parameter : list_.list()) {
     if (parameter.role == Role::decision && parameter.shape.size() == 2) {
@@ -129,12 +131,15 @@ TrainedWeights::TrainedWeights(const model::ModelSpec& spec, const Parameters& p
     }
   }
   rows_ = zeros<bf16>(rows);
-  round(0, list_.size(), stream);
+  publish(partition.begin(), partition.end(), stream);
 }
 
-std::size_t TrainedWeights::bytes(const model::ModelSpec& spec, const ParameterList& list) {
+std::size_t TrainedWeights::bytes(const model::ModelSpec& spec, const ParameterList& list,
+                                  std::size_t part) {
   const auto rows = static_cast<std::size_t>(2 * spec.layer_count() * spec.hidden);
-  return 4 * list.size() * sizeof(float) + matrix_elements(list) * sizeof(bf16) +
+  const std::size_t matrices = matrix_elements(list);
+  return (list.size() + 3 * part + list.size() - matrices) * sizeof(float) +
+         matrices * sizeof(bf16) +
          rows * static_cast<std::size_t>(padded_decisions(spec)) * sizeof(bf16);
 }
 
@@ -142,17 +147,22 @@ bf16* TrainedWeights::rounded(std::size_t offset) const {
   return offset < matrices_.size() ? matrices_.data() + offset : nullptr;
 }
 
-void TrainedWeights::round(std::size_t begin, std::size_t end, cudaStream_t stream) {
-  const std::size_t last = std::min(end, matrices_.size());
-  if (begin < last) {
-    round_values(matrices_.data() + begin, values.data() + begin, last - begin, stream);
+// Matrices come first.
+void TrainedWeights::publish(std::size_t begin, std::size_t end, cudaStream_t stream) {
+  const std::size_t middle = std::clamp(matrices_.size(), begin, end);
+  const float* const own = values_.data() - partition_.begin();
+  round_values(matrices_.data() + begin, own + begin, middle - begin, stream);
+  if (middle < end) {
+    check(cudaMemcpyAsync(vectors_.data() + (middle - matrices_.size()), own + middle,
+                          (end - middle) * sizeof(float), cudaMemcpyDeviceToDevice, stream),
+          "copy values");
   }
+}
+
+void TrainedWeights::end_update(cudaStream_t stream) {
   const std::size_t used = decision_count(spec_) * static_cast<std::size_t>(spec_.hidden);
   for (const auto& [name, offset] : row_offsets_) {
-    const std::size_t from = list_.find(name).offset;
-    if (from >= begin && from < end) {
-      round_values(rows_.data() + offset, values.data() + from, used, stream);
-    }
+    round_values(rows_.data() + offset, vector(name), used, stream);
   }
 }
 
@@ -168,40 +178,48 @@ void TrainedWeights::apply(const AdamWOptions& options, const AdamW::Update& upd
       .kept = static_cast<float>(1.0 - update.rate * update.decay),
       .gradient_factor = static_cast<float>(update.gradient_factor)};
   // Matrices come first, and are rounded on the way.
-  const std::size_t middle = std::clamp(matrices_.size(), update.begin, update.end);
+  const auto [first, last] = partition_.own({update.begin, update.end});
+  const std::size_t middle = std::clamp(matrices_.size(), first, last);
   const auto apply_to = [&](std::size_t begin, std::size_t end, bf16* rounded_values) {
+    const std::size_t at = begin - partition_.begin();
     apply_adamw(step,
-                {.values = values.data() + begin,
+                {.values = values_.data() + at,
                  .rounded = rounded_values,
                  .gradients = gradient.data() + begin,
-                 .first = first_moments.data() + begin,
-                 .second = second_moments.data() + begin,
+                 .first = first_moments_.data() + at,
+                 .second = second_moments_.data() + at,
                  .count = end - begin},
                 stream);
   };
-  apply_to(update.begin, middle, rounded(update.begin));
-  apply_to(middle, update.end, nullptr);
-  round(middle, update.end, stream);
+  apply_to(first, middle, rounded(first));
+  apply_to(middle, last, nullptr);
+  publish(middle, last, stream);
 }
 
 MuonArrays TrainedWeights::muon_arrays() const {
-  return {values.data(), matrices_.data(), gradient.data(), first_moments.data()};
+  return {values_.data(), rounded(partition_.begin()), gradient.data() + partition_.begin(),
+          first_moments_.data()};
 }
 
 Moments TrainedWeights::fetch_moments() {
-  host_first_moments_.ensure(list_.size());
-  host_second_moments_.ensure(list_.size());
-  first_moments.read(host_first_moments_.span());
-  second_moments.read(host_second_moments_.span());
+  host_first_moments_.ensure(partition_.size());
+  host_second_moments_.ensure(partition_.size());
+  first_moments_.read(host_first_moments_.span());
+  second_moments_.read(host_second_moments_.span());
   return {host_first_moments_.span(), host_second_moments_.span()};
 }
 
 void TrainedWeights::store(std::span<const float> host_values, cudaStream_t stream) {
-  copy_to_device(values.data(), host_values.data(), host_values.size_bytes());
-  copy_to_device(first_moments.data(), host_first_moments_.data(), host_first_moments_.bytes());
-  copy_to_device(second_moments.data(), host_second_moments_.data(), host_second_moments_.bytes());
+  const auto own = partition_.own(host_values);
+  copy_to_device(values_.data(), own.data(), own.size_bytes());
+  copy_to_device(first_moments_.data(), host_first_moments_.data(), host_first_moments_.bytes());
+  copy_to_device(second_moments_.data(), host_second_moments_.data(), host_second_moments_.bytes());
   winnow::cuda::wait_for_default_stream();
-  round(0, list_.size(), stream);
+  publish(partition_.begin(), partition_.end(), stream);
+}
+
+const float* TrainedWeights::vector(const std::string& name) const {
+  return vectors_.data() + (list_.find(name).offset - matrices_.size());
 }
 
 const bf16* TrainedWeights::rows_of(const std::string& name) const {
@@ -223,7 +241,7 @@ DeviceWeights TrainedWeights::view(const FrozenWeights* frozen) const {
         if (!list_.contains(name)) {
           return frozen != nullptr ? frozen->vector(name) : nullptr;
         }
-        return static_cast<const float*>(values.data() + list_.find(name).offset);
+        return vector(name);
       });
 }
 

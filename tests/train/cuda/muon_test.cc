@@ -50,7 +50,7 @@ TEST(CudaMuon, UpdatesLikeTheCpu) {
   const DeviceBuffer<bf16> rounded(list.size());
   const winnow::cuda::Stream stream;
   ops::cuda::Linear linear;
-  cuda::Muon muon({}, list);
+  cuda::Muon muon({}, list, Partition(list, 0, 1, true));
   linear.search(true);
   muon.warm_up(linear, stream.get());
   linear.search(false);
