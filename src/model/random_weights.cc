@@ -30,24 +30,29 @@ void store(float value, DType type, std::byte* memory, std::size_t index) {
 }
 
 // Uniform numbers with the spread of a usual initialisation; norms are all ones. The same ones
-// however many threads draw them.
-void fill_random(std::span<std::byte> memory, DType type, std::string_view name,
+// however many threads draw them. `memory` is that of the tensor's elements from `first` on.
+void fill_random(std::span<std::byte> memory, std::size_t first, DType type, std::string_view name,
                  std::int64_t columns, std::uint64_t seed) {
   constexpr std::size_t kBlock = std::size_t{1} << 16;
   const bool norm = name.find("norm") != std::string_view::npos;
-  const std::size_t count = memory.size() / dtype_size(type);
+  const std::size_t end = first + memory.size() / dtype_size(type);
   const float spread = norm ? 0.0F : std::sqrt(3.0F / static_cast<float>(columns));
   const float center = norm ? 1.0F : 0.0F;
-  parallel_each((count + kBlock - 1) / kBlock, [&](std::size_t block, int) {
+  const std::size_t first_block = first / kBlock;
+  const std::size_t blocks = (end + kBlock - 1) / kBlock - first_block;
+  parallel_each(blocks, [&](std::size_t index, int) {
+    const std::size_t block = first_block + index;
     Random random(seed, block);
-    for (std::size_t i = block * kBlock; i < std::min((block + 1) * kBlock, count); ++i) {
+    for (std::size_t i = block * kBlock; i < std::min((block + 1) * kBlock, end); ++i) {
       const auto uniform = static_cast<float>(random.uniform()) * 2.0F - 1.0F;
-      store(center + spread * uniform, type, memory.data(), i);
+      if (i >= first) {
+        store(center + spread * uniform, type, memory.data(), i - first);
+      }
     }
   });
 }
 
-// Draws each tensor when it is asked for.
+// Draws each tensor when it is asked for, or the rows of it that are.
 class RandomTensors : public TensorSource {
  public:
   RandomTensors(const ModelSpec& spec, DType type, std::uint64_t seed) : type_(type), seed_(seed) {
@@ -61,14 +66,19 @@ class RandomTensors : public TensorSource {
   }
 
   TensorView get(const std::string& name) override {
-    const auto found = shapes_.find(name);
-    require(found != shapes_.end(), "tensor {} is missing", name);
-    const Shape& shape = found->second;
+    return rows(name, 0, static_cast<int>(shape_of(name)[0]));
+  }
+
+  TensorView rows(const std::string& name, int begin, int end) override {
+    Shape shape = shape_of(name);
+    const auto row = static_cast<std::size_t>(element_count(shape) / shape[0]);
+    const std::int64_t columns = shape.back();
+    shape[0] = end - begin;
     auto& memory = memory_[name];
     if (!memory) {
-      const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(type_);
-      memory = std::make_shared<Buffer<std::byte>>(bytes);
-      fill_random(memory->span(), type_, name, shape.back(),
+      const auto count = static_cast<std::size_t>(element_count(shape));
+      memory = std::make_shared<Buffer<std::byte>>(count * dtype_size(type_));
+      fill_random(memory->span(), row * static_cast<std::size_t>(begin), type_, name, columns,
                   seed_ ^ std::hash<std::string>()(name));
     }
     return {type_, shape, memory->data()};
@@ -85,6 +95,12 @@ class RandomTensors : public TensorSource {
   }
 
  private:
+  [[nodiscard]] const Shape& shape_of(const std::string& name) const {
+    const auto found = shapes_.find(name);
+    require(found != shapes_.end(), "tensor {} is missing", name);
+    return found->second;
+  }
+
   DType type_;
   std::uint64_t seed_;
   std::map<std::string, Shape> shapes_;

@@ -186,21 +186,21 @@ const TensorCut* ShardedTensors::cut_of(const std::string& name) const {
 }
 
 TensorView ShardedTensors::get(const std::string& name) {
-  TensorView tensor = source_.get(name);
   const TensorCut* cut = cut_of(name);
   if (cut == nullptr) {
-    return tensor;
+    return source_.get(name);
   }
-  const std::size_t rows = static_cast<std::size_t>(tensor.shape[0]);
-  const Bytes whole{tensor.data, tensor.bytes() / rows, rows};
-  const std::size_t axis = cut->axis == Axis::rows ? 0 : 1;
   if (is_contiguous(*cut)) {
-    tensor.data += static_cast<std::size_t>(cut->ranges[0].begin) * whole.row_bytes;
-  } else {
-    const auto columns = axis == 0 ? std::size_t{1} : static_cast<std::size_t>(tensor.shape[1]);
-    tensor.data = ((*memory_)[name] = copy_cut(whole, columns, *cut)).data();
+    return source_.rows(name, cut->ranges[0].begin, cut->ranges[0].end);
   }
+  TensorView tensor = source_.get(name);
+  const auto rows = static_cast<std::size_t>(tensor.shape[0]);
+  const std::size_t axis = cut->axis == Axis::rows ? 0 : 1;
+  const auto columns = axis == 0 ? std::size_t{1} : static_cast<std::size_t>(tensor.shape[1]);
+  const Bytes whole{tensor.data, tensor.bytes() / rows, rows};
+  tensor.data = ((*memory_)[name] = copy_cut(whole, columns, *cut)).data();
   tensor.shape[axis] = static_cast<std::int64_t>(length_of(*cut));
+  source_.release(name);  // the whole of it
   return tensor;
 }
 

@@ -7,6 +7,8 @@
 #include "model/checkpoint.h"
 #include "model/fixture.h"
 #include "model/sharded_tensors.h"
+#include "model/spec_of.h"
+#include "model/weights.h"
 
 namespace winnow::model {
 namespace {
@@ -74,6 +76,40 @@ TEST(TensorCuts, HaveTheShapesOfThePart) {
       }
     }
   }
+}
+
+std::vector<float> values_of(const ops::Weight& weight) {
+  std::vector<float> values(static_cast<std::size_t>(weight.rows * weight.cols));
+  for (std::int64_t row = 0; row < weight.rows; ++row) {
+    ops::dequantize_row(weight, row, values.data() + row * weight.cols);
+  }
+  return values;
+}
+
+// Each rank draws its own rows alone, which begin in the middle of a block of numbers.
+TEST(RandomWeights, OfPartsAreThoseOfTheWhole) {
+  const ModelSpec spec = winnow::testing::spec_of("llama", {.intermediate = 7168, .vocab = 5000});
+  const Weights whole = random_weights(spec, DType::bf16, 3);
+  const LayerWeights& layer = whole.layers[1];
+  std::vector<float> embedding;
+  std::vector<float> gate;
+  std::vector<std::vector<float>> down;
+  for (int rank = 0; rank < 2; ++rank) {
+    const Weights part = random_weights(spec, DType::bf16, 3, {}, {rank, 2});
+    std::ranges::copy(values_of(part.embedding), std::back_inserter(embedding));
+    std::ranges::copy(values_of(part.layers[1].gate), std::back_inserter(gate));
+    down.push_back(values_of(part.layers[1].down));
+  }
+  EXPECT_EQ(embedding, values_of(whole.embedding));
+  EXPECT_EQ(gate, values_of(layer.gate));
+  const auto columns = static_cast<std::size_t>(layer.down.cols);
+  const std::size_t half = columns / 2;
+  std::vector<float> joined(values_of(layer.down).size());
+  for (std::size_t i = 0; i < joined.size(); ++i) {
+    const std::size_t column = i % columns;
+    joined[i] = down[column / half].at(i / columns * half + column % half);
+  }
+  EXPECT_EQ(joined, values_of(layer.down));
 }
 
 }  // namespace
