@@ -162,10 +162,9 @@ void run_rank(const Flags& flags, const model::ModelSpec& base, const RandomWeig
   const model::ModelSpec config = student_config(options, base);
   cuda::use_device(ranks.rank());
   const std::size_t before = cuda::free_memory();
-  std::unique_ptr<Backend> backend;
   Parameters parameters(config, trained_part(config));
   fill(parameters, weights);
-  backend = make_backend(
+  const std::unique_ptr<Backend> backend = make_backend(
       options, base, [&weights](const std::string& name) { return weights.find(name); }, parameters,
       ranks);
   ranks.meet();

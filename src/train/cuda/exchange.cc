@@ -9,9 +9,11 @@ namespace {
 template <class T>
 void copy_part(const winnow::cuda::DeviceBuffer<T>& to, const T* from, std::size_t begin,
                std::size_t end, cudaStream_t stream) {
-  winnow::cuda::check(cudaMemcpyAsync(to.data() + begin, from + begin, (end - begin) * sizeof(T),
-                                      cudaMemcpyDeviceToDevice, stream),
-                      "copy from another device");
+  if (begin < end) {
+    winnow::cuda::check(cudaMemcpyAsync(to.data() + begin, from + begin, (end - begin) * sizeof(T),
+                                        cudaMemcpyDeviceToDevice, stream),
+                        "copy from another device");
+  }
 }
 
 }  // namespace
@@ -57,10 +59,9 @@ void Exchange::gather_weights(const winnow::cuda::Stream& stream) const {
     const auto r = static_cast<std::size_t>(rank);
     const std::size_t begin = partition_.cuts()[r];
     const std::size_t end = partition_.cuts()[r + 1];
-    const std::size_t middle = std::clamp(matrices, begin, end);
-    copy_part(weights_.matrices(), matrices_[r], begin, middle, stream.get());
-    copy_part(weights_.vectors(), vectors_[r], middle - std::min(middle, matrices),
-              end - std::min(end, matrices), stream.get());
+    copy_part(weights_.matrices(), matrices_[r], begin, std::min(end, matrices), stream.get());
+    copy_part(weights_.vectors(), vectors_[r], std::max(begin, matrices) - matrices,
+              std::max(end, matrices) - matrices, stream.get());
   }
   stream.synchronize();
   host_.meet();  // all have read
