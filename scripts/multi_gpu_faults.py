@@ -16,7 +16,6 @@ TOKENS = 64  # to generate
 
 def write_model(folder: pathlib.Path) -> None:
     """A small Llama of bytes, without weights: `winnow train --init` draws them."""
-    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {byte: chr(byte) for byte in printable}
@@ -138,6 +137,7 @@ def kill_server(trial: Trial, ranks: int) -> dict:
 
 def run(check) -> str:
     trial = Trial(check)
+    shutil.rmtree(trial.work, ignore_errors=True)
     write_model(trial.model)
     ranks = check.machine.devices
     rows = []
