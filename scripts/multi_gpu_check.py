@@ -205,7 +205,7 @@ def run_speed(check: Check) -> str:
             name = f"{shape} {weights} {cache}"
             if not check.wants(name):
                 continue
-            counts = [n for n in (1, all_devices) if weight_gib(shape, weights, n) < 0.85 * check.machine.gib]
+            counts = [n for n in (1, all_devices) if weight_gib(shape, weights, n) < 0.75 * check.machine.gib]
             if all_devices not in counts:
                 check.note("speed", name, error=f"does not fit: {weight_gib(shape, weights, all_devices):.0f} GiB of "
                                                 f"weights a device, which has {check.machine.gib:.0f}")
