@@ -163,6 +163,27 @@ class Processes(unittest.TestCase):
         self.assertGreater(len(losses), done + 2)
         self.assertEqual([step for step, _ in losses], list(range(1, len(losses) + 1)))
 
+    def test_training_ends_when_a_rank_stops(self):
+        """A process that is there but does nothing: the others would wait for it without end."""
+        for stopped, other in ((0, 1), (1, 0)):
+            command = self.training(f"out{stopped}", "--schedule", "constant", steps=100000)
+            launcher = subprocess.Popen(mpirun(command, ranks=2), cwd=ROOT, env=ENVIRONMENT, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.addCleanup(launcher.kill)
+            state = self.in_folder(f"out{stopped}") / "training/state.safetensors"
+            for _ in range(600):
+                if state.exists():
+                    break
+                time.sleep(0.1)
+            rank = self.ranks_of(launcher)[stopped]
+            os.kill(rank, signal.SIGSTOP)
+            self.addCleanup(lambda pid=rank: pathlib.Path(f"/proc/{pid}").exists() and os.kill(pid, signal.SIGKILL))
+            started = time.monotonic()
+            output, _ = launcher.communicate(timeout=60)
+            self.assertLess(time.monotonic() - started, 30)
+            self.assertNotEqual(launcher.returncode, 0)
+            self.assertIn(f"rank {other} has heard nothing of rank {stopped} for 20 s", output)
+
     def losses(self, out: str) -> list[tuple[int, float]]:
         lines = (self.in_folder(out) / "training/metrics.jsonl").read_text().split("\n")[:-1]  # whole ones
         return [(line["step"], line["loss"]) for line in map(json.loads, lines)]

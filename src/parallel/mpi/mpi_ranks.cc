@@ -1,18 +1,18 @@
 #include "parallel/mpi_ranks.h"
 
-#define OMPI_SKIP_MPICXX 1  // the C API alone
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
+#include "parallel/mpi/mpi_api.h"
+#include "parallel/mpi/pulse.h"
 
 namespace winnow::parallel {
 namespace {
@@ -53,10 +53,15 @@ class MpiRank : public Communicator {
     require(provided >= MPI_THREAD_SERIALIZED, "MPI takes calls from the main thread alone");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    pulse_.emplace(calls_, [this](int peer) {
+      fail(fmt::format("rank {} has heard nothing of rank {} for {} s", rank_, peer,
+                       Pulse::kPatience));
+    });
   }
   /// A rank that fails does not wait for the others: its launcher ends them.
   ~MpiRank() override {
     if (std::uncaught_exceptions() == 0) {
+      pulse_->leave();
       MPI_Finalize();
     }
   }
@@ -152,6 +157,7 @@ class MpiRank : public Communicator {
 
   void fail(const std::string& why) noexcept override {
     std::fprintf(stderr, "winnow: error: %s\n", why.c_str());
+    const std::lock_guard lock(calls_);
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 
@@ -184,12 +190,14 @@ class MpiRank : public Communicator {
 
   // Messages of more bytes than an int counts are cut.
   void send(std::span<const std::byte> bytes, int peer) {
+    const std::lock_guard lock(calls_);
     each_piece(bytes, [&](std::span<const std::byte> piece) {
       MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, peer, 0, MPI_COMM_WORLD,
                 &begin(peer));
     });
   }
   void receive(std::span<std::byte> bytes, int peer) {
+    const std::lock_guard lock(calls_);
     each_piece(bytes, [&](std::span<std::byte> piece) {
       MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, peer, 0, MPI_COMM_WORLD,
                 &begin(peer));
@@ -208,12 +216,19 @@ class MpiRank : public Communicator {
     return transfers_.back().request;
   }
 
+  [[nodiscard]] bool has_ended(Transfer& transfer) {
+    const std::lock_guard lock(calls_);
+    int done = 0;
+    MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  }
+
   // Until all transfers have ended; nullopt: as long as it takes.
   void wait(std::optional<double> patience) {
     const auto begin = Clock::now();
     Pause pause;
     for (Transfer& transfer : transfers_) {
-      for (int done = 0; MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE), done == 0;) {
+      while (!has_ended(transfer)) {
         pause();
         if (patience && Clock::now() - begin > std::chrono::duration<double>(*patience)) {
           fail(fmt::format("rank {} has waited {:.0f} s for rank {}", rank_, *patience,
@@ -252,6 +267,8 @@ class MpiRank : public Communicator {
   int size_ = 1;
   std::vector<Transfer> transfers_;
   std::vector<float> received_;
+  std::mutex calls_;  // of MPI, from the pulse and from here
+  std::optional<Pulse> pulse_;
 };
 
 }  // namespace

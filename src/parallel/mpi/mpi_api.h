@@ -1,0 +1,6 @@
+// The C API of MPI alone.
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
