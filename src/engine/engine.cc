@@ -171,7 +171,8 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
   }
   if (whole) {
     estimate_.observe(usage);
-    estimate_.observe_answer(sequence.length() - sequence.prompt_length());
+    estimate_.observe_answer(sequence.length() - sequence.prompt_length(),
+                             reason == FinishReason::stop);
   }
   // An answer that was cancelled is often gone on from, or asked for again.
   if (whole ||

@@ -12,6 +12,7 @@
 
 #include "base/stopwatch.h"
 #include "engine/drafter.h"
+#include "engine/expected_peak.h"
 #include "engine/keep_estimate.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -77,7 +78,7 @@ struct EngineStats {
 /// A step takes one token of every sequence that decodes, with drafted ones behind it, and deals
 /// the rest of its tokens out to prompts (token_budget.h), so no sequence starves and no step is
 /// longer than config.step_tokens and the decoding sequences. New sequences are admitted in order
-/// while the cache is expected to hold what they will keep (keep_estimate.h). When pages run out
+/// while the cache is expected to hold what they will keep (expected_peak.h). When pages run out
 /// all the same, unused prefixes are dropped first. Then the youngest sequence is preempted: it
 /// frees its pages and is computed again later. A request only fails when it does not fit alone.
 /// Not thread-safe: one caller drives it.
@@ -146,7 +147,7 @@ class Engine {
   void admit(std::vector<Share>& shares);
   void observe_one();
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
-  [[nodiscard]] double expected_bytes(const Sequence& sequence) const;
+  [[nodiscard]] Growing growing(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   void ask_sources(Sequence& sequence);
   void wait_for_states() const;

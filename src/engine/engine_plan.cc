@@ -201,18 +201,20 @@ bool Engine::is_expected_to_fit(const Sequence& sequence) const {
   if (running_.empty()) {
     return true;
   }
-  double bytes = expected_bytes(sequence) * (sequence.end_sample() - sequence.sample);
+  std::vector<Growing> all{growing(sequence)};
   for (const SequencePtr& other : running_) {
-    bytes += expected_bytes(*other) * (other->end_sample() - other->sample);
+    all.push_back(growing(*other));
   }
-  return bytes <= static_cast<double>(stats_.capacity_bytes);
+  return expected_peak(std::move(all), estimate_.bytes_per_token(), estimate_.answer_tokens()) <=
+         static_cast<double>(stats_.capacity_bytes);
 }
 
-double Engine::expected_bytes(const Sequence& sequence) const {
+Growing Engine::growing(const Sequence& sequence) const {
   const int answer = sequence.length() - sequence.prompt_length();
-  const int expected = std::max(answer, estimate_.answer_tokens(sequence.spec->max_tokens));
-  return estimate_.bytes_at(sequence.prompt_length() + expected) +
-         static_cast<double>(shape_.states.bytes());
+  return {
+      .bytes = estimate_.bytes_at(sequence.length()) + static_cast<double>(shape_.states.bytes()),
+      .limit = sequence.spec->max_tokens - answer,
+      .count = sequence.end_sample() - sequence.sample};
 }
 
 // Tokens that the sequence may take in one step.

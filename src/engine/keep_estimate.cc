@@ -1,7 +1,7 @@
 #include "engine/keep_estimate.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 namespace winnow::engine {
 namespace {
@@ -15,22 +15,31 @@ void KeepEstimate::observe(const CacheUsage& usage) {
     return;
   }
   const auto x = static_cast<double>(usage.tokens);
-  // What recurrent layers keep does not grow: the engine knows it beforehand.
-  const auto y = static_cast<double>(usage.bytes - usage.state_bytes);
+  const auto y = static_cast<double>(usage.live_entries);
   weight_ = weight_ * kForget + 1.0;
   x_ = x_ * kForget + x;
   y_ = y_ * kForget + y;
   xx_ = xx_ * kForget + x * x;
   xy_ = xy_ * kForget + x * y;
+  // What recurrent layers keep does not grow: the engine knows it beforehand.
+  bytes_ = bytes_ * kForget + static_cast<double>(usage.bytes - usage.state_bytes);
 }
 
-void KeepEstimate::observe_answer(int tokens) {
-  answers_ = answers_ * kForget + 1.0;
-  answer_sum_ = answer_sum_ * kForget + tokens;
+void KeepEstimate::observe_answer(int tokens, bool by_itself) {
+  answered_ = answered_ * kForget + tokens;
+  ended_ = ended_ * kForget + (by_itself ? 1.0 : 0.0);
 }
 
 double KeepEstimate::bytes_at(int tokens) const {
-  if (weight_ == 0.0) {
+  if (y_ == 0.0) {
+    return 0.0;
+  }
+  const double further = static_cast<double>(tokens) - x_ / weight_;
+  return std::max(0.0, bytes_ / weight_ + bytes_per_token() * further);
+}
+
+double KeepEstimate::bytes_per_token() const {
+  if (y_ == 0.0) {
     return 0.0;
   }
   const double mean_x = x_ / weight_;
@@ -42,14 +51,11 @@ double KeepEstimate::bytes_at(int tokens) const {
   const double slope = variance > 1e-3 * mean_x * mean_x
                            ? std::clamp(covariance / variance, 0.0, through_zero)
                            : through_zero;
-  return std::max(0.0, mean_y + slope * (static_cast<double>(tokens) - mean_x));
+  return slope * bytes_ / y_;
 }
 
-int KeepEstimate::answer_tokens(int most) const {
-  if (answers_ == 0.0) {
-    return most;
-  }
-  return std::min(most, static_cast<int>(std::ceil(answer_sum_ / answers_)));
+double KeepEstimate::answer_tokens() const {
+  return ended_ == 0.0 ? std::numeric_limits<double>::infinity() : answered_ / ended_;
 }
 
 }  // namespace winnow::engine

@@ -35,6 +35,36 @@ TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   EXPECT_EQ(answers.at({1, 0}).finish, FinishReason::length);
 }
 
+// A first answer of one token, which met its limit, does not promise short ones. Twelve answers of
+// 60 tokens then share a cache for a few, and none is preempted.
+TEST(Engine, AdmitsNoMoreThanWillFit) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 64;
+  config.max_sequences = 12;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  Request request;
+  request.prompt.assign(12, 3);
+  request.max_tokens = 1;
+  engine.submit(request);
+  while (!engine.idle()) {
+    engine.step();
+  }
+  request.max_tokens = 60;
+  for (int i = 0; i < 12; ++i) {
+    engine.submit(request);
+  }
+  std::size_t most_running = 0;
+  while (!engine.idle()) {
+    engine.step();
+    most_running = std::max(most_running, static_cast<std::size_t>(engine.stats().running));
+  }
+  EXPECT_EQ(engine.preemptions(), 0);
+  EXPECT_GT(most_running, 1U);
+  EXPECT_LT(most_running, 12U);
+}
+
 // What a second and a third sequence with the same beginning find, and that their answers are as if
 // computed.
 TEST(Engine, SequencesBeginWhereOthersHaveBeen) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace winnow::engine {
 namespace {
 
@@ -9,13 +11,15 @@ CacheUsage usage(int tokens, std::size_t bytes) {
   CacheUsage usage;
   usage.tokens = tokens;
   usage.bytes = bytes;
+  usage.live_entries = static_cast<std::int64_t>(bytes);
   return usage;
 }
 
 TEST(KeepEstimate, KnowsNothingAtFirst) {
   const KeepEstimate estimate;
   EXPECT_EQ(estimate.bytes_at(1000), 0.0);
-  EXPECT_EQ(estimate.answer_tokens(70), 70);
+  EXPECT_EQ(estimate.bytes_per_token(), 0.0);
+  EXPECT_TRUE(std::isinf(estimate.answer_tokens()));
 }
 
 TEST(KeepEstimate, OneLengthGivesAProportion) {
@@ -48,10 +52,31 @@ TEST(KeepEstimate, FollowsAModelThatChangesItsMind) {
 TEST(KeepEstimate, AnswersAreAsLongAsTheyWere) {
   KeepEstimate estimate;
   for (int i = 0; i < 10; ++i) {
-    estimate.observe_answer(20);
+    estimate.observe_answer(20, true);
   }
-  EXPECT_EQ(estimate.answer_tokens(4000), 20);
-  EXPECT_EQ(estimate.answer_tokens(5), 5);
+  EXPECT_NEAR(estimate.answer_tokens(), 20.0, 1e-9);
+}
+
+// Half of the answers meet a limit of 10 tokens. All that is known of them is that they are longer.
+TEST(KeepEstimate, AnswersThatMeetTheirLimitAreNotShort) {
+  KeepEstimate estimate;
+  estimate.observe_answer(10, false);
+  EXPECT_TRUE(std::isinf(estimate.answer_tokens()));
+  for (int i = 0; i < 500; ++i) {
+    estimate.observe_answer(10, i % 2 == 0);
+  }
+  EXPECT_NEAR(estimate.answer_tokens(), 20.0, 0.5);
+}
+
+// Entries of 10 bytes in pages of 64.
+TEST(KeepEstimate, PagesDoNotHideTheSlope) {
+  KeepEstimate estimate;
+  for (int tokens = 65; tokens < 80; ++tokens) {
+    CacheUsage pages = usage(tokens, 1280);
+    pages.live_entries = tokens;
+    estimate.observe(pages);
+  }
+  EXPECT_NEAR(estimate.bytes_per_token(), 1280.0 / 72.0, 0.2);
 }
 
 TEST(KeepEstimate, WhatRecurrentLayersKeepIsLeftOut) {
