@@ -39,6 +39,17 @@ void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling) {
   group.option("--seed", sampling.seed, "N", "Seed of the random choices");
 }
 
+void add_generation_config_flag(const FlagGroup& group, std::string& name) {
+  group.option("--generation-config", name, "NAME",
+               "Defaults of temperature, top_p, top_k, min_p and repetition_penalty: auto (the "
+               "model's generation_config.json) or none");
+}
+
+bool uses_generation_config(const std::string& name) {
+  require(name == "auto" || name == "none", "--generation-config {}: expected auto or none", name);
+  return name == "auto";
+}
+
 void add_run_flags(CLI::App& command, LoadOptions& options) {
   const FlagGroup group(command, "Cache and computation");
   group.option("--cache", options.cache, "RULE",

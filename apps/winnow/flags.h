@@ -25,6 +25,10 @@ void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling);
 /// Those and all others that say how tokens are chosen.
 void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling);
 
+/// --generation-config: whether the model's defaults of sampling count.
+void add_generation_config_flag(const FlagGroup& group, std::string& name);
+bool uses_generation_config(const std::string& name);
+
 /// --probe and --probe-threshold.
 void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold);
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...

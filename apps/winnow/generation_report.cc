@@ -72,7 +72,7 @@ std::string summary(const Generation& generation, const ModelInfo& info) {
           ? fmt::format("{} of {} prompt tokens from --prompt-cache; ",
                         grouped(generation.reused_tokens), grouped(generation.prompt_tokens))
           : "";
-  return fmt::format("[{}{} cache, {}: {} for {} when dense ({:.2f}x fewer entries){}{}]", reused,
+  return fmt::format("[{}{} cache, {}: {} for {} when dense ({:.2f}x compressed){}{}]", reused,
                      info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
                      readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
                      speeds(generation), drafts(generation));

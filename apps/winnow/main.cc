@@ -14,6 +14,7 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/usage_error.h"
 #include "base/error.h"
 #include "winnow/version.h"
 
@@ -30,12 +31,6 @@ int report(std::string message) {
   std::ranges::replace(message, '\n', ' ');
   print_note(fmt::format("winnow: error: {}\n", message));
   return kFailure;
-}
-
-// The last command that was named.
-const CLI::App& innermost(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  return commands.empty() ? app : innermost(*commands.front());
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -67,14 +62,13 @@ int parse_and_run(int argc, char** argv) {
     const int code = app.exit(request);
     require_system(std::cout.flush().good(), "cannot write to standard output");
     return code;
-  } catch (const CLI::ExtrasError&) {
-    return report(fmt::format("not expected: {} (see winnow --help)",
-                              fmt::join(app.remaining(/*recurse=*/true), " ")));
   } catch (const CLI::ParseError& error) {
-    return report(std::string(error.what()) + " (see winnow --help)");
+    return report(usage_error(app, error));
   }
   if (!run) {
-    print_now(innermost(app).help());  // of winnow, or of winnow eval
+    const CLI::App& command = called(app);  // winnow, or winnow eval
+    const CLI::App* const parent = command.get_parent();
+    print_now(command.help(parent == nullptr ? "" : full_name(*parent)));
     return kSuccess;
   }
   catch_interrupts();

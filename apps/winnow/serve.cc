@@ -83,9 +83,7 @@ server::ServerConfig resolve(const ServeCommand& command) {
   server::ServerConfig config = command.server;
   config.log_level = server::parse_log_level(command.log_level);
   config.prefix_cache = !command.no_prefix_cache;
-  require(command.generation_config == "auto" || command.generation_config == "none",
-          "--generation-config {}: expected auto or none", command.generation_config);
-  config.service.model_sampling = command.generation_config == "auto";
+  config.service.model_sampling = uses_generation_config(command.generation_config);
   config.http.header_timeout = to_milliseconds(command.header_timeout, "--header-timeout");
   config.http.body_timeout = to_milliseconds(command.body_timeout, "--body-timeout");
   config.http.write_timeout = to_milliseconds(command.write_timeout, "--write-timeout");
@@ -222,9 +220,7 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
   group.option(
       "--task", config.service.task, "NAME",
       "What the model is made for: generate, embed, rerank or auto (by the files beside it)");
-  group.option("--generation-config", options.generation_config, "NAME",
-               "Defaults of temperature, top_p, top_k, min_p and repetition_penalty: auto (the "
-               "model's generation_config.json) or none");
+  add_generation_config_flag(group, options.generation_config);
   group.flag("--trust-request-chat-template", config.service.trust_chat_templates,
              "Accept chat templates in requests (default: off)");
   group.flag("--fields", options.fields,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/device_list.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoint/digest.h"
@@ -47,6 +48,9 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   set_threads(options.threads);
   if (config.ranks > 1) {
     return place_ranks(parts_of(checkpoint, config), config, checkpoint.parameter_count());
+  }
+  if (config.cuda_device) {
+    require_device(*config.cuda_device);  // loading weights may take minutes
   }
   const FixedThreads fixed;  // others may load meanwhile
   return place_model({checkpoint.spec(),

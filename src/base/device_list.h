@@ -22,4 +22,7 @@ struct DeviceList {
 
 DeviceList list_devices();
 
+/// Error when this device cannot be used. For commands whose work begins long before the device's.
+void require_device(int index);
+
 }  // namespace winnow

@@ -4,6 +4,7 @@
 #include "base/mapped_file.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/model_path.h"
 #include "checkpoint/weight_files.h"
 #include "model/checkpoint_parts.h"
 #include "model/expert_stacks.h"
@@ -16,7 +17,7 @@ namespace winnow::model {
 Checkpoint Checkpoint::open(const std::filesystem::path& path, std::optional<int> context,
                             const std::optional<ProbeOptions>& probe) {
   Checkpoint checkpoint =
-      gguf::is_gguf(path) ? open_gguf(path, context) : open_directory(path, context);
+      is_gguf_model(path) ? open_gguf(path, context) : open_directory(path, context);
   if (probe) {
     checkpoint.add_probe(*probe);
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/model_path.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/gguf_model.h"
@@ -222,7 +223,7 @@ ModelSpec parse_spec(const std::string& config) {
 }
 
 ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> context) {
-  if (gguf::is_gguf(directory)) {
+  if (is_gguf_model(directory)) {
     const gguf::File file(directory);
     ConfigTexts texts;
     texts.directory = directory;
@@ -230,8 +231,7 @@ ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> c
     texts.config = config_of_gguf(file);
     return parse_spec(texts);
   }
-  std::error_code ignored;
-  require(std::filesystem::is_directory(directory, ignored), "{}: not a model directory",
+  require(std::filesystem::exists(directory / "config.json"), "{}: no model: it has no config.json",
           directory.string());
   ConfigTexts texts;
   texts.directory = directory;

@@ -162,14 +162,14 @@ std::optional<HttpResponse> refusal_of_method(const RouteEntry& entry, const Htt
 
 std::string_view why_closed(Route route, const ModelTask& task, bool serves_states) {
   if (route == Route::embeddings && !task.embeds) {
-    return "it was not made for embeddings: there is no modules.json beside it (--task embed)";
+    return "the model was not made for embeddings: it has no modules.json (--task embed)";
   }
   if (route == Route::rerank && !task.ranks) {
-    return "it was not made to rank documents: its config.json has no classifier_from_token "
-           "(--task rerank)";
+    return "the model was not made to rank documents: its config.json has no "
+           "classifier_from_token (--task rerank)";
   }
   if (route == Route::prefill && !serves_states) {
-    return "it hands out no states of caches (--serve-states)";
+    return "the server hands out no states of caches (--serve-states)";
   }
   return {};
 }

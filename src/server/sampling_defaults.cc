@@ -40,8 +40,9 @@ SamplingOptions neutral_sampling() {
   return {.temperature = 1.0};
 }
 
-SamplingOptions read_sampling_defaults(const std::filesystem::path& directory) {
-  SamplingOptions defaults = neutral_sampling();
+SamplingOptions read_sampling_defaults(const std::filesystem::path& directory,
+                                       const SamplingOptions& otherwise) {
+  SamplingOptions defaults = otherwise;
   const std::filesystem::path file = directory / "generation_config.json";
   if (!std::filesystem::exists(file)) {
     return defaults;

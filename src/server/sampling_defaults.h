@@ -12,8 +12,9 @@ namespace winnow::server {
 SamplingOptions neutral_sampling();
 
 /// temperature, top_p, top_k, min_p and repetition_penalty of the model's generation_config.json;
-/// neutral_sampling() where it says nothing or is not there. Throws Error naming file and key.
-SamplingOptions read_sampling_defaults(const std::filesystem::path& directory);
+/// `otherwise` where it says nothing or is not there. Throws Error naming file and key.
+SamplingOptions read_sampling_defaults(const std::filesystem::path& directory,
+                                       const SamplingOptions& otherwise = neutral_sampling());
 
 /// What `defaults` say that neutral_sampling() does not.
 nlohmann::ordered_json to_json(const SamplingOptions& defaults);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/model_path.h"
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/jinja/template.h"
 #include "tokenizer/json_field.h"
@@ -156,7 +157,7 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 std::optional<ChatTemplate> ChatTemplate::load(const fs::path& directory) {
   std::vector<Source> sources;
   std::vector<std::pair<std::string, std::string>> tokens;
-  if (gguf::is_gguf(directory)) {
+  if (is_gguf_model(directory)) {
     const gguf::File file(directory);
     for (auto& [name, text] : gguf_templates(file)) {
       sources.push_back({name, std::move(text), directory.string() + ": chat_template"});

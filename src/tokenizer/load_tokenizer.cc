@@ -5,6 +5,7 @@
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/lfs_pointer.h"
+#include "checkpoint/model_path.h"
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/json_field.h"
 #include "tokenizer/sentencepiece.h"
@@ -45,10 +46,9 @@ std::unique_ptr<const Tokenizer> load_model(const fs::path& directory) {
 }  // namespace
 
 std::unique_ptr<const Tokenizer> load_tokenizer(const fs::path& directory) {
-  if (gguf::is_gguf(directory)) {
+  if (is_gguf_model(directory)) {
     return gguf_tokenizer(gguf::File(directory));
   }
-  require(fs::is_directory(directory), "{}: not a model directory", directory.string());
   const fs::path path = directory / "tokenizer.json";
   const bool has_model = fs::exists(directory / "tokenizer.model");
   if (!fs::exists(path)) {

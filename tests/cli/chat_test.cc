@@ -183,5 +183,23 @@ TEST(Chat, AModelWithoutTemplateIsRefusedAtOnce) {
   EXPECT_THAT(result.err, HasSubstr("no chat template"));
 }
 
+TEST(Chat, SamplesAsTheModelsAuthorsWant) {
+  const TempDirectory directory;
+  std::filesystem::copy(std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8",
+                        directory.path() / "model");
+  std::filesystem::remove(directory.path() / "model/generation_config.json");
+  static_cast<void>(directory.write("model/generation_config.json",
+                                    R"({"temperature": 0.25, "top_k": 7, "top_p": 0.5})"));
+  const auto settings = [&](const Words& more) {
+    Words words{"chat", "--model", directory.file("model"), "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_winnow(words, "/set\n").out;
+  };
+  EXPECT_THAT(settings({"--top-k", "3"}),
+              AllOf(HasSubstr("0.25"), HasSubstr("0.5"), HasSubstr("3"), Not(HasSubstr("7"))));
+  EXPECT_THAT(settings({"--generation-config", "none"}),
+              AllOf(HasSubstr("0.7"), Not(HasSubstr("0.25"))));
+}
+
 }  // namespace
 }  // namespace winnow::testing

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_list.h"
 #include "cli/run_command.h"
 
 namespace winnow::testing {
@@ -40,8 +41,8 @@ void expect_generate_error(const std::string& model, const Words& more, const st
 }
 
 TEST(Errors, Flags) {
-  expect_error({"bogus"}, "not expected: bogus");
-  expect_error({"--bogus", "bench"}, "not expected: --bogus");
+  expect_error({"tokenize", "--model", kBase, "bogus"},
+               "not expected: bogus (see winnow tokenize --help)");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5"},
                "--head-spread goes with drawn decisions: --evict-rate or --cr");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--cache", "dense"},
@@ -50,8 +51,6 @@ TEST(Errors, Flags) {
                "--head-spread -1: expected 0 to 1");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--evict-rate", "0.2"},
                "--head-spread 0.5: a head would keep 1.20 times its tokens");
-  expect_error({"eval", "bogus"}, "not expected: bogus");
-  expect_generate_error(kBase, {"--promt", "hi"}, "not expected: --promt hi");
   expect_error({"generate"}, "--model");
   expect_error({"generate", "--model", kBase}, "--prompt");
   expect_generate_error(kBase, {"--bogus"}, "--bogus");
@@ -60,6 +59,33 @@ TEST(Errors, Flags) {
   expect_generate_error(kBase, {"--system", "s"}, "--system");
   expect_generate_error(kBase, {"--stop", ""}, "--stop");
   expect_generate_error(kBase, {"--temperature", "-1"}, "temperature");
+}
+
+TEST(Errors, UnknownWordsNameWhatMayBeMeant) {
+  expect_error({"bogus"}, "winnow has no command bogus (see winnow --help)");
+  expect_error({"caht"}, "winnow has no command caht (is chat meant? see winnow --help)");
+  expect_error({"eval", "neddle"},
+               "winnow eval has no command neddle (is needle meant? see winnow eval --help)");
+  expect_error({"--bogus", "bench"}, "--bogus");
+  const std::string prompt =
+      "winnow generate has no flag --promt (is --prompt meant? see winnow generate --help)";
+  expect_error({"generate", "--model", kBase, "--promt", "hi"}, prompt);
+  expect_error({"generate", "--promt=hi", "--model", kBase}, prompt);
+  expect_error({"chat", "--modle", kBase}, "winnow chat has no flag --modle (is --model meant?");
+  expect_error({"eval", "needle", "--model", kBase, "--lenghts", "10"},
+               "(is --lengths meant? see winnow eval needle --help)");
+  expect_error({"chat"}, "--model is required (see winnow chat --help)");
+}
+
+TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {
+  if (list_devices().problem.find("this build") == std::string::npos) {
+    GTEST_SKIP() << "a build with CUDA";
+  }
+  const std::string names = "--device cuda: this build has no code for NVIDIA GPUs (make build";
+  expect_generate_error(kBase, {"--device", "cuda"}, names);
+  expect_error({"bench", "--device", "cuda", "--shape", "llama-3.1-70b"}, names);
+  expect_error({"retrofit", "--model", kBase, "--dry-run", "--device", "cuda"}, names);
+  expect_error({"train", "--init", kBase, "--dry-run", "--device", "cuda"}, names);
 }
 
 TEST(Errors, CacheFlagsAgainstTheModel) {
@@ -96,7 +122,7 @@ TEST(Errors, FlagsWithoutEffect) {
 
 TEST(Errors, SayWhichFlagIsToBeChanged) {
   const TempDirectory directory;
-  expect_error({"tokenize", "--model", "nope"}, "nope: not a model directory");
+  expect_error({"tokenize", "--model", "nope"}, "nope: no such file or directory");
   expect_error({"eval", "needle", "--model", kBase, "--text", "assets/demo_prompt.txt", "--lengths",
                 "10", "--threads", "1"},
                "--lengths: ");
@@ -123,7 +149,9 @@ TEST(Errors, AChatTemplateThatSaysNothing) {
 
 TEST(Errors, MissingFiles) {
   const TempDirectory directory;
-  expect_generate_error(directory.file("absent"), {}, "absent");
+  expect_generate_error(directory.file("absent"), {}, "absent: no such file or directory");
+  expect_generate_error("README.md", {}, "README.md: neither a directory nor a GGUF file");
+  expect_generate_error("docs", {}, "docs: no model: it has no config.json");
   expect_error({"inspect", directory.file("absent")}, "absent");
   expect_error({"tokenize", "--model", kTiny}, "tokenizer");
   expect_error({"generate", "--model", kBase, "--prompt-file", directory.file("absent.txt")},

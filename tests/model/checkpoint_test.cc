@@ -262,8 +262,14 @@ TEST_F(CheckpointTest, AdapterTensors) {
 }
 
 TEST_F(CheckpointTest, MissingFilesAreNamed) {
-  EXPECT_THAT(error_of([] { Checkpoint::open("nowhere"); }), HasSubstr("not a model directory"));
-  EXPECT_THAT(open_error(), StartsWith(in_dir("config.json") + ": cannot open"));
+  EXPECT_EQ(error_of([] { Checkpoint::open("nowhere"); }), "nowhere: no such file or directory");
+  EXPECT_EQ(open_error(), dir_.path().string() + ": no model: it has no config.json");
+  const std::string text = dir_.write("README.md", "words");
+  EXPECT_EQ(error_of([&] { Checkpoint::open(text); }),
+            text + ": neither a directory nor a GGUF file");
+  const std::string damaged = dir_.write("x.gguf", "words");
+  EXPECT_THAT(error_of([&] { Checkpoint::open(damaged); }),
+              StartsWith(damaged + ": damaged, or not GGUF"));
   dir_.write("config.json", tiny_config().dump());
   EXPECT_THAT(open_error(),
               HasSubstr("neither model.safetensors nor model.safetensors.index.json"));

@@ -42,6 +42,27 @@ def test_required_calls_are_valid(server, seed):
     check(call)
 
 
+def streamed(server, **fields):
+    """The contents and the arguments that a stream tells."""
+    answer = post(server, {"messages": USER, "tools": TOOLS, "stream": True} | fields, CHAT)
+    events = [line.removeprefix("data: ") for line in answer.text.split("\n\n")
+              if line.startswith("data: {")]
+    deltas = [choice["delta"] for event in events for choice in json.loads(event)["choices"]]
+    return ("".join(delta.get("content") or "" for delta in deltas),
+            "".join(call["function"].get("arguments", "")
+                    for delta in deltas for call in delta.get("tool_calls", ())))
+
+
+def test_a_cut_call_leaves_no_mark_in_the_content(server):
+    fields = {"tool_choice": "required", "parallel_tool_calls": False, "temperature": 0}
+    whole = ask(server, **fields)["usage"]["completion_tokens"]
+    for most in range(1, whole + 1):
+        message = ask(server, max_tokens=most, **fields)["choices"][0]["message"]
+        told = "".join(call["function"]["arguments"] for call in message.get("tool_calls", ()))
+        assert not message["content"], most
+        assert streamed(server, max_tokens=most, **fields) == ("", told), most
+
+
 def test_a_named_tool_is_called(server):
     for name in ("weather", "stop_clock"):
         message = ask(server, tool_choice={"type": "function", "function": {"name": name}})[

@@ -127,7 +127,7 @@ std::string table(const BenchOptions& options, const Setup& setup, const FixedBa
   row("read per step",
       fmt::format("{:>10} weights + {} entries at {}/s", bytes(report.weight_bytes_per_step),
                   bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
-  row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x fewer entries", bytes(r.kv_bytes),
+  row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x compressed", bytes(r.kv_bytes),
                               bytes(r.dense_bytes), r.compression_ratio));
   if (r.memory_in_use) {
     row("memory in use", fmt::format("{:>10} of the device", bytes(*r.memory_in_use)));
@@ -177,10 +177,10 @@ std::string table(const BenchOptions& options, const Setup& setup, const FullLoa
   add_row(
       text, "sequences at a time",
       fmt::format("{:>10} at most, {} preempted", result.most_running, result.stats.preemptions));
-  add_row(text, "KV cache",
-          fmt::format("{:>10} at most of {}, {:.2f}x fewer entries",
-                      readable_bytes_of(result.most_bytes),
-                      readable_bytes_of(result.stats.capacity_bytes), result.compression_ratio));
+  add_row(
+      text, "KV cache",
+      fmt::format("{:>10} at most of {}, {:.2f}x compressed", readable_bytes_of(result.most_bytes),
+                  readable_bytes_of(result.stats.capacity_bytes), result.compression_ratio));
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/winnow/shapes.h"
+#include "base/device_list.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "engine/options.h"
@@ -206,6 +207,9 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
   }
   if (setup.engine.ranks > 1) {
     return engine::place_ranks(std::move(source), setup.engine, /*parameters=*/0);
+  }
+  if (setup.engine.cuda_device) {
+    require_device(*setup.engine.cuda_device);  // making weights may take minutes
   }
   model::Model model(source.whole, source.load({}));
   if (source.drawn) {

@@ -12,6 +12,7 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
+#include "server/sampling_defaults.h"
 
 namespace winnow::cli {
 namespace {
@@ -21,6 +22,8 @@ struct ChatFlags {
   GenerateOptions generate;
   std::string system;
   std::optional<std::string> history;
+  std::string generation_config = "auto";
+  const CLI::App* command = nullptr;
 };
 
 // Where programs keep what is not worth a backup; empty: there is no such place.
@@ -62,12 +65,34 @@ std::string greeting(const ChatFlags& flags, const ModelInfo& info) {
                      info.cache, info.kv_dtype);
 }
 
+// What no flag says is as the model's authors want it.
+GenerateOptions answer_options(const ChatFlags& flags) {
+  GenerateOptions options = flags.generate;
+  if (!uses_generation_config(flags.generation_config)) {
+    return options;
+  }
+  const SamplingOptions& given = flags.generate.sampling;
+  options.sampling = server::read_sampling_defaults(flags.load.model, given);
+  const auto keep = [&](const char* flag, auto SamplingOptions::*value) {
+    if (flags.command->count(flag) > 0) {
+      options.sampling.*value = given.*value;
+    }
+  };
+  keep("--temperature", &SamplingOptions::temperature);
+  keep("--top-p", &SamplingOptions::top_p);
+  keep("--top-k", &SamplingOptions::top_k);
+  keep("--min-p", &SamplingOptions::min_p);
+  keep("--repetition-penalty", &SamplingOptions::repetition_penalty);
+  return options;
+}
+
 int run_chat(const ChatFlags& flags) {
+  const GenerateOptions options = answer_options(flags);
   LoadOptions load = flags.load;
   load.reuse_prefixes = true;
   Llm llm = Llm::load(load);
   check_template(llm, flags.system);
-  Chat chat(llm, flags.generate, flags.system);
+  Chat chat(llm, options, flags.system);
   const auto input = open_input(history_file(flags), Chat::command_names());
   const bool converses = input_is_terminal();
   if (converses) {
@@ -107,7 +132,10 @@ void add_chat(CLI::App& app, Run& run) {
                   "Where what was typed is kept for the next chat; none: nowhere (default: "
                   "~/.local/state/winnow/chat_history)");
   flags->generate.sampling.temperature = 0.7;
-  add_sampling_flags(FlagGroup(*command, "Sampling"), flags->generate.sampling);
+  const FlagGroup sampling(*command, "Sampling");
+  add_sampling_flags(sampling, flags->generate.sampling);
+  add_generation_config_flag(sampling, flags->generation_config);
+  flags->command = command;
   add_load_flags(*command, flags->load);
   add_speculate_flag(*command, flags->load.speculate);
 }

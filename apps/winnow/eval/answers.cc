@@ -20,9 +20,9 @@ void print_answers(const eval::AnswerSummary& summary) {
   print(fmt::format("prompt             {:.0f} tokens\n", summary.prompt_tokens));
   print(fmt::format("compression ratio  {:.2f}\n", summary.compression_ratio));
   print(fmt::format("cache              {}\n", readable_bytes(summary.kv_bytes)));
-  print(
-      fmt::format("KV reads           {:.0f} entries per head when writing, {:.0f} when reading\n",
-                  summary.kv_reads, summary.prompt_reads));
+  print(fmt::format(
+      "KV reads           {:.0f} entries per head for the answer, {:.0f} for the prompt\n",
+      summary.kv_reads, summary.prompt_reads));
   print(fmt::format("peak               {:.0f} entries per head\n", summary.peak_tokens));
 }
 

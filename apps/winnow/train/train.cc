@@ -79,7 +79,10 @@ void check_numbers(const TrainingFlags& flags) {
 
 int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& options) {
   print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
-  print(fmt::format("{:<38} {:>10}\n", "trained", grouped(plan.trained)));
+  print(fmt::format(
+      "{:<38} {:>10}\n",
+      plan.trained > plan.parameters ? "trained, with rows that saving merges" : "trained",
+      grouped(plan.trained)));
   for (const auto& part : plan.parts) {
     print(fmt::format("  {:<36} {:>10}\n", part.name,
                       readable_bytes(static_cast<double>(part.bytes))));

@@ -32,4 +32,8 @@ DeviceList list_devices() {
   return list;
 }
 
+void require_device(int index) {
+  cuda::use_device(index);
+}
+
 }  // namespace winnow

@@ -1,11 +1,17 @@
 // Replaces cuda/ in builds without CUDA.
 #include "base/device_list.h"
 
+#include "base/error.h"
+
 namespace winnow {
 
 DeviceList list_devices() {
   return {.devices = {},
           .problem = "this build has no code for NVIDIA GPUs (make build WINNOW_CUDA=ON adds it)"};
+}
+
+void require_device(int /*index*/) {
+  fail("--device cuda: {}", list_devices().problem);
 }
 
 }  // namespace winnow

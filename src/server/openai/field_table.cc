@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/spelling.h"
 #include "server/http/api_error.h"
 #include "server/openai/field_types.h"
 
@@ -38,24 +39,6 @@ bool is_neutral(const json& value, std::string_view neutral) {
          value == 0 ||  // NOLINTNEXTLINE(readability-container-size-empty): of a text
          value == "" || (value.is_structured() && value.empty()) ||
          (!neutral.empty() && value == json::parse(neutral));
-}
-
-// Whether one insertion, removal, change or exchange of neighbours makes `b` of `a`.
-bool is_one_slip_away(std::string_view a, std::string_view b) {
-  if (a.size() > b.size()) {
-    std::swap(a, b);
-  }
-  const auto [x, y] = std::ranges::mismatch(a, b);
-  const auto i = static_cast<std::size_t>(x - a.begin());
-  if (b.size() - a.size() == 1) {
-    return a.substr(i) == b.substr(i + 1);
-  }
-  if (a.size() != b.size() || i == a.size()) {
-    return false;
-  }
-  return a.substr(i + 1) == b.substr(i + 1) ||
-         (i + 1 < a.size() && a[i] == b[i + 1] && a[i + 1] == b[i] &&
-          a.substr(i + 2) == b.substr(i + 2));
 }
 
 // The field that an unknown name is a misspelling of; "" when it is nothing like any.

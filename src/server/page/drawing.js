@@ -183,7 +183,7 @@ function choose(position) {
   } else if (mask === null) {
     $("token").textContent = `Token ${position} ${text}: the rule ${model.rule} does not tell who holds it.`;
   } else {
-    $("token").textContent = `Token ${position} ${text} is held by ${countBits(mask)} of ${cache.heads} heads`
+    $("token").textContent = `Token ${position} ${text} (the line in the map) is held by ${countBits(mask)} of ${cache.heads} heads`
       + ` (below: a column per layer, a row per head).`;
   }
   drawMap();

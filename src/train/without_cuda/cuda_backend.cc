@@ -1,6 +1,7 @@
 // Replaces cuda/ in builds without CUDA.
 #include "train/cuda/cuda_backend.h"
 
+#include "base/device_list.h"
 #include "base/error.h"
 #include "train/cuda/memory_plan.h"
 
@@ -8,7 +9,7 @@ namespace winnow::train {
 namespace {
 
 [[noreturn]] void refuse() {
-  fail("--device cuda: this build of winnow knows no CUDA (build with -DWINNOW_CUDA=ON)");
+  fail("--device cuda: {}", list_devices().problem);
 }
 
 }  // namespace

@@ -131,10 +131,14 @@ void HarmonyParser::put(std::string_view text, Part& part) const {
   (place_ == Place::thought ? part.thought : part.content) += text;
 }
 
-// The beginning of a header is no text, but for an answer that has nothing else.
+// The beginning of a mark is no text, but a lone "<" is: marks are tokens, which max_tokens does
+// not cut. Nor is the beginning of a header, except in an answer that has nothing else.
 ThoughtParser::Part HarmonyParser::finish() {
   Part part;
-  if (place_ != Place::header || !(has_thought_ || has_content_ || may_be_header(pending_))) {
+  const bool is_text = place_ == Place::header
+                           ? !has_thought_ && !has_content_ && !may_be_header(pending_)
+                           : !pending_.starts_with("<|");
+  if (is_text) {
     put(pending_, part);
   }
   pending_.clear();

@@ -86,11 +86,10 @@ void MarkedThoughtParser::read_thought(Part& part) {
   place_ = Place::behind;
 }
 
+// What waits within a thought is the beginning of a mark, or blanks: max_tokens cut it.
 ThoughtParser::Part MarkedThoughtParser::finish() {
   Part part;
-  if (place_ == Place::thought) {
-    part.thought = std::exchange(pending_, {});
-  } else if (place_ != Place::behind) {
+  if (place_ == Place::start) {
     part.content = std::exchange(pending_, {});
   }
   return part;

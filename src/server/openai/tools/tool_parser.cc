@@ -66,9 +66,10 @@ void ToolParser::read(Part& part) {
   }
 }
 
+// What waits in an answer with calls is the beginning of a mark or of a call: max_tokens cut it.
 ToolParser::Part ToolParser::finish() {
   Part part;
-  if (calls_ == 0 || !is_between(pending_, format_->between())) {
+  if (calls_ == 0 && !tools_->must_call()) {
     part.content = std::exchange(pending_, {});
   }
   return part;

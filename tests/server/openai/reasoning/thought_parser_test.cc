@@ -46,8 +46,24 @@ TEST(ThoughtParser, AnAnswerMayBeginWithAThought) {
 TEST(ThoughtParser, APromptMayHaveBegunOne) {
   expect_thought(ThoughtStart::open, "It is.\n</think>\n\nYes.", "It is.|Yes.");
   expect_thought(ThoughtStart::open, "<think>\nIt is.</think>Yes.", "It is.|Yes.");
-  expect_thought(ThoughtStart::open, "a < b </thin", "a < b </thin|");
+  expect_thought(ThoughtStart::open, "a < b", "a < b|");
   expect_thought(ThoughtStart::closed, "<think>x", "|<think>x");
+}
+
+/// max_tokens may cut an answer within a mark.
+TEST(ThoughtParser, ACutMarkIsNoText) {
+  expect_thought(ThoughtStart::open, "a < b </thin", "a < b|");
+  expect_thought(ThoughtStart::free, "<think>\nso\n</think", "so|");
+  expect_thought(ThoughtStart::open, "<think", "|");
+  expect_thought(ThoughtStart::open, "so[/TH", "so|", "mistral");
+  for (const char* text :
+       {"<|channel|>analysis<|message|>so<|en", "<|channel|>analysis<|message|>so<|"}) {
+    expect_thought(ThoughtStart::free, text, "so|", "harmony");
+  }
+  expect_thought(ThoughtStart::closed, "so<|retur", "|so", "harmony");
+  expect_thought(ThoughtStart::closed, "if (a <", "|if (a <", "harmony");
+  expect_thought(ThoughtStart::free, " to=functions.f<|message|>{\"a\": 1}<|cal",
+                 "| to=functions.f<|message|>{\"a\": 1}", "harmony");
 }
 
 TEST(ThoughtParser, TheEndOfAPromptSaysHowAnAnswerBegins) {

@@ -32,8 +32,9 @@ ToolRequest weather(ToolRequest::Choice choice) {
 
 /// What a parser makes of a text that comes in pieces of `size` bytes:
 /// "content|name(arguments)...".
-std::string parsed(const char* format, std::string_view text, std::size_t size) {
-  const ToolRequest tools = weather(ToolRequest::Choice::automatic);
+std::string parsed(const char* format, std::string_view text, std::size_t size,
+                   ToolRequest::Choice choice = ToolRequest::Choice::automatic) {
+  const ToolRequest tools = weather(choice);
   ToolParser parser(*find_tool_format(format), tools);
   std::string content;
   std::string calls;
@@ -145,8 +146,54 @@ TEST(ToolParser, DeepSeek) {
 TEST(ToolParser, Harmony) {
   expect_parsed("harmony", "Well. to=functions.f<|message|>{\"a\": 1}<|call|>",
                 "Well.|f{\"a\": 1}");
+  expect_parsed("harmony", " to=functions.f<|message|>{\"a\": 1}<|cal", "|f{\"a\": 1}");
   expect_parsed("harmony", " to=functions.f <|constrain|>json<|message|>{}<|call|>", "|f{}");
   expect_parsed("harmony", "write to=functions. and so on", "write to=functions. and so on");
+}
+
+/// Two calls, weather() in Rome and now(), in each format.
+const std::pair<const char*, std::string> kTwoCalls[] = {
+    {"hermes",
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>\n"
+     "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"},
+    {"llama3_json",
+     "{\"name\": \"weather\", \"parameters\": {\"city\": \"Rome\"}}; "
+     "{\"name\": \"now\", \"parameters\": {}}"},
+    {"qwen3_coder",
+     "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n"
+     "</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>"},
+    {"pythonic", "[weather(city=\"Rome\"), now()]"},
+    {"mistral_json",
+     "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}, "
+     "{\"name\": \"now\", \"arguments\": {}}]"},
+    {"mistral", "[TOOL_CALLS]weather[ARGS]{\"city\": \"Rome\"}[TOOL_CALLS]now[ARGS]{}"},
+    {"deepseek_v3",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"
+     "\"city\": "
+     "\"Rome\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```"
+     "json\n{}\n"
+     "```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+    {"deepseek_v31",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"Rome\"}"
+     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><"
+     "｜tool▁calls▁end｜>"}};
+
+/// Wherever max_tokens cuts an answer that must be a call, its client sees no part of a mark.
+TEST(ToolParser, ACutCallLeavesNoMarkInTheContent) {
+  const auto has_content = [](const std::string& parts) { return parts.find('|') > 0; };
+  for (const auto& [format, text] : kTwoCalls) {
+    const std::size_t second = text.find("now");
+    for (std::size_t length = 1; length <= text.size(); ++length) {
+      const std::string cut = text.substr(0, length);
+      for (const std::size_t size : {std::size_t{1}, length}) {
+        const std::string parts = parsed(format, cut, size, ToolRequest::Choice::required);
+        EXPECT_FALSE(!parts.empty() && has_content(parts))
+            << format << ": " << cut << ": " << parts;
+        const std::string called = parsed(format, cut, size);
+        EXPECT_FALSE(length >= second && has_content(called)) << format << ": " << cut;
+      }
+    }
+  }
 }
 
 bool fits(const ToolFormat& format, const ToolRequest& request, std::string_view text) {
@@ -206,26 +253,7 @@ TEST(ToolRules, AHarmonyAnswerEndsWithItsCall) {
 /// What a grammar allows, its parser reads: calls of each format that are forced by it.
 TEST(ToolRules, EachFormatHoldsToWhatItReads) {
   using Choice = ToolRequest::Choice;
-  const std::pair<const char*, std::string> calls[] = {
-      {"qwen3_coder",
-       "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n"
-       "</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>"},
-      {"pythonic", "[weather(city=\"Rome\"), now()]"},
-      {"mistral_json",
-       "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}, "
-       "{\"name\": \"now\", \"arguments\": {}}]"},
-      {"mistral", "[TOOL_CALLS]weather[ARGS]{\"city\": \"Rome\"}[TOOL_CALLS]now[ARGS]{}"},
-      {"deepseek_v3",
-       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"
-       "\"city\": "
-       "\"Rome\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```"
-       "json\n{}\n"
-       "```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
-      {"deepseek_v31",
-       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"Rome\"}"
-       "<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><"
-       "｜tool▁calls▁end｜>"}};
-  for (const auto& [name, text] : calls) {
+  for (const auto& [name, text] : kTwoCalls) {
     const ToolFormat& format = *find_tool_format(name);
     EXPECT_TRUE(fits(format, weather(Choice::required), text)) << name;
     EXPECT_FALSE(fits(format, weather(Choice::required), "Hi")) << name;

@@ -1,0 +1,79 @@
+#include "apps/winnow/usage_error.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/spelling.h"
+
+namespace winnow::cli {
+namespace {
+
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> commands_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* inner : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(inner->get_name());
+  }
+  return names;
+}
+
+/// "is --prompt meant? ", or nothing where no name is near.
+std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
+  const auto meant = std::ranges::find_if(
+      names, [word](const auto& name) { return is_one_slip_away(word, name); });
+  return meant == names.end() ? "" : fmt::format("is {} meant? ", *meant);
+}
+
+/// Of words that the parser could not place, the first.
+std::string unknown_word(const CLI::App& command, const std::vector<std::string>& words) {
+  const std::string& word = words.front();
+  if (word.starts_with('-')) {
+    const std::string flag = word.substr(0, word.find('='));
+    return fmt::format("{} has no flag {} ({}", full_name(command), flag,
+                       suggestion(flag, flags_of(command)));
+  }
+  const std::vector<std::string> commands = commands_of(command);
+  if (!commands.empty()) {
+    return fmt::format("{} has no command {} ({}", full_name(command), word,
+                       suggestion(word, commands));
+  }
+  return fmt::format("not expected: {} (", fmt::join(words, " "));
+}
+
+}  // namespace
+
+const CLI::App& called(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? app : called(*commands.front());
+}
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* const parent = command.get_parent();
+  return parent == nullptr ? command.get_name()
+                           : fmt::format("{} {}", full_name(*parent), command.get_name());
+}
+
+// A misspelt flag is often also one that is missing: its name comes first.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = called(app);
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  return fmt::format(
+      "{}see {} --help)",
+      unknown.empty() ? fmt::format("{} (", error.what()) : unknown_word(command, unknown),
+      full_name(command));
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,11 @@
+// Where a model is stored: in a GGUF file or in a directory.
+#pragma once
+
+#include <filesystem>
+
+namespace winnow {
+
+/// True for a GGUF file, false for a directory. Throws Error that says what else `path` is.
+bool is_gguf_model(const std::filesystem::path& path);
+
+}  // namespace winnow
