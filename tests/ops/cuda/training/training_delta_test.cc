@@ -180,6 +180,9 @@ TEST(TrainingDelta, FitsHeadsOf128ChannelsIntoAnyDevice) {
   constexpr std::size_t kLeast = 99 << 10;
   EXPECT_LE(training_delta_shared_memory(128), kLeast);
   EXPECT_GT(training_delta_shared_memory(256), kLeast);
+  // However narrow heads are: kernels hold two matrices of a chunk, and more.
+  constexpr std::size_t kMatrices = 2 * sizeof(float) * kDeltaChunk * kDeltaChunk;
+  EXPECT_GT(training_delta_shared_memory(8), 2 * kMatrices);
 }
 
 }  // namespace
