@@ -1,13 +1,13 @@
 #include <algorithm>
 
 #include "base/cuda/device.h"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/training/training_head_parts.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostDim = 512;
 
 /// From the projection to what attention takes.
 template <int Width>
@@ -159,9 +159,9 @@ __device__ void add_values(HeadLanes<Width>& g, const TrainingHeads& h,
 
 /// *sum += what the lanes of a block have for each channel.
 template <int Width>
-__device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory)[kMostDim]) {
+__device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory)[kMostHeadDim]) {
   __syncthreads();
-  for (int i = threadIdx.x; i < kMostDim; i += kThreads) {
+  for (int i = threadIdx.x; i < kMostHeadDim; i += kThreads) {
     memory[i] = 0.0F;
   }
   __syncthreads();
@@ -176,7 +176,7 @@ template <int Width>
 __global__ void __launch_bounds__(kThreads)
     split_backward_kernel(const __grid_constant__ TrainingHeads h,
                           const __grid_constant__ TrainingHeadsGradients d) {
-  __shared__ float memory[kMostDim];
+  __shared__ float memory[kMostHeadDim];
   NormSums<Width> sums;
   const int half = h.head_dim / 2;
   const std::size_t width = projected_width(h);
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads)
 /// body(std::integral_constant<int, Width>): a lane per 8 channels, rounded up to a power of two.
 template <int Width = 1, class Body>
 void with_width(int head_dim, const Body& body) {
-  if constexpr (8 * Width == kMostDim) {
+  if constexpr (8 * Width == kMostHeadDim) {
     body(std::integral_constant<int, Width>());
   } else if (head_dim <= 8 * Width) {
     body(std::integral_constant<int, Width>());
