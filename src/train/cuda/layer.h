@@ -54,6 +54,7 @@ struct DevicePass {
 
   [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
   [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }
+  [[nodiscard]] DecisionPass::Mode decision_mode() const { return mode; }
   /// The first key that the layer's queries see.
   [[nodiscard]] const std::int32_t* first_seen() const {
     return layer_spec().chunk() != 0 ? chunk_key : first_key;
