@@ -1,5 +1,4 @@
 #include "ops/cuda/general/elementwise.h"
-#include "ops/cuda/training/training_layer_ends.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/experts.h"
 #include "train/cuda/feed_forward.h"
@@ -45,10 +44,7 @@ class LayerBackward {
       return mixer();
     }
     // What the feed-forward takes is the layer's input: attention comes first.
-    const std::size_t bytes = elements() * sizeof(bf16);
-    winnow::cuda::check(cudaMemcpyAsync(scratch_.dparallel, scratch_.dnormed, bytes,
-                                        cudaMemcpyDeviceToDevice, pass_.stream),
-                        "copy a gradient");
+    copy_async(scratch_.dparallel, scratch_.dnormed, elements(), pass_.stream);
     mixer();
     through_mlp_input(scratch_.dparallel, input_);
   }
@@ -153,9 +149,7 @@ class LayerBackward {
     }
   }
 
-  [[nodiscard]] std::size_t elements() const {
-    return static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
-  }
+  [[nodiscard]] std::size_t elements() const { return detail::stream_elements(pass_); }
 
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int outputs, int inputs,
                       bool add = false) {
@@ -196,10 +190,7 @@ class LayerBackward {
                                     detail::norm_of(spec.norm, {weight}), pass_.stream);
       return scratch_.dbranch;
     }
-    winnow::cuda::check(
-        cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, elements() * sizeof(bf16),
-                        cudaMemcpyDeviceToDevice, pass_.stream),
-        "copy a gradient");
+    copy_async(scratch_.dbranch, gradient_.rounded, elements(), pass_.stream);
     ops::cuda::scale(scratch_.dbranch, elements(), spec.residual_multiplier, pass_.stream);
     return scratch_.dbranch;
   }

@@ -13,6 +13,7 @@
 #include "ops/cuda/training/training_heads.h"
 #include "ops/cuda/training/training_norm.h"
 #include "ops/cuda/training/training_recurrent.h"
+#include "train/cuda/copies.h"
 #include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
 #include "train/cuda/recurrent.h"
@@ -23,6 +24,25 @@ namespace winnow::train::cuda::detail {
 using train::detail::borrows;
 using train::detail::sees_decisions;
 using train::detail::shares;
+
+/// Numbers of the residual stream.
+inline std::size_t stream_elements(const DevicePass& pass) {
+  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
+}
+
+/// out = stream + multiplier * norm(branch); nothing without `out`, which may be `stream`.
+inline void add_normed(const DevicePass& pass, const bf16* branch, const float* weight,
+                       float multiplier, const float* stream, float* out) {
+  if (out == nullptr) {
+    return;
+  }
+  if (out != stream) {
+    copy_async(out, stream, stream_elements(pass), pass.stream);
+  }
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  ops::cuda::add_rms_norm(out, branch, pass.tokens, pass.spec->hidden, {weight, norm.offset()},
+                          norm.eps, multiplier, pass.stream);
+}
 
 /// Columns of what attention projects: q, k and v as far as the layer has them.
 inline int qkv_width(const DevicePass& pass) {
