@@ -206,9 +206,8 @@ void experts_beside_backward(const DevicePass& pass, const DeviceLayerWeights& w
   const model::NormSpec& norm = pass.layer_spec().norm;
   const LayerScratch& scratch = *pass.scratch;
   const auto through = [&](bf16* to, const bf16* branch, const float* weight, float* dweight) {
-    ops::cuda::norm_rows_backward(
-        {.x = scratch.beside, .add = false, .rounded = to, .weight = dweight}, dout, branch,
-        pass.tokens, pass.spec->hidden, norm_of(norm, {weight}), pass.stream);
+    ops::cuda::norm_rows_backward({.rounded = to, .weight = dweight}, dout, branch, pass.tokens,
+                                  pass.spec->hidden, norm_of(norm, {weight}), pass.stream);
   };
   through(scratch.dshared, a.shared_branch, w.shared_post_norm, g.shared_post_norm);
   dense_backward(pass, w, a, g, scratch.dshared, false);

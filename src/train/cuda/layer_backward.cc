@@ -54,9 +54,11 @@ class LayerBackward {
 
   // From the gradient of the layer's output to that of what the feed-forward takes, in dnormed.
   void mlp() {
-    const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
     const auto& experts = pass_.layer_spec().feed_forward.experts;
-    if (experts && experts->beside) {  // whose norm has left its gradient in scratch.branch
+    const bool beside = experts && experts->beside;
+    const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm,
+                                          beside ? scratch_.branch : nullptr);
+    if (beside) {
       detail::experts_beside_backward(pass_, w_, a_, g_, scratch_.branch, gradient_.exact);
     } else if (experts) {
       detail::experts_backward(pass_, w_, a_, g_, dbranch);
@@ -173,15 +175,16 @@ class LayerBackward {
     ops::cuda::round(gradient_.rounded, gradient_.exact, elements(), pass_.stream);
   }
 
-  // The gradient of what a part computed before its norm and multiplier.
-  [[nodiscard]] const bf16* branch_gradient(const bf16* branch, const float* weight,
-                                            float* dweight) {
+  // The gradient of what a part computed before its norm and multiplier. `exact`: where it is
+  // wanted unrounded, too; of parts with a norm.
+  [[nodiscard]] const bf16* branch_gradient(const bf16* branch, const float* weight, float* dweight,
+                                            float* exact = nullptr) {
     const model::LayerSpec& spec = pass_.layer_spec();
     if (!spec.norm_after && spec.residual_multiplier == 1.0F) {
       return gradient_.rounded;
     }
     if (spec.norm_after) {
-      ops::cuda::norm_rows_backward({.x = scratch_.branch,
+      ops::cuda::norm_rows_backward({.x = exact,
                                      .add = false,
                                      .rounded = scratch_.dbranch,
                                      .weight = dweight,

@@ -91,14 +91,10 @@ void DeviceLayerInputs::backward(const DevicePass& pass, const DeviceWeights& we
   }
   project(pass, weights, embedded);
   bf16* dprojected = inputs_.data();
-  ops::cuda::norm_rows_backward({.x = dinputs,
-                                 .add = false,
-                                 .rounded = dprojected,
-                                 .weight = gradients.layer_projection_norm},
-                                rounded_.data(), projected_.data(),
-                                pass.tokens * spec_.layer_count(), spec_.layer_embeddings->width,
-                                detail::norm_of(spec_.final_norm, {weights.layer_projection_norm}),
-                                pass.stream);
+  ops::cuda::norm_rows_backward(
+      {.rounded = dprojected, .weight = gradients.layer_projection_norm}, rounded_.data(),
+      projected_.data(), pass.tokens * spec_.layer_count(), spec_.layer_embeddings->width,
+      detail::norm_of(spec_.final_norm, {weights.layer_projection_norm}), pass.stream);
   ops::cuda::scale(dprojected, elements(), spec_.stream_scale(), pass.stream);
   detail::weight_gradient(pass, {gradients.layer_projection}, dprojected, embedded_.data(), width_,
                           spec_.hidden);
@@ -149,10 +145,9 @@ void layer_embedding_backward(const DevicePass& pass, const DeviceLayerWeights& 
   const int width = width_of(pass);
   const LayerScratch& scratch = *pass.scratch;
   bf16* dbranch = scratch.dbranch;
-  ops::cuda::norm_rows_backward(
-      {.x = scratch.branch, .add = false, .rounded = dbranch, .weight = gradients.embedding_norm},
-      gradient.exact, a.embedding_branch, pass.tokens, hidden,
-      norm_of(pass.layer_spec().norm, {w.embedding_norm}), pass.stream);
+  ops::cuda::norm_rows_backward({.rounded = dbranch, .weight = gradients.embedding_norm},
+                                gradient.exact, a.embedding_branch, pass.tokens, hidden,
+                                norm_of(pass.layer_spec().norm, {w.embedding_norm}), pass.stream);
   bf16* product = scratch.embedding_product;
   bf16* dgates = a.embedding_gates;
   input_gradient(pass, product, dbranch, w.embedding_output, hidden, width);
