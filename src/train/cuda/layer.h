@@ -46,6 +46,8 @@ struct DevicePass {
   cudaStream_t stream = nullptr;
 
   int layer = 0;  // that is computed
+  /// In backward: forward of the layer came right before, and scratch still has what it left.
+  bool recomputed = false;
   /// Of a layer whose entries later ones share, and of those: forward of the first fills it. Null:
   /// no other layer sees the layer's entries.
   const DeviceEntries<bf16>* shared = nullptr;
