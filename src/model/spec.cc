@@ -70,13 +70,47 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
              : nullptr;
 }
 
-// What devices have no kernels for.
+bool norms_whole(const LayerSpec& layer) {
+  return layer.attention() != nullptr &&
+         layer.attention()->query_key_norm == AttentionSpec::QueryKeyNorm::whole;
+}
+
+// What devices have no kernels for. Those of norms over all heads together take rows of queries,
+// keys and values.
 const char* beyond_devices(const LayerSpec& layer) {
-  const AttentionSpec* attention = layer.attention();
-  return attention != nullptr && attention->query_key_norm == AttentionSpec::QueryKeyNorm::whole &&
-                 (attention->norms_after_rope || layer.norm.centers())
-             ? "norms over all heads together that are behind RoPE or LayerNorm"
+  if (!norms_whole(layer)) {
+    return nullptr;
+  }
+  const AttentionSpec& attention = *layer.attention();
+  if (attention.norms_after_rope || layer.norm.centers()) {
+    return "norms over all heads together that are behind RoPE or LayerNorm";
+  }
+  return attention.shares || attention.values_are_keys
+             ? "norms over all heads together beside shared entries or keys as values"
              : nullptr;
+}
+
+// What training on devices has no kernels for beyond that.
+const char* beyond_device_training(const LayerSpec& layer) {
+  if (!norms_whole(layer)) {
+    return nullptr;
+  }
+  const AttentionSpec& attention = *layer.attention();
+  if (attention.output_gate) {
+    return "norms over all heads together beside output gates";
+  }
+  if (!attention.norm_weights || layer.norm.offset() != 0.0F) {
+    return "norms over all heads together without weights or with weights stored minus 1";
+  }
+  return attention.value_norm && attention.qkv_bias
+             ? "norms over all heads together beside normed values with biases"
+             : nullptr;
+}
+
+bool has_layer_norm(const ModelSpec& spec) {
+  return spec.final_norm.centers() || std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
+           return layer.norm.centers();
+         });
 }
 
 const char* beyond_plain(const AttentionSpec& attention) {
@@ -207,12 +241,6 @@ bool ModelSpec::has_equal_heads() const {
   });
 }
 
-bool ModelSpec::shares_entries() const {
-  return std::ranges::any_of(layers, [](const LayerSpec& layer) {
-    return layer.attention() != nullptr && layer.attention()->shares;
-  });
-}
-
 std::set<int> ModelSpec::shared_layers() const {
   std::set<int> shared;
   for (const LayerSpec& layer : layers) {
@@ -294,6 +322,11 @@ const char* beyond_device_training(const ModelSpec& spec) {
   if (has_chunks_of_several_widths(spec)) {
     return "chunks of several widths";
   }
+  for (const LayerSpec& layer : spec.layers) {
+    if (const char* what = beyond_device_training(layer)) {
+      return what;
+    }
+  }
   return beyond_devices(spec);
 }
 
@@ -302,6 +335,9 @@ const char* beyond_devices(const ModelSpec& spec) {
     if (const char* what = beyond_devices(layer)) {
       return what;
     }
+  }
+  if (spec.layer_embeddings && has_layer_norm(spec)) {
+    return "embeddings for each layer beside LayerNorm";
   }
   return spec.attention().output_gate && !spec.has_equal_heads()
              ? "gated attention outputs beside heads of another width"

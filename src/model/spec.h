@@ -270,6 +270,7 @@ struct LayerEmbeddings {
   int width = 0;
   int vocab = 0;
 
+  /// What the sum is multiplied by: 1 / sqrt(2), as the mean of two has half of their variance.
   static constexpr float kHalves = std::numbers::sqrt2_v<float> / 2.0F;
   /// What a token's embedding is multiplied by.
   [[nodiscard]] float scale() const;
@@ -348,9 +349,9 @@ struct ModelSpec {
   [[nodiscard]] int cached_heads() const { return cached_heads_before(layer_count()); }
   /// The width of the first layer's chunks that has any; 0: no layer has.
   [[nodiscard]] int chunk() const;
-  [[nodiscard]] bool shares_entries() const;
   /// The layers to whose entries others attend.
   [[nodiscard]] std::set<int> shared_layers() const;
+  [[nodiscard]] bool shares_entries() const { return !shared_layers().empty(); }
   /// Channels that the layers together take of their embeddings; 0: there are none.
   [[nodiscard]] int layer_embeddings_width() const;
   /// 1 / sqrt(hidden): what the projections of layer_embeddings, and what routers of experts beside

@@ -39,6 +39,7 @@ struct LayerPass {
 
   [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
   [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }
+  [[nodiscard]] DecisionPass::Mode decision_mode() const { return decisions.mode; }
 };
 
 /// output [T, hidden] from input [T, hidden], the residual stream before and after the layer;

@@ -11,6 +11,7 @@
 #include "ops/training_attention.h"
 #include "train/layer.h"
 #include "train/norms.h"
+#include "train/pass_parts.h"
 
 namespace winnow::train::detail {
 
@@ -49,11 +50,6 @@ inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivati
           .values = a.values};
 }
 
-/// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
-inline bool borrows(const LayerPass& pass) {
-  return compresses(pass) && model::borrows_channels(*pass.spec);
-}
-
 /// to = from, both of whole rows.
 inline void copy(ops::Matrix<const float> from, ops::Matrix<float> to) {
   std::copy_n(from.data, from.rows * from.cols, to.data);
@@ -83,17 +79,6 @@ inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspac
   far_bias(local_heads(*pass.decisions.far_dropout, pass.layer), pass.decisions.noise,
            pass.first_key, bias);
   return bias;
-}
-
-/// Whether the layer attends to another one's entries.
-inline bool shares(const LayerPass& pass) {
-  return pass.attention().shares.has_value();
-}
-
-/// Whether what attention sees was decided upon, by this layer or by the one that stores it.
-inline bool sees_decisions(const LayerPass& pass) {
-  return pass.spec->decides(pass.attention().shares.value_or(pass.layer)) &&
-         pass.decisions.mode != DecisionPass::Mode::off;
 }
 
 /// What attention sees, once it is computed.

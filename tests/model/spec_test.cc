@@ -103,12 +103,55 @@ TEST(Spec, DevicesRunAndTrainGemma4) {
   }
 }
 
+// OLMo 2's norms over all heads together, changed in the last layer.
+ModelSpec whole_norms(const auto& change) {
+  ModelSpec spec = winnow::testing::spec_of("olmo2", {.layers = 2});
+  EXPECT_EQ(beyond_device_training(spec), nullptr);
+  change(spec.layers.back(), std::get<AttentionSpec>(spec.layers.back().mixer));
+  return spec;
+}
+
 TEST(Spec, DevicesRefuseWhatTheyDoNotCompute) {
-  ModelSpec spec = winnow::testing::spec_of("olmo2", {});
-  ASSERT_EQ(beyond_devices(spec), nullptr);
-  std::get<AttentionSpec>(spec.layers.back().mixer).norms_after_rope = true;
-  EXPECT_STREQ(beyond_devices(spec),
-               "norms over all heads together that are behind RoPE or LayerNorm");
+  const auto expect_refused = [](const char* what, const auto& change) {
+    const ModelSpec spec = whole_norms(change);
+    EXPECT_STREQ(beyond_devices(spec), what);
+    EXPECT_STREQ(beyond_device_training(spec), what);
+  };
+  const char* behind = "norms over all heads together that are behind RoPE or LayerNorm";
+  expect_refused(behind, [](Layer&, Attention& attention) { attention.norms_after_rope = true; });
+  const char* beside = "norms over all heads together beside shared entries or keys as values";
+  expect_refused(beside, [](Layer&, Attention& attention) { attention.shares = 0; });
+  expect_refused(beside, [](Layer&, Attention& attention) { attention.values_are_keys = true; });
+}
+
+TEST(Spec, TrainingOnDevicesRefusesWhatItDoesNotCompute) {
+  const auto expect_refused = [](const char* what, const auto& change) {
+    const ModelSpec spec = whole_norms(change);
+    EXPECT_EQ(beyond_devices(spec), nullptr);
+    EXPECT_STREQ(beyond_device_training(spec), what);
+  };
+  expect_refused("norms over all heads together beside output gates",
+                 [](Layer&, Attention& attention) { attention.output_gate = true; });
+  expect_refused("norms over all heads together beside normed values with biases",
+                 [](Layer&, Attention& attention) {
+                   attention.value_norm = true;
+                   attention.qkv_bias = true;
+                 });
+  const char* weights =
+      "norms over all heads together without weights or with weights stored minus 1";
+  expect_refused(weights, [](Layer&, Attention& attention) { attention.norm_weights = false; });
+  expect_refused(weights,
+                 [](Layer& layer, Attention&) { layer.norm.kind = NormSpec::Kind::rms_plus_one; });
+}
+
+TEST(Spec, DevicesRefuseEmbeddingsOfLayersBesideLayerNorm) {
+  for (const bool is_final : {false, true}) {
+    ModelSpec spec = winnow::testing::spec_of("llama", {.layers = 2});
+    spec.layer_embeddings = {.width = 8};
+    ASSERT_EQ(beyond_devices(spec), nullptr);
+    (is_final ? spec.final_norm : spec.layers.back().norm).kind = NormSpec::Kind::layer;
+    EXPECT_STREQ(beyond_devices(spec), "embeddings for each layer beside LayerNorm");
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The general path's embeddings for each layer (LayerEmbeddings).
 #include <algorithm>
+
 #include "model/cuda/large_batch_layers.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"

@@ -1,5 +1,7 @@
 #include <cuda_bf16.h>
 
+#include <cassert>
+
 #include "base/cuda/device.h"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/general/attention_tile.cuh"
@@ -209,8 +211,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
 // launch.operator()<kPieces>(blocks).
 template <class Launch>
 void for_head(const SegmentAverage& average, const Launch& launch) {
-  winnow::cuda::check(average.head_dim <= kMostHeadDim ? cudaSuccess : cudaErrorInvalidValue,
-                      "merging heads of more than 512 channels");
+  assert(average.head_dim <= kMostHeadDim);  // training and caches refuse wider heads by name
   const int blocks = (average.rows * average.kv_heads + kWarps - 1) / kWarps;
   with_channel_steps(average.head_dim,
                      [&]<int kPieces>() { launch.template operator()<kPieces>(blocks); });

@@ -91,7 +91,8 @@ class DeviceActivations {
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };
 
-/// What a layer needs while it is computed, forward or backward. Nothing lies in it between layers.
+/// What a layer needs while it is computed, forward or backward. Nothing lies in it between layers,
+/// but what forward of a layer left where backward follows at once (DevicePass::recomputed).
 class LayerScratch {
  public:
   LayerScratch(const model::ModelSpec& spec, std::size_t tokens);

@@ -1,4 +1,4 @@
-// Copies and fills of whole buffers, in a stream.
+// Copies and fills in a stream.
 #pragma once
 
 #include "base/cuda/device.h"
@@ -19,6 +19,14 @@ void copy_async(const winnow::cuda::PinnedBuffer<T>& to, const winnow::cuda::Dev
   winnow::cuda::check(cudaMemcpyAsync(to.data(), from.data(), from.size() * sizeof(T),
                                       cudaMemcpyDeviceToHost, stream),
                       "copy from the device");
+}
+
+/// Within the device.
+template <class T>
+void copy_async(T* to, const T* from, std::size_t count, cudaStream_t stream) {
+  winnow::cuda::check(
+      cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToDevice, stream),
+      "copy on the device");
 }
 
 /// Every byte becomes 0.

@@ -68,8 +68,9 @@ void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weight
   shared_.clear_gradients(pass.stream);
   for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
-    const DevicePass of_layer = pass_of(pass, layer);
+    DevicePass of_layer = pass_of(pass, layer);
     if (keep_ == Keep::inputs) {
+      of_layer.recomputed = true;
       DevicePass again = of_layer;
       again.marked = nullptr;  // counts nothing a second time
       layer_forward(again, weights.layers[index], input(layer), activations(layer), nullptr);

@@ -178,8 +178,7 @@ void beside_forward(const DevicePass& pass, const DeviceLayerWeights& w, const D
   const model::NormSpec& norm = pass.layer_spec().norm;
   const LayerScratch& scratch = *pass.scratch;
   const int hidden = pass.spec->hidden;
-  const std::size_t count =
-      static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(hidden);
+  const std::size_t count = stream_elements(pass);
   const auto normed = [&](bf16* to, const float* weight) {
     ops::cuda::norm_rows(to, a.middle, pass.tokens, hidden, norm_of(norm, {weight}), pass.layer,
                          nullptr, pass.stream);
@@ -195,14 +194,8 @@ void beside_forward(const DevicePass& pass, const DeviceLayerWeights& w, const D
   activate_dense(pass, w, a, scratch.product);
   pass.linear->multiply(a.shared_branch, scratch.product, w.down, pass.tokens, hidden,
                         pass.layer_spec().feed_forward.dense_width(), pass.stream);
-  if (out != nullptr) {
-    const auto add = [&](const bf16* branch, const float* weight) {
-      ops::cuda::add_rms_norm(out, branch, pass.tokens, hidden, {weight, norm.offset()}, norm.eps,
-                              1.0F, pass.stream);
-    };
-    add(a.shared_branch, w.shared_post_norm);
-    add(a.experts_branch, w.experts_post_norm);
-  }
+  add_normed(pass, a.shared_branch, w.shared_post_norm, 1.0F, out, out);
+  add_normed(pass, a.experts_branch, w.experts_post_norm, 1.0F, out, out);
 }
 
 }  // namespace
@@ -213,9 +206,8 @@ void experts_beside_backward(const DevicePass& pass, const DeviceLayerWeights& w
   const model::NormSpec& norm = pass.layer_spec().norm;
   const LayerScratch& scratch = *pass.scratch;
   const auto through = [&](bf16* to, const bf16* branch, const float* weight, float* dweight) {
-    ops::cuda::norm_rows_backward(
-        {.x = scratch.beside, .add = false, .rounded = to, .weight = dweight}, dout, branch,
-        pass.tokens, pass.spec->hidden, norm_of(norm, {weight}), pass.stream);
+    ops::cuda::norm_rows_backward({.rounded = to, .weight = dweight}, dout, branch, pass.tokens,
+                                  pass.spec->hidden, norm_of(norm, {weight}), pass.stream);
   };
   through(scratch.dshared, a.shared_branch, w.shared_post_norm, g.shared_post_norm);
   dense_backward(pass, w, a, g, scratch.dshared, false);

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/training/training_experts.h"
+#include "train/cuda/copies.h"
 #include "train/cuda/linear_backward.h"
 
 namespace winnow::train::cuda::detail {
@@ -59,11 +60,8 @@ void activate_dense(const DevicePass& pass, const DeviceLayerWeights& w, const D
     ops::cuda::activate_multiply({spec.activation, spec.clamp}, product, a.gate_up, pass.tokens,
                                  inner, first.bias, pass.stream);
   } else {
-    const auto bytes =
-        static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(inner) * sizeof(bf16);
-    winnow::cuda::check(
-        cudaMemcpyAsync(product, a.gate_up, bytes, cudaMemcpyDeviceToDevice, pass.stream),
-        "copy what is activated");
+    const auto count = static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(inner);
+    copy_async(product, a.gate_up, count, pass.stream);
     ops::cuda::activate(spec.activation, product, pass.tokens, inner, first.bias, pass.stream);
   }
   if (has_gate(spec)) {

@@ -46,6 +46,8 @@ struct DevicePass {
   cudaStream_t stream = nullptr;
 
   int layer = 0;  // that is computed
+  /// In backward: forward of the layer came right before, and scratch still has what it left.
+  bool recomputed = false;
   /// Of a layer whose entries later ones share, and of those: forward of the first fills it. Null:
   /// no other layer sees the layer's entries.
   const DeviceEntries<bf16>* shared = nullptr;
@@ -54,6 +56,7 @@ struct DevicePass {
 
   [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
   [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }
+  [[nodiscard]] DecisionPass::Mode decision_mode() const { return mode; }
   /// The first key that the layer's queries see.
   [[nodiscard]] const std::int32_t* first_seen() const {
     return layer_spec().chunk() != 0 ? chunk_key : first_key;

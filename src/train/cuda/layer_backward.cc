@@ -1,5 +1,4 @@
 #include "ops/cuda/general/elementwise.h"
-#include "ops/cuda/training/training_layer_ends.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/experts.h"
 #include "train/cuda/feed_forward.h"
@@ -45,10 +44,7 @@ class LayerBackward {
       return mixer();
     }
     // What the feed-forward takes is the layer's input: attention comes first.
-    const std::size_t bytes = elements() * sizeof(bf16);
-    winnow::cuda::check(cudaMemcpyAsync(scratch_.dparallel, scratch_.dnormed, bytes,
-                                        cudaMemcpyDeviceToDevice, pass_.stream),
-                        "copy a gradient");
+    copy_async(scratch_.dparallel, scratch_.dnormed, elements(), pass_.stream);
     mixer();
     through_mlp_input(scratch_.dparallel, input_);
   }
@@ -58,9 +54,11 @@ class LayerBackward {
 
   // From the gradient of the layer's output to that of what the feed-forward takes, in dnormed.
   void mlp() {
-    const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm);
     const auto& experts = pass_.layer_spec().feed_forward.experts;
-    if (experts && experts->beside) {  // whose norm has left its gradient in scratch.branch
+    const bool beside = experts && experts->beside;
+    const bf16* dbranch = branch_gradient(a_.mlp_branch, w_.mlp_post_norm, g_.mlp_post_norm,
+                                          beside ? scratch_.branch : nullptr);
+    if (beside) {
       detail::experts_beside_backward(pass_, w_, a_, g_, scratch_.branch, gradient_.exact);
     } else if (experts) {
       detail::experts_backward(pass_, w_, a_, g_, dbranch);
@@ -153,9 +151,7 @@ class LayerBackward {
     }
   }
 
-  [[nodiscard]] std::size_t elements() const {
-    return static_cast<std::size_t>(pass_.tokens) * static_cast<std::size_t>(spec_.hidden);
-  }
+  [[nodiscard]] std::size_t elements() const { return detail::stream_elements(pass_); }
 
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int outputs, int inputs,
                       bool add = false) {
@@ -179,15 +175,16 @@ class LayerBackward {
     ops::cuda::round(gradient_.rounded, gradient_.exact, elements(), pass_.stream);
   }
 
-  // The gradient of what a part computed before its norm and multiplier.
-  [[nodiscard]] const bf16* branch_gradient(const bf16* branch, const float* weight,
-                                            float* dweight) {
+  // The gradient of what a part computed before its norm and multiplier. `exact`: where it is
+  // wanted unrounded, too; of parts with a norm.
+  [[nodiscard]] const bf16* branch_gradient(const bf16* branch, const float* weight, float* dweight,
+                                            float* exact = nullptr) {
     const model::LayerSpec& spec = pass_.layer_spec();
     if (!spec.norm_after && spec.residual_multiplier == 1.0F) {
       return gradient_.rounded;
     }
     if (spec.norm_after) {
-      ops::cuda::norm_rows_backward({.x = scratch_.branch,
+      ops::cuda::norm_rows_backward({.x = exact,
                                      .add = false,
                                      .rounded = scratch_.dbranch,
                                      .weight = dweight,
@@ -196,10 +193,7 @@ class LayerBackward {
                                     detail::norm_of(spec.norm, {weight}), pass_.stream);
       return scratch_.dbranch;
     }
-    winnow::cuda::check(
-        cudaMemcpyAsync(scratch_.dbranch, gradient_.rounded, elements() * sizeof(bf16),
-                        cudaMemcpyDeviceToDevice, pass_.stream),
-        "copy a gradient");
+    copy_async(scratch_.dbranch, gradient_.rounded, elements(), pass_.stream);
     ops::cuda::scale(scratch_.dbranch, elements(), spec.residual_multiplier, pass_.stream);
     return scratch_.dbranch;
   }

@@ -3,7 +3,7 @@
 #include "ops/cuda/embedding.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/elementwise.h"
-#include "ops/cuda/training/training_layer_ends.h"
+#include "ops/cuda/training/training_layer_inputs.h"
 #include "train/cuda/layer_parts.h"
 #include "train/cuda/linear_backward.h"
 
@@ -14,14 +14,8 @@ std::size_t elements_of(const model::ModelSpec& spec, std::size_t tokens) {
   return tokens * static_cast<std::size_t>(spec.layer_embeddings_width());
 }
 
-std::size_t stream_elements(const model::ModelSpec& spec, std::size_t tokens) {
+std::size_t embedded_elements(const model::ModelSpec& spec, std::size_t tokens) {
   return spec.layer_embeddings ? tokens * static_cast<std::size_t>(spec.hidden) : 0;
-}
-
-void copy_halves(const DevicePass& pass, bf16* to, const bf16* from, std::size_t count) {
-  winnow::cuda::check(
-      cudaMemcpyAsync(to, from, count * sizeof(bf16), cudaMemcpyDeviceToDevice, pass.stream),
-      "copy gates");
 }
 
 }  // namespace
@@ -34,12 +28,12 @@ DeviceLayerInputs::DeviceLayerInputs(const model::ModelSpec& spec, std::size_t t
       rounded_(has_gradients ? elements_of(spec, tokens) : 0),
       projected_(elements_of(spec, tokens)),
       gradients_(has_gradients ? elements_of(spec, tokens) : 0),
-      embedded_(stream_elements(spec, tokens)) {}
+      embedded_(embedded_elements(spec, tokens)) {}
 
 std::size_t DeviceLayerInputs::bytes(const model::ModelSpec& spec, std::size_t tokens,
                                      bool has_gradients) {
   const std::size_t each = (has_gradients ? 2 : 1) * (sizeof(bf16) + sizeof(float));
-  return elements_of(spec, tokens) * each + stream_elements(spec, tokens) * sizeof(bf16);
+  return elements_of(spec, tokens) * each + embedded_elements(spec, tokens) * sizeof(bf16);
 }
 
 DeviceLayerInput DeviceLayerInputs::of_layer(int layer) const {
@@ -97,14 +91,10 @@ void DeviceLayerInputs::backward(const DevicePass& pass, const DeviceWeights& we
   }
   project(pass, weights, embedded);
   bf16* dprojected = inputs_.data();
-  ops::cuda::norm_rows_backward({.x = dinputs,
-                                 .add = false,
-                                 .rounded = dprojected,
-                                 .weight = gradients.layer_projection_norm},
-                                rounded_.data(), projected_.data(),
-                                pass.tokens * spec_.layer_count(), spec_.layer_embeddings->width,
-                                detail::norm_of(spec_.final_norm, {weights.layer_projection_norm}),
-                                pass.stream);
+  ops::cuda::norm_rows_backward(
+      {.rounded = dprojected, .weight = gradients.layer_projection_norm}, rounded_.data(),
+      projected_.data(), pass.tokens * spec_.layer_count(), spec_.layer_embeddings->width,
+      detail::norm_of(spec_.final_norm, {weights.layer_projection_norm}), pass.stream);
   ops::cuda::scale(dprojected, elements(), spec_.stream_scale(), pass.stream);
   detail::weight_gradient(pass, {gradients.layer_projection}, dprojected, embedded_.data(), width_,
                           spec_.hidden);
@@ -120,8 +110,8 @@ namespace {
 int width_of(const DevicePass& pass) {
   return pass.spec->layer_embeddings->width;
 }
-std::size_t count_of(const DevicePass& pass, int cols) {
-  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(cols);
+std::size_t gate_count(const DevicePass& pass) {
+  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(width_of(pass));
 }
 ops::Activation activation_of(const DevicePass& pass) {
   return pass.layer_spec().feed_forward.activation;
@@ -134,25 +124,18 @@ void add_layer_embedding(const DevicePass& pass, const DeviceLayerWeights& w,
   const int hidden = pass.spec->hidden;
   const int width = width_of(pass);
   bf16* fed = pass.scratch->dnormed;
-  ops::cuda::round(fed, a.fed, count_of(pass, hidden), pass.stream);
+  ops::cuda::round(fed, a.fed, stream_elements(pass), pass.stream);
   pass.linear->multiply(a.embedding_gates, fed, w.embedding_gate, pass.tokens, width, hidden,
                         pass.stream);
   bf16* product = pass.scratch->embedding_product;
-  copy_halves(pass, product, a.embedding_gates, count_of(pass, width));
+  copy_async(product, a.embedding_gates, gate_count(pass), pass.stream);
   ops::cuda::activate_multiply_rows(
       activation_of(pass), product,
       {.first = pass.embedding.input, .stride = pass.embedding.stride, .indices = nullptr},
       pass.tokens, width, pass.stream);
   pass.linear->multiply(a.embedding_branch, product, w.embedding_output, pass.tokens, hidden, width,
                         pass.stream);
-  if (output != nullptr) {
-    const model::NormSpec& norm = pass.layer_spec().norm;
-    winnow::cuda::check(cudaMemcpyAsync(output, a.fed, count_of(pass, hidden) * sizeof(float),
-                                        cudaMemcpyDeviceToDevice, pass.stream),
-                        "copy the residual stream");
-    ops::cuda::add_rms_norm(output, a.embedding_branch, pass.tokens, hidden,
-                            {w.embedding_norm, norm.offset()}, norm.eps, 1.0F, pass.stream);
-  }
+  add_normed(pass, a.embedding_branch, w.embedding_norm, 1.0F, a.fed, output);
 }
 
 void layer_embedding_backward(const DevicePass& pass, const DeviceLayerWeights& w,
@@ -162,10 +145,9 @@ void layer_embedding_backward(const DevicePass& pass, const DeviceLayerWeights& 
   const int width = width_of(pass);
   const LayerScratch& scratch = *pass.scratch;
   bf16* dbranch = scratch.dbranch;
-  ops::cuda::norm_rows_backward(
-      {.x = scratch.branch, .add = false, .rounded = dbranch, .weight = gradients.embedding_norm},
-      gradient.exact, a.embedding_branch, pass.tokens, hidden,
-      norm_of(pass.layer_spec().norm, {w.embedding_norm}), pass.stream);
+  ops::cuda::norm_rows_backward({.rounded = dbranch, .weight = gradients.embedding_norm},
+                                gradient.exact, a.embedding_branch, pass.tokens, hidden,
+                                norm_of(pass.layer_spec().norm, {w.embedding_norm}), pass.stream);
   bf16* product = scratch.embedding_product;
   bf16* dgates = a.embedding_gates;
   input_gradient(pass, product, dbranch, w.embedding_output, hidden, width);
@@ -176,11 +158,11 @@ void layer_embedding_backward(const DevicePass& pass, const DeviceLayerWeights& 
                                              pass.tokens, width, pass.stream);
   weight_gradient(pass, {gradients.embedding_output}, dbranch, product, hidden, width);
   bf16* fed = scratch.dnormed;
-  ops::cuda::round(fed, a.fed, count_of(pass, hidden), pass.stream);
+  ops::cuda::round(fed, a.fed, stream_elements(pass), pass.stream);
   weight_gradient(pass, {gradients.embedding_gate}, dgates, fed, width, hidden);
   input_gradient(pass, dbranch, dgates, w.embedding_gate, width, hidden);
-  ops::cuda::add_scaled(gradient.exact, dbranch, count_of(pass, hidden), 1.0F, pass.stream);
-  ops::cuda::round(gradient.rounded, gradient.exact, count_of(pass, hidden), pass.stream);
+  ops::cuda::add_scaled(gradient.exact, dbranch, stream_elements(pass), 1.0F, pass.stream);
+  ops::cuda::round(gradient.rounded, gradient.exact, stream_elements(pass), pass.stream);
 }
 
 }  // namespace detail

@@ -1,7 +1,6 @@
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/general/norm.h"
 #include "ops/cuda/norm.h"
-#include "ops/cuda/training/training_layer_ends.h"
 #include "ops/cuda/training/training_norm.h"
 #include "train/cuda/experts.h"
 #include "train/cuda/feed_forward.h"
@@ -11,6 +10,8 @@
 
 namespace winnow::train::cuda {
 namespace {
+
+using detail::stream_elements;
 
 // Decision rows of `normed`, in fp32.
 void probe(const DevicePass& pass, float* out, const bf16* normed, const bf16* rows,
@@ -64,9 +65,7 @@ void decide(const DevicePass& pass, const DeviceLayerWeights& w, const float* in
 void take_input(const DevicePass& pass, bf16* input, const float* stream,
                 const detail::NormTensors<const float>& weights, int* first_bad) {
   if (!pass.layer_spec().norm_before) {
-    const auto count =
-        static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
-    return ops::cuda::round(input, stream, count, pass.stream);
+    return ops::cuda::round(input, stream, stream_elements(pass), pass.stream);
   }
   ops::cuda::norm_rows(input, stream, pass.tokens, pass.spec->hidden,
                        detail::norm_of(pass.layer_spec().norm, weights), pass.layer, first_bad,
@@ -83,27 +82,9 @@ struct Branch {
   bf16* kept;  // [T, hidden]: what the norm takes
 };
 
-std::size_t stream_elements(const DevicePass& pass) {
-  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
-}
-
 void copy_stream(const DevicePass& pass, float* to, const float* from) {
   if (to != from) {
-    winnow::cuda::check(cudaMemcpyAsync(to, from, stream_elements(pass) * sizeof(float),
-                                        cudaMemcpyDeviceToDevice, pass.stream),
-                        "copy the residual stream");
-  }
-}
-
-// out = stream + multiplier * norm(branch); nothing without `out`.
-void add_normed(const DevicePass& pass, const bf16* branch, const float* post_norm,
-                const float* stream, float* out) {
-  if (out != nullptr) {
-    const model::LayerSpec& spec = pass.layer_spec();
-    copy_stream(pass, out, stream);
-    ops::cuda::add_rms_norm(out, branch, pass.tokens, pass.spec->hidden,
-                            {post_norm, spec.norm.offset()}, spec.norm.eps,
-                            spec.residual_multiplier, pass.stream);
+    copy_async(to, from, stream_elements(pass), pass.stream);
   }
 }
 
@@ -120,7 +101,8 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
   if (spec.norm_after) {
     pass.linear->multiply(branch.kept, branch.x, branch.weight, pass.tokens, hidden, branch.inputs,
                           pass.stream);
-    return add_normed(pass, branch.kept, branch.post_norm, stream, out);
+    return detail::add_normed(pass, branch.kept, branch.post_norm, spec.residual_multiplier, stream,
+                              out);
   }
   if (spec.residual_multiplier == 1.0F) {
     pass.linear->multiply_add(out, stream, branch.x, branch.weight, pass.tokens, hidden,
@@ -137,21 +119,17 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
   }
 }
 
-void copy_rows(const DevicePass& pass, void* to, const void* from, std::size_t row_bytes) {
-  winnow::cuda::check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(pass.tokens) * row_bytes,
-                                      cudaMemcpyDeviceToDevice, pass.stream),
-                      "copy entries");
-}
-
 // For the layers that share them.
 void show_entries(const DevicePass& pass, const DeviceActivations& a) {
   const DeviceEntries<bf16> entries = detail::entries_of(pass, a);
-  const auto width = static_cast<std::size_t>(pass.attention().key_width());
-  copy_rows(pass, pass.shared->keys, entries.keys, width * sizeof(bf16));
-  copy_rows(pass, pass.shared->values, entries.values, width * sizeof(bf16));
+  const auto copy = [&](auto* to, const auto* from, int width) {
+    copy_async(to, from, static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(width),
+               pass.stream);
+  };
+  copy(pass.shared->keys, entries.keys, pass.attention().key_width());
+  copy(pass.shared->values, entries.values, pass.attention().key_width());
   if (pass.decides()) {
-    copy_rows(pass, pass.shared->bias, entries.bias,
-              static_cast<std::size_t>(pass.attention().kv_heads) * sizeof(float));
+    copy(pass.shared->bias, entries.bias, pass.attention().kv_heads);
   }
 }
 
@@ -207,7 +185,8 @@ void add_experts_branch(const DevicePass& pass, const DeviceLayerWeights& w,
   detail::experts_forward(pass, w, a, branch);
   if (spec.norm_after) {
     ops::cuda::round(a.mlp_branch, branch, count, pass.stream);
-    return add_normed(pass, a.mlp_branch, w.mlp_post_norm, a.middle, output);
+    return detail::add_normed(pass, a.mlp_branch, w.mlp_post_norm, spec.residual_multiplier,
+                              a.middle, output);
   }
   copy_stream(pass, output, a.middle);
   ops::cuda::add_scaled(output, branch, count, spec.residual_multiplier, pass.stream);

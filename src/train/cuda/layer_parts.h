@@ -13,28 +13,42 @@
 #include "ops/cuda/training/training_heads.h"
 #include "ops/cuda/training/training_norm.h"
 #include "ops/cuda/training/training_recurrent.h"
+#include "train/cuda/copies.h"
 #include "train/cuda/far_dropout.h"
 #include "train/cuda/layer.h"
 #include "train/cuda/recurrent.h"
+#include "train/pass_parts.h"
 
 namespace winnow::train::cuda::detail {
+
+using train::detail::borrows;
+using train::detail::sees_decisions;
+using train::detail::shares;
+
+/// Numbers of the residual stream.
+inline std::size_t stream_elements(const DevicePass& pass) {
+  return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
+}
+
+/// out = stream + multiplier * norm(branch); nothing without `out`, which may be `stream`.
+inline void add_normed(const DevicePass& pass, const bf16* branch, const float* weight,
+                       float multiplier, const float* stream, float* out) {
+  if (out == nullptr) {
+    return;
+  }
+  if (out != stream) {
+    copy_async(out, stream, stream_elements(pass), pass.stream);
+  }
+  const model::NormSpec& norm = pass.layer_spec().norm;
+  ops::cuda::add_rms_norm(out, branch, pass.tokens, pass.spec->hidden, {weight, norm.offset()},
+                          norm.eps, multiplier, pass.stream);
+}
 
 /// Columns of what attention projects: q, k and v as far as the layer has them.
 inline int qkv_width(const DevicePass& pass) {
   const model::AttentionSpec& attention = pass.attention();
   return attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
          (attention.projects_values() ? attention.value_width() : 0);
-}
-
-/// Whether the layer attends to another one's entries.
-inline bool shares(const DevicePass& pass) {
-  return pass.attention().shares.has_value();
-}
-
-/// Whether what attention sees was decided upon, by this layer or by the one that stores it.
-inline bool sees_decisions(const DevicePass& pass) {
-  return pass.spec->decides(pass.attention().shares.value_or(pass.layer)) &&
-         pass.mode != DecisionPass::Mode::off;
 }
 
 /// What attention sees, once it is computed.
@@ -45,11 +59,6 @@ inline DeviceEntries<bf16> entries_of(const DevicePass& pass, const DeviceActiva
   return {.keys = pass.merges() ? a.merged_keys : a.keys,
           .values = pass.merges() ? a.merged_values : a.values,
           .bias = a.key_bias};
-}
-
-/// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
-inline bool borrows(const DevicePass& pass) {
-  return pass.spec->decides(pass.layer) && model::borrows_channels(*pass.spec);
 }
 
 /// Whether decisions are read from them in this pass.

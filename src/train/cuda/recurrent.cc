@@ -41,11 +41,10 @@ ops::cuda::TrainingRecurrent layer_of(const DevicePass& pass, const DeviceLayerW
           .eps = pass.layer_spec().norm.eps};
 }
 
-// What the delta rule takes, computed from a layer's activations.
+// The delta rule, in scratch.
 ops::cuda::TrainingDelta rule_of(const DevicePass& pass,
                                  const ops::cuda::TrainingRecurrent& layer) {
   const LayerScratch& scratch = *pass.scratch;
-  ops::cuda::recurrent_inputs(layer, scratch.mixed, scratch.rates, scratch.log_decays, pass.stream);
   return {.heads = layer.heads,
           .rows = layer.rows,
           .first_key = layer.first_key,
@@ -53,6 +52,14 @@ ops::cuda::TrainingDelta rule_of(const DevicePass& pass,
           .rates = scratch.rates,
           .log_decays = scratch.log_decays,
           .scratch = scratch.delta};
+}
+
+// Computes what the rule takes from a layer's activations, and runs it. Without `out`, only what
+// backward needs.
+void run_rule(const DevicePass& pass, const ops::cuda::TrainingRecurrent& layer, bf16* out) {
+  const LayerScratch& scratch = *pass.scratch;
+  ops::cuda::recurrent_inputs(layer, scratch.mixed, scratch.rates, scratch.log_decays, pass.stream);
+  ops::cuda::training_delta(rule_of(pass, layer), out, pass.stream);
 }
 
 }  // namespace
@@ -63,7 +70,7 @@ void recall(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceAct
                         projected_width(pass), hidden, pass.stream);
   pass.linear->multiply(a.recurrent_logits, a.normed, w.recurrent.rate, pass.tokens,
                         logit_count(pass), hidden, pass.stream, logit_stride(pass));
-  ops::cuda::training_delta(rule_of(pass, layer_of(pass, w, a)), a.recalled, pass.stream);
+  run_rule(pass, layer_of(pass, w, a), a.recalled);
 }
 
 void recurrent_output(const DevicePass& pass, const DeviceLayerWeights& w,
@@ -84,9 +91,11 @@ void recall_backward(const DevicePass& pass, const DeviceLayerWeights& w,
                                                        .norm = own.norm};
   ops::cuda::recurrent_outputs_backward(layer, scratch.drecalled, scratch.dattended, a.recalled,
                                         of_layer, pass.stream);
-  const ops::cuda::TrainingDelta rule = rule_of(pass, layer);
-  ops::cuda::training_delta(rule, nullptr, pass.stream);
-  ops::cuda::training_delta_backward(rule, scratch.drecalled, scratch.dmixed, pass.stream);
+  if (!pass.recomputed) {
+    run_rule(pass, layer, nullptr);
+  }
+  ops::cuda::training_delta_backward(rule_of(pass, layer), scratch.drecalled, scratch.dmixed,
+                                     pass.stream);
   ops::cuda::recurrent_inputs_backward(layer, scratch.dmixed, scratch.dconvolved, of_layer,
                                        pass.stream);
 

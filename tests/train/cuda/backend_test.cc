@@ -42,7 +42,8 @@ void spread_routes(const model::ModelSpec& spec, Parameters& parameters) {
   }
   for (const Parameter& parameter : parameters.list()) {
     const auto values = parameters.values(parameter.name);
-    const bool is_norm = parameter.name.find("norm") != std::string::npos;
+    const bool is_norm = parameter.name.find("norm") != std::string::npos ||
+                         parameter.name.ends_with(".router.scale");
     if (parameter.name.find("." + spec.names.router + ".") != std::string::npos) {
       quieten(values);
       for (std::size_t e = 0; parameter.role == Role::matrix && e < count; ++e) {
@@ -91,7 +92,8 @@ class Pass {
         parameters_);
   }
 
-  PassSums run(const Batch& batch, const DecisionPass& pass, MainLoss loss, int times = 1) {
+  /// A pass for each batch.
+  PassSums run(const std::vector<Batch>& batches, const DecisionPass& pass, MainLoss loss) {
     std::vector<DecisionLoss> losses(
         static_cast<std::size_t>(spec_.compressing_before(spec_.layer_count())),
         {-0.02F, 0.001F, 2.0F, {}});
@@ -101,7 +103,7 @@ class Pass {
       losses.back().spread.back() = -0.01F;
     }
     backend_->begin_update();
-    for (int i = 0; i < times; ++i) {
+    for (const Batch& batch : batches) {
       backend_->forward(batch, pass, loss);
       backend_->backward(decides ? std::span<const DecisionLoss>(losses)
                                  : std::span<const DecisionLoss>());
@@ -176,6 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaTrainingOf, ::testing::ValuesIn(cases()), n
 TEST_P(CudaTrainingOf, GivesTheLossesAndGradientsOfTheCpu) {
   const Case& c = GetParam();
   const Batch batch = random_batch(160, c.base.vocab, {0, 3, 50, 51, 120}, 5);
+  const Batch other = random_batch(160, c.base.vocab, {0, 70, 158}, 6);
   DecisionPass pass;
   pass.mode = c.mode;
   pass.tau = 1.0F;
@@ -185,8 +188,8 @@ TEST_P(CudaTrainingOf, GivesTheLossesAndGradientsOfTheCpu) {
   Pass host(options_of(c, std::nullopt), c.base);
   Pass device(options_of(c, 0), c.base);
   // The second and third pass run as a recorded graph.
-  const PassSums expected = host.run(batch, pass, c.loss, 3);
-  const PassSums sums = device.run(batch, pass, c.loss, 3);
+  const PassSums expected = host.run({batch, other, batch}, pass, c.loss);
+  const PassSums sums = device.run({batch, other, batch}, pass, c.loss);
   EXPECT_NEAR(sums.loss, expected.loss, 0.015 * std::abs(expected.loss));
   EXPECT_NEAR(sums.norm, expected.norm, c.tolerance * expected.norm);
   ASSERT_EQ(sums.marked.size(), expected.marked.size());
@@ -201,10 +204,10 @@ TEST_F(CudaTraining, ExpertsHaveTheSameGradientsAgain) {
   const Case c{"", base, nullptr, DecisionPass::Mode::off, MainLoss::language_model};
   const Batch batch = random_batch(160, base.vocab, {0, 50}, 5);
   Pass pass(options_of(c, 0), base);
-  pass.run(batch, {}, c.loss, 2);  // which looks for the fastest products
-  pass.run(batch, {}, c.loss);
+  pass.run({batch, batch}, {}, c.loss);  // which looks for the fastest products
+  pass.run({batch}, {}, c.loss);
   const auto expected = pass.gradient();
-  pass.run(batch, {}, c.loss);
+  pass.run({batch}, {}, c.loss);
   const auto found = pass.gradient();
   for (const Parameter& parameter : pass.parameters().list()) {
     if (parameter.role == Role::matrix) {
@@ -274,7 +277,7 @@ TEST_F(CudaTraining, UpdatesLikeTheCpu) {
   Pass device(options_of(c, 0), c.base);
   for (int step = 1; step <= 3; ++step) {
     for (Pass* pass : {&host, &device}) {
-      const PassSums sums = pass->run(batch, {}, c.loss);
+      const PassSums sums = pass->run({batch}, {}, c.loss);
       pass->backend().apply(AdamW::Update{0, pass->parameters().size(), step, 1e-3, 0.1,
                                           clip_factor(sums.norm, 1.0)});
     }

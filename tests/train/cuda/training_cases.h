@@ -109,9 +109,8 @@ inline model::ModelSpec hybrid_config(const std::string& family, bool wide = tru
 }
 
 // Two widths of heads, normed values, factors of layers; layers that share entries and embeddings
-// of each layer, or values that are keys, with experts beside, which all are taken, if it
-// `has_experts`.
-inline model::ModelSpec gemma4_config(bool shares, bool has_experts = false, int widest = 128) {
+// of each layer, or values that are keys. With `active` of four experts beside, if there are some.
+inline model::ModelSpec gemma4_config(bool shares, int active = 0, int widest = 128) {
   nlohmann::json keys = {
       {"layer_types",
        {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
@@ -125,10 +124,10 @@ inline model::ModelSpec gemma4_config(bool shares, bool has_experts = false, int
   if (!shares) {
     keys.update({{"attention_k_eq_v", true}, {"num_global_key_value_heads", 1}});
   }
-  if (has_experts) {
+  if (active > 0) {
     keys.update({{"enable_moe_block", true},
                  {"num_experts", 4},
-                 {"top_k_experts", 4},
+                 {"top_k_experts", active},
                  {"moe_intermediate_size", 160}});
   }
   winnow::testing::Sizes sizes = kWideSizes;
@@ -139,7 +138,7 @@ inline model::ModelSpec gemma4_config(bool shares, bool has_experts = false, int
     // to.
     std::get<model::AttentionSpec>(layer.mixer).scale = 0.1F;
   }
-  spec.tied_embeddings = !has_experts;  // as expert_config()
+  spec.tied_embeddings = active == 0;  // as expert_config()
   return spec;
 }
 
@@ -289,18 +288,22 @@ inline std::vector<Case> cases() {
     all.push_back({name + ", language", gemma4, nullptr, Mode::off, MainLoss::language_model});
     all.push_back({name + ", borrowed, recomputed", gemma4, borrowed, Mode::sampled,
                    MainLoss::distillation, Activations::recompute});
+    all.push_back({name + ", adapter", gemma4, adapter});
     if (shares) {
       all.push_back({name + ", borrowed, kept", gemma4, borrowed});
-      all.push_back({name + ", adapter", gemma4, adapter});
       all.push_back({name + ", dmc", gemma4, dmc});
     }
   }
   // Heads wider than those of most kernels, which shared entries and merging see, too.
-  all.push_back({"gemma4 of wide heads, dmc", gemma4_config(true, false, 264), dmc});
-  const model::ModelSpec gemma4_moe = gemma4_config(false, true);
-  all.push_back({"gemma4 moe, language", gemma4_moe, nullptr, Mode::off, MainLoss::language_model});
-  all.push_back({"gemma4 moe, borrowed, recomputed", gemma4_moe, borrowed, Mode::sampled,
-                 MainLoss::language_model, Activations::recompute});
+  all.push_back({"gemma4 of wide heads, dmc", gemma4_config(true, 0, 264), dmc});
+  for (const int active : {4, 2}) {
+    const std::string name = "gemma4 moe of " + std::to_string(active);
+    const model::ModelSpec moe = gemma4_config(false, active);
+    all.push_back({name + ", language", moe, nullptr, Mode::off, MainLoss::language_model});
+    all.push_back({name + ", borrowed, recomputed", moe, borrowed, Mode::sampled,
+                   MainLoss::language_model, Activations::recompute});
+    all.push_back({name + ", adapter", moe, adapter, Mode::sampled, MainLoss::language_model});
+  }
   all.push_back({"experts of the best groups, language", grouped_experts(), nullptr, Mode::off,
                  MainLoss::language_model});
   for (Case& c : all) {
@@ -311,10 +314,13 @@ inline std::vector<Case> cases() {
       c.tolerance = 0.2;
     }
   }
-  for (const bool wide : {false, true}) {
-    all.push_back({wide ? "far dropout, wide" : "far dropout, tiny",
-                   wide ? wide_config("llama") : tiny_config("llama"), nullptr, Mode::off,
-                   MainLoss::language_model, Activations::recompute,
+  for (const auto& [name, spec] : std::vector<std::pair<std::string, model::ModelSpec>>{
+           {"tiny", tiny_config("llama")},
+           {"wide", wide_config("llama")},
+           {"hybrid", hybrid_config("qwen3_5_text")},
+           {"gemma4 sharing", gemma4_config(true)}}) {
+    all.push_back({"far dropout, " + name, spec, nullptr, Mode::off, MainLoss::language_model,
+                   Activations::recompute,
                    FarDropout{.window = 9, .share = 1.0, .mixed = 0.6, .far_heads = {{1, 0}}}});
   }
   return all;

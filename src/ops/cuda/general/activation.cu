@@ -136,6 +136,33 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(bf16* x, FactorRows fact
   store_eight(own, result);
 }
 
+template <Activation kKind>
+__global__ void __launch_bounds__(kThreads)
+    rows_backward_kernel(bf16* gates, bf16* product, FactorGradients factors, int cols) {
+  winnow::cuda::wait_for_predecessor();
+  const int column = own_column(cols);
+  if (column < 0) {
+    return;
+  }
+  const std::size_t own = std::size_t{blockIdx.x} * cols + column;
+  const std::size_t at = blockIdx.x * factors.stride + column;
+  const Eight factor = load_eight(factors.factors + at);
+  Eight gate = load_eight(gates + own);
+  Eight result = load_eight(product + own);
+  Eight dfactor;
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) {
+    const Curve curve = activation_at<kKind>(gate.values[i]);
+    const float dout = result.values[i];
+    dfactor.values[i] = dout * curve.value;
+    gate.values[i] = dout * curve.slope * factor.values[i];
+    result.values[i] = curve.value * factor.values[i];
+  }
+  store_eight(factors.gradients + at, dfactor);
+  store_eight(gates + own, gate);
+  store_eight(product + own, result);
+}
+
 /// f.operator()<kKind>() for an activation.
 template <class F>
 void with_activation(Activation activation, const F& f) {
@@ -236,6 +263,17 @@ void activate_multiply_rows(Activation activation, bf16* x, const FactorRows& fa
     with_activation(activation, [&]<Activation kKind>() {
       winnow::cuda::launch(rows_kernel<kKind>, blocks_of(rows, cols), kThreads, 0, stream, true, x,
                            factors, cols);
+    });
+  }
+}
+
+void activate_multiply_rows_backward(Activation activation, bf16* gates, bf16* product,
+                                     const FactorGradients& factors, int rows, int cols,
+                                     cudaStream_t stream) {
+  if (rows > 0) {
+    with_activation(activation, [&]<Activation kKind>() {
+      winnow::cuda::launch(rows_backward_kernel<kKind>, blocks_of(rows, cols), kThreads, 0, stream,
+                           true, gates, product, factors, cols);
     });
   }
 }

@@ -45,6 +45,19 @@ struct FactorRows {
 void activate_multiply_rows(Activation activation, bf16* x, const FactorRows& factors, int rows,
                             int cols, cudaStream_t stream);
 
+/// Rows of such factors, and of their gradients, as far apart.
+struct FactorGradients {
+  const bf16* factors = nullptr;
+  float* gradients = nullptr;  // written
+  std::size_t stride = 0;
+};
+
+/// Backward of activate_multiply_rows of `gates` [rows, cols], which become their gradient;
+/// `product` holds that of the result, and becomes the result itself.
+void activate_multiply_rows_backward(Activation activation, bf16* gates, bf16* product,
+                                     const FactorGradients& factors, int rows, int cols,
+                                     cudaStream_t stream);
+
 /// Backward of activate, in place: x, what was activated, becomes its gradient and `result`, which
 /// holds that of the result, the result itself.
 void activate_backward(Activation activation, bf16* x, bf16* result, int rows, int cols,

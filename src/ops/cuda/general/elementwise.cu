@@ -42,6 +42,12 @@ struct Scale {
   __device__ void operator()(std::size_t i) const { put(x[i], to_float(x[i]) * factor); }
 };
 
+struct ScaleBy {
+  float* x;
+  const float* factor;
+  __device__ void operator()(std::size_t i) const { x[i] *= *factor; }
+};
+
 template <class T>
 struct AddScaled {
   float* x;
@@ -145,6 +151,9 @@ void scale(float* x, std::size_t count, float factor, cudaStream_t stream) {
 }
 void scale(bf16* x, std::size_t count, float factor, cudaStream_t stream) {
   for_each(count, stream, Scale<bf16>{x, factor});
+}
+void scale_by(float* x, std::size_t count, const float* factor, cudaStream_t stream) {
+  for_each(count, stream, ScaleBy{x, factor});
 }
 
 void add_scaled(float* x, const float* y, std::size_t count, float factor, cudaStream_t stream) {

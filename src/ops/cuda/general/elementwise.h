@@ -14,6 +14,8 @@ namespace winnow::ops::cuda {
 /// x [count] *= factor.
 void scale(float* x, std::size_t count, float factor, cudaStream_t stream);
 void scale(bf16* x, std::size_t count, float factor, cudaStream_t stream);
+/// The same by a factor in device memory.
+void scale_by(float* x, std::size_t count, const float* factor, cudaStream_t stream);
 
 /// x [count] += factor * y [count].
 void add_scaled(float* x, const float* y, std::size_t count, float factor, cudaStream_t stream);

@@ -4,6 +4,7 @@
 #include "ops/cuda/general/activation_curves.cuh"
 #include "ops/cuda/recurrent/delta_inputs.h"
 #include "ops/cuda/recurrent/four.cuh"
+#include "ops/cuda/recurrent/recurrent_gates.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -26,9 +27,7 @@ struct InputHead {
     value_head = is_value ? index - keys : -1;
     width = is_value ? heads.value_dim : heads.key_dim;
     first = is_value ? 2 * keys_of(heads) + value_head * width : index * width;
-    length = is_value                  ? 0.0F
-             : index < heads.key_heads ? rsqrtf(static_cast<float>(heads.key_dim))
-                                       : 1.0F;
+    length = length_of(heads, index);
   }
 };
 
@@ -52,7 +51,6 @@ __device__ float4 silu(const float4& x) {
 // By a warp.
 __device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const TextRows& text,
                          int t, float* out) {
-  constexpr float kTiny = 1e-6F;
   const int lane = threadIdx.x % kLanes;
   float4 x[kInputFours];
   float squares = 0.0F;
@@ -71,7 +69,7 @@ __device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const
       squares += dot(x[i], x[i]);
     }
   }
-  const float factor = head.length > 0.0F ? head.length * rsqrtf(lane_sum(squares) + kTiny) : 1.0F;
+  const float factor = length_factor(head.length, lane_sum(squares));
 #pragma unroll
   for (int i = 0; i < kInputFours; ++i) {
     if (const int at = 4 * (lane + i * kLanes); at < head.width) {
@@ -82,12 +80,9 @@ __device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const
 
 // As the CPU's delta_gates().
 __device__ void take_gates(const DeltaInputs& inputs, int value_heads, int head, float* gates) {
-  constexpr float kLinear = 20.0F;  // from there on softplus(x) is x
   float& rate = gates[head];
   float& decay = gates[value_heads + head];
-  const float x = decay + inputs.decay_bias[head];
-  const float softplus = x > kLinear ? x : log1pf(expf(x));
-  decay = expf(-expf(inputs.log_decay[head]) * softplus);
+  decay = expf(-expf(inputs.log_decay[head]) * soft_plus(decay + inputs.decay_bias[head]));
   rate = sigmoid(rate);
 }
 

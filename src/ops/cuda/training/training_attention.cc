@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "ops/cuda/general/training_attention.h"
 #include "ops/cuda/hopper.h"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/training/training_attention_kernels.h"
 
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMostDim = 512;
 constexpr std::size_t kAlignment = 16;
 
 int padded(int tokens) {
@@ -45,9 +45,9 @@ void require_rows_of_16_bytes(const Matrix<T>& matrix, std::string_view name, st
 // What every call needs of the shapes; q is the number of columns of queries.
 void require_valid(const TrainingAttention& attention) {
   const int dim = attention.head_dim;
-  require(dim >= 8 && dim <= kMostDim && dim % 8 == 0,
+  require(dim >= 8 && dim <= kMostHeadDim && dim % 8 == 0,
           "training attention: head dimension {}, expected a multiple of 8 up to {}", dim,
-          kMostDim);
+          kMostHeadDim);
   require(attention.group >= 1 && attention.window >= 0 && attention.scale > 0.0F,
           "training attention: {} query heads per KV head, window {}, scale {}", attention.group,
           attention.window, attention.scale);

@@ -1,4 +1,6 @@
 // Forward of the delta rule: each chunk's matrices, then its states, chunk by chunk.
+#include <algorithm>
+
 #include "ops/cuda/training/training_delta.cuh"
 
 namespace winnow::ops::cuda {
@@ -238,6 +240,10 @@ __global__ void __launch_bounds__(kDeltaThreads)
   }
 }
 
+std::size_t scan_shared_memory(int key_dim) {
+  return sizeof(ScanMemory) + scanned_bytes(key_dim);
+}
+
 std::size_t floats_of_chunks(const DeltaRuleShape& heads, int rows, int each) {
   return static_cast<std::size_t>(delta_chunks(rows)) *
          static_cast<std::size_t>(heads.value_heads) * static_cast<std::size_t>(each);
@@ -269,7 +275,8 @@ std::size_t DeltaScratch::size(const DeltaRuleShape& heads, int rows) {
 }
 
 std::size_t training_delta_shared_memory(int key_dim) {
-  return sizeof(ScanMemory) + scanned_bytes(key_dim);
+  return std::max({sizeof(SolveMemory), scan_shared_memory(key_dim),
+                   delta_states_shared_memory(key_dim), delta_chunks_shared_memory()});
 }
 
 void training_delta(const TrainingDelta& rule, bf16* out, cudaStream_t stream) {
@@ -279,7 +286,7 @@ void training_delta(const TrainingDelta& rule, bf16* out, cudaStream_t stream) {
                batch, stream);
   launch_delta(scan_kernel,
                dim3(slices_of(rule.heads.value_dim), rule.heads.value_heads, batch.chunks()),
-               training_delta_shared_memory(rule.heads.key_dim), batch, stream);
+               scan_shared_memory(rule.heads.key_dim), batch, stream);
 }
 
 void training_delta_backward(const TrainingDelta& rule, const float* dout,

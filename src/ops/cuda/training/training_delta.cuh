@@ -277,5 +277,8 @@ void launch_delta(Kernel* kernel, dim3 grid, std::size_t shared, const DeltaBatc
 /// The parts of training_delta_backward(): gradients of states and values; then of the rest.
 void launch_delta_states_backward(const DeltaBatch& batch, cudaStream_t stream);
 void launch_delta_chunks_backward(const DeltaBatch& batch, cudaStream_t stream);
+/// Bytes of shared memory that a block of each needs.
+std::size_t delta_states_shared_memory(int key_dim);
+std::size_t delta_chunks_shared_memory();
 
 }  // namespace winnow::ops::cuda

@@ -32,6 +32,8 @@ struct ChunkMemory {
   float state[kStateFloats];
   float dstate[kStateFloats];
 };
+// Heads of up to 128 channels train on devices whose blocks have no more.
+static_assert(sizeof(ChunkMemory) <= 99 * 1024);
 
 // Sums that end in a row of the chunk, as far as one of the row's threads has them.
 struct RowSums {
@@ -264,9 +266,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 }  // namespace
 
+std::size_t delta_chunks_shared_memory() {
+  return sizeof(ChunkMemory);
+}
+
 void launch_delta_chunks_backward(const DeltaBatch& batch, cudaStream_t stream) {
   launch_delta(chunk_kernel, dim3(batch.chunks(), batch.rule.heads.value_heads),
-               sizeof(ChunkMemory), batch, stream);
+               delta_chunks_shared_memory(), batch, stream);
 }
 
 }  // namespace winnow::ops::cuda

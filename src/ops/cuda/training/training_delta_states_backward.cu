@@ -146,10 +146,14 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 }  // namespace
 
+std::size_t delta_states_shared_memory(int key_dim) {
+  return sizeof(ReverseMemory) + scanned_bytes(key_dim);
+}
+
 void launch_delta_states_backward(const DeltaBatch& batch, cudaStream_t stream) {
   const DeltaRuleShape& heads = batch.rule.heads;
   launch_delta(reverse_kernel, dim3(slices_of(heads.value_dim), heads.value_heads, batch.chunks()),
-               sizeof(ReverseMemory) + scanned_bytes(heads.key_dim), batch, stream);
+               delta_states_shared_memory(heads.key_dim), batch, stream);
 }
 
 }  // namespace winnow::ops::cuda

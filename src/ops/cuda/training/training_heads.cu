@@ -1,13 +1,13 @@
 #include <algorithm>
 
 #include "base/cuda/device.h"
+#include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/training/training_head_parts.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostDim = 512;
 
 /// From the projection to what attention takes.
 template <int Width>
@@ -159,9 +159,9 @@ __device__ void add_values(HeadLanes<Width>& g, const TrainingHeads& h,
 
 /// *sum += what the lanes of a block have for each channel.
 template <int Width>
-__device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory)[kMostDim]) {
+__device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory)[kMostHeadDim]) {
   __syncthreads();
-  for (int i = threadIdx.x; i < kMostDim; i += kThreads) {
+  for (int i = threadIdx.x; i < kMostHeadDim; i += kThreads) {
     memory[i] = 0.0F;
   }
   __syncthreads();
@@ -172,11 +172,59 @@ __device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory
   }
 }
 
+/// The gradient of a borrowed channel in front of the norm goes to what took its place, or to the
+/// model's own value.
+template <int Width>
+__device__ void release_channel(HeadLanes<Width>& g, const TrainingHeads& h, bf16* dprobe,
+                                const Place& place, const BorrowedChannel& borrowed, int channel,
+                                bool exists) {
+  const bool carries = borrowed.probe != nullptr;
+  const int probe = place.head / borrowed.every;
+  g.for_values(h.head_dim / 2, [&](float& v, int c) {
+    if (c != channel) {
+      return;
+    }
+    if (carries && exists && probe < borrowed.probes) {
+      dprobe[place.row * borrowed.stride + probe] = to_bf16(v);
+    }
+    v *= carries ? 0.0F : *h.factor;
+  });
+}
+
+/// Backward of transform(); all lanes of a warp go along, also those whose head does not exist.
+template <int Width>
+__device__ void transform_backward(HeadLanes<Width>& g, const TrainingHeads& h,
+                                   const TrainingHeadsGradients& d, const Place& place, bool exists,
+                                   NormSums<Width>& sums) {
+  const int half = h.head_dim / 2;
+  const BorrowedChannel& borrowed = place.is_query ? h.query : h.key;
+  const int channel = place.is_value ? -1 : borrowed_channel(borrowed, place.head);
+  if (channel >= 0 && h.clear_after_rope) {
+    g.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
+  }
+  if (h.norms_after_rope) {
+    through_norm(g, h, d, place, borrowed, channel, exists, sums);
+  }
+  rotate(g, h, angles_of(h, place.row), -1.0F, !place.is_value);
+  if (channel >= 0 && borrowed.probe != nullptr) {
+    const float* dread = place.is_query ? d.query_read : d.key_read;
+    const float value = dread[place.row * h.kv_heads + place.head / borrowed.every];
+    g.for_values(half, [&](float& v, int c) { v = c == channel ? value : v; });
+  }
+  if (!h.norms_after_rope) {
+    through_norm(g, h, d, place, borrowed, channel, exists, sums);
+  }
+  if (channel >= 0) {
+    bf16* dprobe = place.is_query ? d.query_probe : d.key_probe;
+    release_channel(g, h, dprobe, place, borrowed, channel, exists);
+  }
+}
+
 template <int Width>
 __global__ void __launch_bounds__(kThreads)
     split_backward_kernel(const __grid_constant__ TrainingHeads h,
                           const __grid_constant__ TrainingHeadsGradients d) {
-  __shared__ float memory[kMostDim];
+  __shared__ float memory[kMostHeadDim];
   NormSums<Width> sums;
   const int half = h.head_dim / 2;
   const std::size_t width = projected_width(h);
@@ -189,42 +237,11 @@ __global__ void __launch_bounds__(kThreads)
   for (int base = 0; base < count; base += step) {
     const bool exists = base + first < count;
     const Place place = place_of(h, exists ? base + first : count - 1, all);
-    const BorrowedChannel& borrowed = place.is_query ? h.query : h.key;
-    const int channel = place.is_value ? -1 : borrowed_channel(borrowed, place.head);
     const int heads = place.is_query ? h.heads : h.kv_heads;
     const bf16* from = place.is_query ? d.queries : place.is_value ? d.values : d.keys;
     HeadLanes<Width> g;
     g.load(from + (place.row * heads + place.head) * h.head_dim, half);
-    if (channel >= 0 && h.clear_after_rope) {
-      g.for_values(half, [&](float& v, int c) { v *= c == channel ? *h.factor : 1.0F; });
-    }
-    if (h.norms_after_rope) {
-      through_norm(g, h, d, place, borrowed, channel, exists, sums);
-    }
-    rotate(g, h, angles_of(h, place.row), -1.0F, !place.is_value);
-    const bool carries = channel >= 0 && borrowed.probe != nullptr;
-    if (carries) {
-      const float* dread = place.is_query ? d.query_read : d.key_read;
-      const float value = dread[place.row * h.kv_heads + place.head / borrowed.every];
-      g.for_values(half, [&](float& v, int c) { v = c == channel ? value : v; });
-    }
-    if (!h.norms_after_rope) {
-      through_norm(g, h, d, place, borrowed, channel, exists, sums);
-    }
-    if (channel >= 0) {
-      bf16* dprobe = place.is_query ? d.query_probe : d.key_probe;
-      g.for_values(half, [&](float& v, int c) {
-        if (c != channel) {
-          return;
-        }
-        if (carries && exists && place.head / borrowed.every < borrowed.probes) {
-          reinterpret_cast<__nv_bfloat16*>(
-              dprobe)[place.row * borrowed.stride + place.head / borrowed.every] =
-              __float2bfloat16_rn(v);
-        }
-        v *= carries ? 0.0F : *h.factor;
-      });
-    }
+    transform_backward(g, h, d, place, exists, sums);
     if (h.values_are_keys) {
       add_values(g, h, d, place, sums);
     }
@@ -243,7 +260,7 @@ __global__ void __launch_bounds__(kThreads)
 /// body(std::integral_constant<int, Width>): a lane per 8 channels, rounded up to a power of two.
 template <int Width = 1, class Body>
 void with_width(int head_dim, const Body& body) {
-  if constexpr (8 * Width == kMostDim) {
+  if constexpr (8 * Width == kMostHeadDim) {
     body(std::integral_constant<int, Width>());
   } else if (head_dim <= 8 * Width) {
     body(std::integral_constant<int, Width>());

@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(NormGradients gradients, const Gradient* dout, const Number* x, int rows,
                          int cols, TrainingNorm norm) {
   extern __shared__ float dweight[];  // [cols]
+  const bool adds = gradients.add && gradients.x != nullptr;
   for (int col = threadIdx.x * 8; col < cols; col += kThreads * 8) {
     store_eight(dweight + col, Eight{});
   }
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
       const Eight v = load_centered(x + first + col, mean);
       const Eight g = load_eight(dout + first + col);
       const Eight w = load_eight(norm.weight + col);
-      Eight dx = gradients.add ? load_eight(gradients.x + first + col) : Eight{};
+      Eight dx = adds ? load_eight(gradients.x + first + col) : Eight{};
       Eight dw = load_eight(dweight + col);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -115,8 +116,10 @@ __global__ void __launch_bounds__(kThreads)
             scaled * ((norm.offset + w.values[i]) * g.values[i] - shift - v.values[i] * along);
         dw.values[i] += g.values[i] * v.values[i] * scaled;
       }
-      store_eight(gradients.x + first + col, dx);
       store_eight(dweight + col, dw);
+      if (gradients.x != nullptr) {
+        store_eight(gradients.x + first + col, dx);
+      }
       if (gradients.rounded != nullptr) {
         store_eight(gradients.rounded + first + col, dx);
       }

@@ -26,8 +26,8 @@ void norm_rows(bf16* out, const float* x, int rows, int cols, const TrainingNorm
 /// What norm_rows_backward() writes. The gradient of a bias is the sum of the rows of `dout`
 /// (add_column_sums).
 struct NormGradients {
-  float* x = nullptr;       // [rows, cols]
-  bool add = true;          // to what x has; else it is replaced
+  float* x = nullptr;       // [rows, cols]; null: only `rounded` is wanted
+  bool add = true;          // to what x has, if it is there; else it is replaced
   bf16* rounded = nullptr;  // [rows, cols]: what x has then, for products; null: not wanted
   float* weight = nullptr;  // [cols], added to; null: not computed
   float multiplier = 1.0F;  // the gradient of the norm's result is this times `dout`

@@ -1,9 +1,9 @@
+#include "ops/cuda/recurrent/recurrent_gates.cuh"
 #include "ops/cuda/training/training_recurrent.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr float kTiny = 1e-6F;     // of lengths, as in delta_inputs.cu
 constexpr int kTapTokens = 256;    // of a block that sums up gradients of taps
 constexpr int kGateTokens = 1024;  // the same of gates
 
@@ -20,19 +20,6 @@ __device__ float convolved(const TrainingRecurrent& layer, const RecurrentHead& 
     }
   }
   return sum;
-}
-
-// The length that queries and keys become of; 0: values stay as they are.
-__device__ float length_of(const TrainingRecurrent& layer, const RecurrentHead& head) {
-  if (head.value_head >= 0) {
-    return 0.0F;
-  }
-  return head.is_query ? rsqrtf(static_cast<float>(layer.heads.key_dim)) : 1.0F;
-}
-
-__device__ float soft_plus(float x) {
-  constexpr float kLinear = 20.0F;  // from there on it is x
-  return x > kLinear ? x : log1pf(expf(x));
 }
 
 __device__ void take_gates(const TrainingRecurrent& layer, int row, int head, float* rates,
@@ -57,9 +44,7 @@ __global__ void __launch_bounds__(kRecurrentThreads)
       x[i] = activation_at<Activation::silu>(convolved(layer, head, row, c)).value;
       squares += x[i] * x[i];
     });
-    const float length = length_of(layer, head);
-    squares = lane_sum(squares);
-    const float factor = length > 0.0F ? length * rsqrtf(squares + kTiny) : 1.0F;
+    const float factor = length_factor(length_of(layer.heads, index), lane_sum(squares));
     float* to = mixed + std::size_t(row) * channels_of(layer.heads) + head.channel;
     for_lane_channels(head.width, [&](int i, int c) { to[c] = factor * x[i]; });
     if (head.value_head >= 0 && threadIdx.x % kLanes == 0) {
@@ -103,11 +88,11 @@ __global__ void __launch_bounds__(kRecurrentThreads)
       squares += curves[i].value * curves[i].value;
       product += curves[i].value * gradients[i];
     });
-    const float length = length_of(layer, head);
-    squares = lane_sum(squares) + kTiny;
+    const float length = length_of(layer.heads, index);
+    squares = lane_sum(squares);
     product = lane_sum(product);
-    const float factor = length > 0.0F ? length * rsqrtf(squares) : 1.0F;
-    const float along = length > 0.0F ? product / squares : 0.0F;
+    const float factor = length_factor(length, squares);
+    const float along = length > 0.0F ? product / (squares + kTinySquares) : 0.0F;
     float* to = dconvolved + std::size_t(row) * channels_of(layer.heads) + head.channel;
     for_lane_channels(head.width, [&](int i, int c) {
       to[c] = factor * (gradients[i] - along * curves[i].value) * curves[i].slope;

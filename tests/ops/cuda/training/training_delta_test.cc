@@ -94,8 +94,10 @@ Values grouped(const RecurrentWorld& world, const Values& x) {
   return sums;
 }
 
-// With scratch for so many rows more than there are.
-RuleResults on_device(const RecurrentWorld& world, const RuleValues& x, int spare = 0) {
+// With scratch for so many rows more than there are; backward behind the forward that gave the
+// outputs, or behind one for it alone.
+RuleResults on_device(const RecurrentWorld& world, const RuleValues& x, int spare = 0,
+                      bool again = true) {
   const DeltaRuleShape& heads = world.heads;
   const std::vector<std::int32_t> firsts = world.first_key();
   const DeviceBuffer<std::int32_t> first_key((std::span<const std::int32_t>(firsts)));
@@ -119,7 +121,9 @@ RuleResults on_device(const RecurrentWorld& world, const RuleValues& x, int spar
   const auto dvalues = poisoned<float>(x.dout.size());
   const auto drates = poisoned<float>(x.rates.size());
   const auto dlog_decays = poisoned<float>(x.rates.size());
-  training_delta(rule, nullptr, nullptr);
+  if (again) {
+    training_delta(rule, nullptr, nullptr);
+  }
   training_delta_backward(
       rule, dout.data(),
       {dqueries.data(), dkeys.data(), dvalues.data(), drates.data(), dlog_decays.data()}, nullptr);
@@ -163,8 +167,8 @@ TEST_F(CudaTrainingDelta, GivesTheSameBitsWhateverTheScratch) {
   for (const RecurrentWorld& world : rule_worlds()) {
     const RuleValues values(world);
     const RuleResults first = on_device(world, values);
-    for (const int spare : {0, kSpare}) {
-      const RuleResults found = on_device(world, values, spare);
+    for (const auto& [spare, again] : {std::pair(0, true), {kSpare, true}, {0, false}}) {
+      const RuleResults found = on_device(world, values, spare, again);
       EXPECT_EQ(found.out, first.out);
       EXPECT_EQ(found.dqueries, first.dqueries);
       EXPECT_EQ(found.dkeys, first.dkeys);
@@ -180,6 +184,9 @@ TEST(TrainingDelta, FitsHeadsOf128ChannelsIntoAnyDevice) {
   constexpr std::size_t kLeast = 99 << 10;
   EXPECT_LE(training_delta_shared_memory(128), kLeast);
   EXPECT_GT(training_delta_shared_memory(256), kLeast);
+  // However narrow heads are: kernels hold two matrices of a chunk, and more.
+  constexpr std::size_t kMatrices = 2 * sizeof(float) * kDeltaChunk * kDeltaChunk;
+  EXPECT_GT(training_delta_shared_memory(8), 2 * kMatrices);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Embeddings of layers and factors, against the CPU's ops.
-#include "ops/cuda/training/training_layer_ends.h"
-
 #include "ops/activation.h"
+#include "ops/cuda/general/activation.h"
+#include "ops/cuda/general/elementwise.h"
+#include "ops/cuda/training/training_layer_inputs.h"
 #include "ops/cuda/training/training_ops_testing.h"
 #include "ops/norm.h"
 
@@ -16,22 +17,23 @@ constexpr std::size_t kLayers = 3;
 constexpr std::size_t kWidth = 40;
 
 TEST_F(CudaLayerEnds, ScaleByANumberOfTheDevice) {
-  const Floats x = draw(1001, 1);
+  constexpr std::size_t kAtOnce = 4096 * 256;  // that a grid has
+  const Floats x = draw(kAtOnce + 1001, 1);
   const auto on_device = upload(x);
   const auto factor = upload(Floats{-1.75F});
   scale_by(on_device.data(), x.size(), factor.data(), nullptr);
   Floats expected = x;
-  scale(matrix(expected, 1001), -1.75F);
+  scale(matrix(expected, x.size()), -1.75F);
   expect_close(download(on_device), expected, kExact, "scaled");
 }
 
-TEST_F(CudaLayerEnds, InputsOfAllLayers) {
+void expect_inputs(std::size_t rows, std::size_t width) {
   constexpr std::size_t kVocab = 11;
-  Floats projected = draw(kRows * kLayers * kWidth, 2);
-  const Floats norm = draw(kWidth, 3);
-  const Floats table = draw_bf16(kVocab * kLayers * kWidth, 4);
+  Floats projected = draw(rows * kLayers * width, 2);
+  const Floats norm = draw(width, 3);
+  const Floats table = draw_bf16(kVocab * kLayers * width, 4);
   std::vector<std::int32_t> tokens;
-  for (std::size_t i = 0; i < kRows; ++i) {
+  for (std::size_t i = 0; i < rows; ++i) {
     tokens.push_back(static_cast<std::int32_t>(i * 7 % kVocab));
   }
   const auto projected_device = upload(projected);
@@ -39,9 +41,9 @@ TEST_F(CudaLayerEnds, InputsOfAllLayers) {
   const auto table_device = upload_bf16(table);
   const DeviceBuffer<std::int32_t> tokens_device{std::span<const std::int32_t>(tokens)};
   const auto out = poisoned<bf16>(projected.size());
-  layer_inputs({.rows = kRows,
+  layer_inputs({.rows = static_cast<int>(rows),
                 .layers = kLayers,
-                .width = kWidth,
+                .width = static_cast<int>(width),
                 .projected = projected_device.data(),
                 .norm = norm_device.data(),
                 .norm_offset = 1.0F,
@@ -52,13 +54,18 @@ TEST_F(CudaLayerEnds, InputsOfAllLayers) {
                 .scale = 0.5F},
                out.data(), nullptr);
   Floats expected(projected.size());
-  rms_norm(matrix(expected, kWidth), matrix(projected, kWidth), norm, 1e-3F, 1.0F);
+  rms_norm(matrix(expected, width), matrix(projected, width), norm, 1e-3F, 1.0F);
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const std::size_t cols = kLayers * kWidth;
+    const std::size_t cols = kLayers * width;
     const auto token = static_cast<std::size_t>(tokens[i / cols]);
     expected[i] = 0.5F * (expected[i] + 3.0F * table[token * cols + i % cols]);
   }
   expect_close(download(out), expected, kRounded, "inputs");
+}
+
+TEST_F(CudaLayerEnds, InputsOfAllLayers) {
+  expect_inputs(kRows, kWidth);
+  expect_inputs(11000, 8);  // more than a grid has at once
 }
 
 TEST_F(CudaLayerEnds, GatesOfFactors) {

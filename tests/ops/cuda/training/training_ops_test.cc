@@ -96,6 +96,11 @@ class CudaNorms : public CudaTrainingOps {
     std::ranges::transform(dx, before, dx.begin(), std::minus<>());
     expect_close(download(fresh), dx, 5 * kExact, "replaced dx");
 
+    const auto rounded_alone = poisoned<bf16>(x.size());
+    norm_rows_backward({.rounded = rounded_alone.data()}, upload_bf16(dout).data(), x_device.data(),
+                       rows, width, norm, nullptr);
+    expect_close(download(rounded_alone), dx, kRounded, "rounded dx alone");
+
     std::vector<float> half_dweight(cols);
     const auto half_device = upload(half_dweight);
     norm_rows_backward({fresh.data(), false, nullptr, half_device.data(), 0.5F},

@@ -148,12 +148,13 @@ inline DeviceBuffer<float> zeros(std::size_t count) {
 }
 
 /// Heads of several groups and widths, with documents that end within chunks, at their ends and
-/// behind several of them.
+/// behind several of them; the last one of more work than a grid has at once, and of 66 chunks.
 inline std::vector<RecurrentWorld> recurrent_worlds() {
   return {{{1, 2, 8, 12}, true, 4, 160, {0, 3, 50, 51, 120}},
           {{2, 6, 36, 40}, true, 2, 333, {0, 64, 65, 128, 300, 301}},
           {{2, 4, 64, 64}, false, 4, 256, {0, 200}},
-          {{1, 1, 132, 72}, false, 5, 70, {0, 69}}};
+          {{1, 1, 132, 72}, false, 5, 70, {0, 69}},
+          {{2, 8, 16, 16}, true, 4, 4200, {0, 9}}};
 }
 
 }  // namespace winnow::ops::cuda::testing

@@ -1,5 +1,4 @@
-// What some layers end with, for training on the device: embeddings of their own
-// (model::LayerEmbeddings) and a factor.
+// What layers take of their own embeddings (model::LayerEmbeddings), for training on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,12 +6,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "ops/activation.h"
 
 namespace winnow::ops::cuda {
-
-/// x [count] *= *factor, in device memory.
-void scale_by(float* x, std::size_t count, const float* factor, cudaStream_t stream);
 
 /// What the inputs of all layers are made of.
 struct LayerInputRows {
@@ -32,17 +27,5 @@ struct LayerInputRows {
 /// out [rows, layers * width] = scale * (norm(projected) + embedding_scale * table[token]), normed
 /// by layer.
 void layer_inputs(const LayerInputRows& of, bf16* out, cudaStream_t stream);
-
-/// Backward of activate_multiply_rows() (general/activation.h) of gates [rows, cols], which become
-/// their gradient, and factors, `stride` apart, whose gradient is written with the same stride.
-/// `product` holds the gradient of the result, and becomes the result itself.
-struct FactorGradients {
-  const bf16* factors = nullptr;
-  float* gradients = nullptr;
-  std::size_t stride = 0;
-};
-void activate_multiply_rows_backward(Activation activation, bf16* gates, bf16* product,
-                                     const FactorGradients& factors, int rows, int cols,
-                                     cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

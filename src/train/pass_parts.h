@@ -1,0 +1,28 @@
+// What layers ask of their pass on every kind of device. `Pass`: LayerPass or cuda::DevicePass.
+#pragma once
+
+#include "model/channels.h"
+#include "train/decisions.h"
+
+namespace winnow::train::detail {
+
+/// Whether the layer attends to another one's entries.
+template <class Pass>
+bool shares(const Pass& pass) {
+  return pass.attention().shares.has_value();
+}
+
+/// Whether what attention sees was decided upon, by this layer or by the one that stores it.
+template <class Pass>
+bool sees_decisions(const Pass& pass) {
+  return pass.spec->decides(pass.attention().shares.value_or(pass.layer)) &&
+         pass.decision_mode() != DecisionPass::Mode::off;
+}
+
+/// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
+template <class Pass>
+bool borrows(const Pass& pass) {
+  return pass.spec->decides(pass.layer) && model::borrows_channels(*pass.spec);
+}
+
+}  // namespace winnow::train::detail
