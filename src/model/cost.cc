@@ -13,8 +13,7 @@ double weights_of(const AttentionSpec& attention, double hidden) {
 }
 
 double weights_of(const RecurrentSpec& recurrent, double hidden) {
-  const ops::DeltaRuleShape& heads = recurrent.heads;
-  return hidden * (recurrent.channels() + 2 * heads.value_width() + 2 * heads.value_heads);
+  return hidden * (recurrent.projected() + recurrent.heads.value_width());
 }
 
 // `taken`: the experts that count.

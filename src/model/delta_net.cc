@@ -1,23 +1,18 @@
-#include "model/delta_net.h"
-
+// The gated delta net of Qwen3-Next (Yang, Kautz and Hatamizadeh 2024).
 #include <array>
 #include <vector>
 
 #include "model/mixer_parts.h"
+#include "model/recurrent_mixer.h"
 #include "ops/activation.h"
 #include "ops/causal_conv.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
-namespace winnow::model {
+namespace winnow::model::detail {
 namespace {
 
 using ops::Matrix;
-
-Matrix<float> take(ops::Workspace& workspace, std::size_t rows, std::int64_t cols) {
-  const auto width = static_cast<std::size_t>(cols);
-  return {workspace.take<float>(rows * width).data(), rows, width};
-}
 
 void project(ops::Context& context, const ModelSpec& spec, const ops::DeltaRuleShape& heads,
              const RecurrentWeights& w, Matrix<const float> x, const RecurrentProjections& to) {
@@ -90,4 +85,4 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
   ops::silu_multiply(out, recalled);
 }
 
-}  // namespace winnow::model
+}  // namespace winnow::model::detail

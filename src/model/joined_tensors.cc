@@ -21,10 +21,19 @@ std::string dense_prefix(const ModelSpec& spec, int layer) {
   return spec.layer(layer).feed_forward.experts ? part + spec.names.shared_expert + "." : part;
 }
 
+bool has_short_conv(const LayerSpec& layer) {
+  return layer.recurrent() != nullptr && layer.recurrent()->kind == RecurrentSpec::Kind::short_conv;
+}
+
 std::vector<Join> joins_of(const ModelSpec& spec) {
   std::vector<Join> joins;
   for (int layer = 0; layer < spec.layer_count(); ++layer) {
     const std::string at = layer_prefix(layer);
+    if (has_short_conv(spec.layer(layer))) {
+      const std::string mixer = at + "linear_attn.in_proj";
+      joins.push_back(
+          {mixer + ".weight", {mixer + "_b.weight", mixer + "_c.weight", mixer + "_x.weight"}});
+    }
     if (spec.names.joins_qkv) {
       joins.push_back({at + "self_attn.qkv_proj.weight",
                        {at + "self_attn.q_proj.weight", at + "self_attn.k_proj.weight",
@@ -40,7 +49,8 @@ std::vector<Join> joins_of(const ModelSpec& spec) {
 }
 
 bool joins_any(const ModelSpec& spec) {
-  return spec.names.joins_qkv || spec.names.joins_gate_up;
+  return spec.names.joins_qkv || spec.names.joins_gate_up ||
+         std::ranges::any_of(spec.layers, has_short_conv);
 }
 
 std::int64_t rows_in_all(const Join& join, const std::map<std::string, Shape>& shapes) {

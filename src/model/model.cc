@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "model/activations.h"
-#include "model/delta_net.h"
 #include "model/feed_forward.h"
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
 #include "model/norms.h"
 #include "model/rank_sums.h"
+#include "model/recurrent_mixer.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/soft_cap.h"
@@ -184,7 +184,7 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
   if (attends) {
     attend(context, layer, steps, a);
   } else {
-    delta_net(context, spec_, layer, w.recurrent, steps, mixer_input(layer, a), a.recalled);
+    recurrent_mixer(context, spec_, layer, w.recurrent, steps, mixer_input(layer, a), a.recalled);
   }
   if (layer + 1 == spec_.layer_count()) {
     a.keep_logit_rows(steps);

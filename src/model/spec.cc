@@ -291,6 +291,10 @@ const char* beyond_plain(const ModelSpec& spec) {
 }
 
 const char* beyond_device_training(const ModelSpec& spec) {
+  if (const RecurrentSpec* recurrent = spec.recurrent();
+      recurrent != nullptr && recurrent->kind != RecurrentSpec::Kind::delta_net) {
+    return "recurrent layers that are no gated delta nets";
+  }
   if (has_chunks_of_several_widths(spec)) {
     return "chunks of several widths";
   }

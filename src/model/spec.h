@@ -123,15 +123,31 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
-/// Linear attention by the gated delta rule (Qwen3-Next): a state of fixed size instead of entries.
-/// Queries, keys and values pass a causal convolution and SiLU, queries and keys become of length
-/// 1; the output of each value head is normed and multiplied by the SiLU of a projection.
+/// A mixer that keeps a state of fixed size instead of entries. Queries, keys and values pass a
+/// causal convolution of each channel.
 struct RecurrentSpec {
+  /// delta_net   linear attention by the gated delta rule (Qwen3-Next): SiLU follows the
+  ///             convolution, queries and keys become of length 1; the output of each value head is
+  ///             normed and multiplied by the SiLU of a projection
+  /// short_conv  the convolution alone (LFM2): what it takes is multiplied by one projection, what
+  ///             it gives by another. Each channel is a value head, and there are no keys
+  enum class Kind : std::uint8_t { delta_net, short_conv };
+
+  Kind kind = Kind::delta_net;
   ops::DeltaRuleShape heads;
   int taps = 0;  // of the convolution
 
   /// Channels that pass the convolution: queries, keys and values.
   [[nodiscard]] int channels() const { return 2 * heads.key_width() + heads.value_width(); }
+  /// Whether states have a matrix for each head, with a rate and a decay of each token.
+  [[nodiscard]] bool has_matrices() const { return kind == Kind::delta_net; }
+  /// Whether a projection multiplies what the convolution takes.
+  [[nodiscard]] bool gates_input() const { return kind == Kind::short_conv; }
+  /// Outputs of all projections of the layer's input.
+  [[nodiscard]] int projected() const {
+    return channels() * (gates_input() ? 2 : 1) + heads.value_width() +
+           (has_matrices() ? 2 * heads.value_heads : 0);
+  }
   /// Floats that a sequence keeps: the matrices of all heads, and the last inputs of the
   /// convolution.
   [[nodiscard]] int state_size() const { return heads.state_size() + (taps - 1) * channels(); }
@@ -241,7 +257,7 @@ struct TensorNames {
   /// The same of gate and up.
   bool joins_gate_up = false;
   /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
-  /// and the gate; rates and decays.
+  /// and the gate; rates and decays. Those of a short convolution are always one tensor.
   bool joins_recurrent = false;
   /// Files hold of each KV head in turn its queries, key and value in one tensor, and so their
   /// biases (GPT-NeoX, Falcon; expert_stacks.h).

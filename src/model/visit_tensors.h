@@ -132,14 +132,13 @@ void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
   visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
 }
 
-/// The tensors of a recurrent mixer (RecurrentSpec). Those of files that join projections take the
-/// first of the members that they fill.
+/// The tensors of a gated delta net. Those of files that join projections take the first of the
+/// members that they fill.
 template <class Layer, class Visit>
-void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
+void visit_delta_net(const ModelSpec& spec, const RecurrentSpec& recurrent,
                      const std::string& prefix, Layer& layer, const Visit& visit) {
   const ops::DeltaRuleShape& heads = recurrent.heads;
   auto& members = layer.recurrent;
-  visit(prefix + "conv1d.weight", Shape{recurrent.channels(), 1, recurrent.taps}, members.taps);
   visit(prefix + "A_log", Shape{heads.value_heads}, members.log_decay);
   visit(prefix + "dt_bias", Shape{heads.value_heads}, members.decay_bias);
   visit(prefix + "norm.weight", Shape{heads.value_dim}, members.norm);
@@ -153,7 +152,24 @@ void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
     visit(prefix + "in_proj_b.weight", Shape{heads.value_heads, spec.hidden}, members.rate);
     visit(prefix + "in_proj_a.weight", Shape{heads.value_heads, spec.hidden}, members.decay);
   }
-  visit(prefix + "out_proj.weight", Shape{spec.hidden, heads.value_width()}, layer.output);
+}
+
+/// The tensors of a recurrent mixer (RecurrentSpec).
+template <class Layer, class Visit>
+void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
+                     const std::string& prefix, Layer& layer, const Visit& visit) {
+  const int width = recurrent.heads.value_width();
+  auto& members = layer.recurrent;
+  visit(prefix + "conv1d.weight", Shape{recurrent.channels(), 1, recurrent.taps}, members.taps);
+  if (recurrent.kind == RecurrentSpec::Kind::delta_net) {
+    visit_delta_net(spec, recurrent, prefix, layer, visit);
+  } else {
+    visit(prefix + "in_proj_b.weight", Shape{recurrent.channels(), spec.hidden},
+          members.input_gate);
+    visit(prefix + "in_proj_c.weight", Shape{width, spec.hidden}, members.gate);
+    visit(prefix + "in_proj_x.weight", Shape{recurrent.channels(), spec.hidden}, members.input);
+  }
+  visit(prefix + "out_proj.weight", Shape{spec.hidden, width}, layer.output);
 }
 
 /// What a layer does with its embeddings (LayerEmbeddings).

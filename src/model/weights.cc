@@ -187,9 +187,9 @@ std::vector<ops::Weight> Weights::matrices() const {
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight :
          {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
-          &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input,
-          &layer.recurrent.gate, &layer.recurrent.rate, &layer.recurrent.decay,
-          &layer.embedding_gate, &layer.embedding_output}) {
+          &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input_gate,
+          &layer.recurrent.input, &layer.recurrent.gate, &layer.recurrent.rate,
+          &layer.recurrent.decay, &layer.embedding_gate, &layer.embedding_output}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }

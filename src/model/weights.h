@@ -43,8 +43,9 @@ struct ExpertWeights {
 };
 
 /// Of a recurrent mixer; its output projection is the layer's. Files that join projections
-/// (TensorNames) have all of the first four in `input` and `rate`.
+/// (TensorNames) have all projections in `input` and `rate`.
 struct RecurrentWeights {
+  ops::Weight input_gate;         // [channels, hidden]; of a short convolution
   ops::Weight input;              // [channels, hidden]: queries, keys and values
   ops::Weight gate;               // [value heads * value_dim, hidden]
   ops::Weight rate;               // [value heads, hidden], never quantised

@@ -57,6 +57,9 @@ void sigmoid_multiply(Matrix<float> x, Matrix<const float> gate);
 void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<const float> dout,
                                Matrix<const float> x, Matrix<const float> gate);
 
+/// x *= y.
+void multiply(Matrix<float> x, Matrix<const float> y);
+
 /// x += y.
 void add(Matrix<float> x, Matrix<const float> y);
 

@@ -21,6 +21,11 @@ ops::Matrix<const float> mixer_output(const LayerPass& pass, const LayerWeights&
     ops::sigmoid_multiply(out, a.output_gates);
     return out;
   }
+  if (!pass.layer_spec().recurrent()->has_matrices()) {
+    std::copy_n(raw.data, raw.rows * raw.cols, out.data);
+    ops::multiply(out, a.recurrent_gates);
+    return out;
+  }
   const ops::Workspace::Scope scope(workspace);
   const auto normed = take_matrix(workspace, raw.rows, raw.cols);
   const std::size_t head_dim = weights.recurrent.norm.size();

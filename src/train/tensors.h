@@ -27,6 +27,7 @@ struct ExpertTensors {
 /// Of a recurrent mixer, as model::RecurrentWeights.
 template <class Matrix, class Vector>
 struct RecurrentTensors {
+  Matrix input_gate;
   Matrix input;
   Matrix gate;
   Matrix rate;

@@ -34,6 +34,57 @@ TEST(FamilyKeys, Granite4WithRecurrentLayers) {
   EXPECT_FALSE(spec.layer(0).feed_forward.experts);
 }
 
+TEST(FamilyKeys, Lfm2) {
+  constexpr const char* kClass = "Lfm2ForCausalLM";
+  const json types = {{"layer_types", {"conv", "full_attention"}}, {"conv_L_cache", 4}};
+  const ModelSpec spec = parse_with(types, kClass);
+  ASSERT_NE(spec.recurrent(), nullptr);
+  EXPECT_EQ(spec.recurrent()->channels(), spec.hidden);
+  EXPECT_EQ(spec.recurrent()->state_size(), 3 * spec.hidden);
+  EXPECT_EQ(spec.layer(0).recurrent(), spec.recurrent());
+  EXPECT_EQ(spec, parse_with({{"full_attn_idxs", {1, 7}}, {"conv_L_cache", 4}}, kClass));
+  EXPECT_EQ(parse_with({}, kClass).recurrent(), nullptr) << "all layers attend";
+  EXPECT_TRUE(spec.tied_embeddings);
+  EXPECT_FALSE(parse_with({{"tie_embedding", false}}, kClass).tied_embeddings);
+
+  const auto width = [&](json keys) {
+    keys.emplace("block_ff_dim", 100);
+    return parse_with(keys, kClass).layer(0).feed_forward.intermediate;
+  };
+  EXPECT_EQ(width({}), 256) << "two thirds, up to a multiple";
+  EXPECT_EQ(width({{"block_multiple_of", 8}}), 72);
+  EXPECT_EQ(width({{"block_multiple_of", 8}, {"block_ffn_dim_multiplier", 1.5}}), 104);
+  json unrounded = tiny_config(kClass);  // null is not what an absent key is
+  unrounded.update({{"block_ff_dim", 100}, {"block_ffn_dim_multiplier", nullptr}});
+  EXPECT_EQ(parse(unrounded).layer(0).feed_forward.intermediate, 66);
+  EXPECT_EQ(width({{"block_auto_adjust_ff_dim", false}}), 100);
+
+  EXPECT_THAT(error_of_keys({{"conv_bias", true}}, kClass), HasSubstr("conv_bias: true"));
+  EXPECT_THAT(error_of_keys({{"layer_types", {"conv", "conv"}}}, kClass),
+              HasSubstr("expected one at least"));
+  EXPECT_THAT(error_of_keys({{"layer_types", {"conv", "mamba"}}}, kClass), HasSubstr("\"mamba\""));
+  EXPECT_THAT(error_of_keys({{"full_attn_idxs", 1}}, kClass), HasSubstr("an array of layers"));
+  EXPECT_THAT(error_of_keys({{"full_attn_idxs", {"1"}}}, kClass), HasSubstr("expected layers"));
+}
+
+TEST(FamilyKeys, Lfm2WithExperts) {
+  constexpr const char* kClass = "Lfm2MoeForCausalLM";
+  const ModelSpec spec = parse_with({{"num_dense_layers", 1},
+                                     {"num_experts", 5},
+                                     {"num_experts_per_tok", 2},
+                                     {"routed_scaling_factor", 1.5},
+                                     {"use_expert_bias", false}},
+                                    kClass);
+  EXPECT_FALSE(spec.layer(0).feed_forward.experts);
+  const auto& experts = spec.layer(1).feed_forward.experts;
+  ASSERT_TRUE(experts);
+  EXPECT_EQ(experts->score, ops::RouterScore::sigmoid);
+  EXPECT_EQ(experts->scale, 1.5F);
+  EXPECT_FALSE(experts->choice_bias);
+  EXPECT_TRUE(experts->normalized);
+  EXPECT_EQ(parse_with({{"num_dense_layers", 2}}, kClass).experts(), nullptr);
+}
+
 TEST(FamilyKeys, GraniteHasABaseForEachLayer) {
   constexpr const char* kClass = "GraniteSWAForCausalLM";
   const ModelSpec spec =

@@ -172,6 +172,23 @@ inline nlohmann::json hybrid_keys() {
           {"linear_key_head_dim", 4},     {"linear_value_head_dim", 4}};
 }
 
+/// Families whose recurrent layers are of other kinds, in models of so many layers: every second
+/// one is attention. All experts are taken.
+inline std::vector<FamilyKeys> recurrent_cousins(int layers = 2) {
+  nlohmann::json conv = nlohmann::json::array();
+  for (int i = 0; i < layers; ++i) {
+    conv.push_back(i % 2 == 0 ? "conv" : "full_attention");
+  }
+  return {{"lfm2", {{"layer_types", conv}, {"block_multiple_of", 4}}},
+          {"lfm2_moe",
+           {{"layer_types", conv},
+            {"num_dense_layers", 1},
+            {"num_experts", 2},
+            {"num_experts_per_tok", 2},
+            {"moe_intermediate_size", 12},
+            {"routed_scaling_factor", 1.5}}}};
+}
+
 /// Keys of Gemma 4: of a model whose layers share entries and have embeddings of their own, and of
 /// one with keys as values and experts, all of which are taken.
 inline std::vector<nlohmann::json> gemma4_keys() {

@@ -29,6 +29,15 @@ TEST(Spec, DevicesTrainHybrids) {
   }
 }
 
+TEST(Spec, DevicesRunRecurrentLayersOnTheGeneralPath) {
+  for (const auto& [family, keys] : winnow::testing::recurrent_cousins()) {
+    const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
+    EXPECT_EQ(beyond_devices(spec), nullptr) << family;
+    EXPECT_STREQ(beyond_plain(spec), "recurrent layers") << family;
+    EXPECT_STREQ(beyond_device_training(spec), "recurrent layers that are no gated delta nets");
+  }
+}
+
 // One property at a time of a model that is plain without it: nothing of it is left out in silence.
 class Properties : public ::testing::Test {
  protected:

@@ -1,6 +1,9 @@
 // The shape of the small models that tests draw weights for.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "kvcache/rule.h"
 #include "model/spec_of.h"
 
@@ -24,9 +27,25 @@ inline model::ModelSpec tiny_model(kvcache::RuleKind rule, const Sizes& sizes = 
   return taught(rule, spec_of(family, sizes));
 }
 
+/// Kinds of recurrent layers; nothing for models without them.
+using Recurrent = std::optional<model::RecurrentSpec::Kind>;
+
+inline constexpr model::RecurrentSpec::Kind kRecurrentKinds[] = {
+    model::RecurrentSpec::Kind::delta_net, model::RecurrentSpec::Kind::short_conv};
+
+inline std::string recurrent_name(model::RecurrentSpec::Kind kind) {
+  return kind == model::RecurrentSpec::Kind::delta_net ? "delta_net" : "short_conv";
+}
+
 /// Two recurrent layers, each before one of attention.
-inline model::ModelSpec tiny_hybrid(kvcache::RuleKind rule) {
-  return taught(rule, spec_of("qwen3_5_text", {.layers = 4}, hybrid_keys()));
+inline model::ModelSpec tiny_hybrid(kvcache::RuleKind rule, model::RecurrentSpec::Kind kind,
+                                    int max_positions = 512) {
+  const Sizes sizes{.layers = 4, .max_positions = max_positions};
+  if (kind == model::RecurrentSpec::Kind::delta_net) {
+    return taught(rule, spec_of("qwen3_5_text", sizes, hybrid_keys()));
+  }
+  const FamilyKeys cousin = recurrent_cousins(sizes.layers).front();
+  return taught(rule, spec_of(cousin.family, sizes, cousin.keys));
 }
 
 }  // namespace winnow::testing

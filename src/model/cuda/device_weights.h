@@ -28,7 +28,7 @@ constexpr int padded_gates(int value_heads) {
 
 /// Of a recurrent mixer (RecurrentWeights), beside its projections of many rows.
 struct DeviceRecurrentWeights {
-  /// [padded_gates(), hidden]: rates, then decays, then zeros.
+  /// [padded_gates(), hidden]: rates, then decays, then zeros; empty without them.
   winnow::cuda::DeviceBuffer<bf16> gates;
   FloatBuffer taps;        // [taps, channels]
   FloatBuffer log_decay;   // [value heads]
@@ -38,7 +38,7 @@ struct DeviceRecurrentWeights {
 
 struct DeviceLayerWeights {
   /// [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v, or those that the layer projects; of a
-  /// recurrent mixer its channels.
+  /// recurrent mixer its channels, behind the gates of a short convolution's input.
   ops::cuda::DeviceWeight qkv;
   ops::cuda::DeviceWeight output_gate;  // [as many as `output` has columns, hidden], or empty
   ops::cuda::DeviceWeight output;       // [hidden, heads * head_dim], or of a recurrent mixer

@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 63> kFamilies{{
+constexpr std::array<Family, 65> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
@@ -44,6 +44,8 @@ constexpr std::array<Family, 63> kFamilies{{
     {"hy_v3", "HYV3ForCausalLM", describe_hy_v3},
     {"hyperclovax", "HyperCLOVAXForCausalLM", describe_hyperclovax},
     {"jais2", "Jais2ForCausalLM", describe_jais2},
+    {"lfm2", "Lfm2ForCausalLM", describe_lfm2},
+    {"lfm2_moe", "Lfm2MoeForCausalLM", describe_lfm2_moe},
     {"llama", "LlamaForCausalLM", describe_llama},
     {"llama4_text", "Llama4ForCausalLM", describe_llama4},
     {"mellum", "MellumForCausalLM", describe_mellum},

@@ -59,6 +59,8 @@ ModelSpec describe_hunyuan_v1_moe(const JsonObject& config);
 ModelSpec describe_hy_v3(const JsonObject& config);
 ModelSpec describe_hyperclovax(const JsonObject& config);
 ModelSpec describe_jais2(const JsonObject& config);
+ModelSpec describe_lfm2(const JsonObject& config);
+ModelSpec describe_lfm2_moe(const JsonObject& config);
 ModelSpec describe_llama(const JsonObject& config);
 ModelSpec describe_llama4(const JsonObject& config);
 ModelSpec describe_mellum(const JsonObject& config);

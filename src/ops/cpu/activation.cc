@@ -388,6 +388,17 @@ void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<con
   });
 }
 
+void multiply(Matrix<float> x, Matrix<const float> y) {
+  assert(x.rows == y.rows && x.cols == y.cols);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    float* target = x.row(m).data();
+    const float* source = y.row(m).data();
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      target[i] *= source[i];
+    }
+  });
+}
+
 void add(Matrix<float> x, Matrix<const float> y) {
   assert(x.rows == y.rows && x.cols == y.cols);
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {

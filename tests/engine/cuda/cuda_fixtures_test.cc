@@ -74,9 +74,9 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
                                            "gemma4", "gemma4-unified", "glm", "glm4", "gpt-neox",
                                            "gpt-neox-serial", "gptj", "granite-hybrid",
                                            "granite-swa", "helium", "hunyuan", "hunyuan-moe",
-                                           "jais2", "llama4", "minimax-m2", "ministral", "mistral",
-                                           "mistral-sliding", "nemotron", "phi", "stablelm",
-                                           "stablelm-parallel", "starcoder2"),
+                                           "jais2", "lfm2", "lfm2-moe", "llama4", "minimax-m2",
+                                           "ministral", "mistral", "mistral-sliding", "nemotron",
+                                           "phi", "stablelm", "stablelm-parallel", "starcoder2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
