@@ -136,12 +136,19 @@ std::int64_t active_parameters(const model::Checkpoint& checkpoint) {
   return checkpoint.parameter_count() - idle;
 }
 
+const char* kind_name(model::RecurrentSpec::Kind kind) {
+  using Kind = model::RecurrentSpec::Kind;
+  return kind == Kind::delta_net    ? "delta_net"
+         : kind == Kind::short_conv ? "short_conv"
+                                    : "state_space";
+}
+
 nlohmann::ordered_json recurrent_json(const model::ModelSpec& config) {
   const model::RecurrentSpec* recurrent = config.recurrent();
   if (recurrent == nullptr) {
     return nullptr;
   }
-  nlohmann::ordered_json json = {{"kind", recurrent->has_matrices() ? "delta_net" : "short_conv"},
+  nlohmann::ordered_json json = {{"kind", kind_name(recurrent->kind)},
                                  {"layers", config.recurrent_before(config.layer_count())},
                                  {"channels", recurrent->channels()},
                                  {"convolution", recurrent->taps}};
@@ -160,8 +167,9 @@ std::string recurrent_text(const model::RecurrentSpec& recurrent) {
                        recurrent.taps);
   }
   const ops::DeltaRuleShape& heads = recurrent.heads;
-  return fmt::format("gated delta nets, {} heads of {} x {}", heads.value_heads, heads.key_dim,
-                     heads.value_dim);
+  return fmt::format("{}, {} heads of {} x {}",
+                     heads.corrects ? "gated delta nets" : "state spaces (Mamba 2)",
+                     heads.value_heads, heads.key_dim, heads.value_dim);
 }
 
 nlohmann::ordered_json experts_json(const model::ModelSpec& config) {

@@ -64,7 +64,8 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
     const std::size_t last = first + step.tokens.size();
     const auto state = step.cache->state().layer(spec.recurrent_before(layer));
     const auto own = mixed.slice(first, last);
-    ops::causal_conv(own, projected.input.slice(first, last), w.taps, state.subspan(matrices));
+    ops::causal_conv(own, projected.input.slice(first, last), w.taps, w.conv_bias,
+                     state.subspan(matrices));
     chunks.push_back({.queries = columns(own, 0, keys),
                       .keys = columns(own, keys, keys),
                       .values = columns(own, 2 * keys, heads.value_width()),

@@ -26,6 +26,9 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
 void short_conv(ops::Context& context, const ModelSpec& spec, int layer, const RecurrentWeights& w,
                 std::span<const SequenceStep> steps, ops::Matrix<const float> input,
                 ops::Matrix<float> out);
+void state_space(ops::Context& context, const ModelSpec& spec, int layer, const RecurrentWeights& w,
+                 std::span<const SequenceStep> steps, ops::Matrix<const float> input,
+                 ops::Matrix<float> out);
 
 /// A matrix of the workspace, uninitialised.
 inline ops::Matrix<float> take(ops::Workspace& workspace, std::size_t rows, std::int64_t cols) {

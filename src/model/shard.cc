@@ -97,6 +97,8 @@ ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
       split(*attention, shard);
     } else {
       auto& recurrent = std::get<RecurrentSpec>(layer.mixer);
+      require(recurrent.kind != RecurrentSpec::Kind::state_space,
+              "state spaces (Mamba 2) do not split over ranks: their outputs are normed together");
       require_enough(recurrent.heads.key_heads, "recurrent heads", shard);
       split(recurrent, shard);
     }

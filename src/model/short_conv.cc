@@ -24,7 +24,7 @@ void short_conv(ops::Context& context, const ModelSpec& spec, int layer, const R
   std::size_t first = 0;
   for (const SequenceStep& step : steps) {
     const std::size_t last = first + step.tokens.size();
-    ops::causal_conv(mixed.slice(first, last), gated.slice(first, last), w.taps,
+    ops::causal_conv(mixed.slice(first, last), gated.slice(first, last), w.taps, w.conv_bias,
                      step.cache->state().layer(spec.recurrent_before(layer)));
     first = last;
   }

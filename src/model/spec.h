@@ -131,22 +131,44 @@ struct RecurrentSpec {
   ///             normed and multiplied by the SiLU of a projection
   /// short_conv  the convolution alone (LFM2): what it takes is multiplied by one projection, what
   ///             it gives by another. Each channel is a value head, and there are no keys
-  enum class Kind : std::uint8_t { delta_net, short_conv };
+  /// state_space a Mamba 2 (Dao and Gu 2024): SiLU follows the convolution, nothing is corrected;
+  /// of
+  ///             each value head a multiple of the values is added to the output, which times the
+  ///             SiLU of a projection is normed by groups of channels. What the convolution takes
+  ///             lies as values, keys, queries
+  enum class Kind : std::uint8_t { delta_net, short_conv, state_space };
 
   Kind kind = Kind::delta_net;
   ops::DeltaRuleShape heads;
-  int taps = 0;  // of the convolution
+  int taps = 0;             // of the convolution
+  bool conv_bias = false;   // added to its outputs
+  int norm_groups = 1;      // of a state space's output
+  ops::RateLimits rates{};  // of a state space
 
   /// Channels that pass the convolution: queries, keys and values.
   [[nodiscard]] int channels() const { return 2 * heads.key_width() + heads.value_width(); }
   /// Whether states have a matrix for each head, with a rate and a decay of each token.
-  [[nodiscard]] bool has_matrices() const { return kind == Kind::delta_net; }
+  [[nodiscard]] bool has_matrices() const { return kind != Kind::short_conv; }
   /// Whether a projection multiplies what the convolution takes.
   [[nodiscard]] bool gates_input() const { return kind == Kind::short_conv; }
+  /// Projections of the layer's input that give a number for each value head.
+  [[nodiscard]] int gates_of_heads() const {
+    return kind == Kind::delta_net ? 2 : kind == Kind::state_space ? 1 : 0;
+  }
   /// Outputs of all projections of the layer's input.
   [[nodiscard]] int projected() const {
     return channels() * (gates_input() ? 2 : 1) + heads.value_width() +
-           (has_matrices() ? 2 * heads.value_heads : 0);
+           gates_of_heads() * heads.value_heads;
+  }
+  /// The first channel of queries, keys and values among those that pass the convolution.
+  [[nodiscard]] int first_query() const {
+    return kind == Kind::state_space ? heads.value_width() + heads.key_width() : 0;
+  }
+  [[nodiscard]] int first_key() const {
+    return kind == Kind::state_space ? heads.value_width() : heads.key_width();
+  }
+  [[nodiscard]] int first_value() const {
+    return kind == Kind::state_space ? 0 : 2 * heads.key_width();
   }
   /// Floats that a sequence keeps: the matrices of all heads, and the last inputs of the
   /// convolution.
@@ -257,7 +279,7 @@ struct TensorNames {
   /// The same of gate and up.
   bool joins_gate_up = false;
   /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
-  /// and the gate; rates and decays. Those of a short convolution are always one tensor.
+  /// and the gate; rates and decays. Other kinds of recurrent layers always have them as one.
   bool joins_recurrent = false;
   /// Files hold of each KV head in turn its queries, key and value in one tensor, and so their
   /// biases (GPT-NeoX, Falcon; expert_stacks.h).

@@ -154,20 +154,42 @@ void visit_delta_net(const ModelSpec& spec, const RecurrentSpec& recurrent,
   }
 }
 
+/// Those of a state space, beside its projections.
+template <class Members, class Visit>
+void visit_state_space(const RecurrentSpec& recurrent, const std::string& prefix, Members& members,
+                       const Visit& visit) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  visit(prefix + "A_log", Shape{heads.value_heads}, members.log_decay);
+  visit(prefix + "dt_bias", Shape{heads.value_heads}, members.decay_bias);
+  visit(prefix + "D", Shape{heads.value_heads}, members.skip);
+  visit(prefix + "norm.weight", Shape{heads.value_width()}, members.norm);
+}
+
 /// The tensors of a recurrent mixer (RecurrentSpec).
 template <class Layer, class Visit>
 void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
                      const std::string& prefix, Layer& layer, const Visit& visit) {
+  using Kind = RecurrentSpec::Kind;
   const int width = recurrent.heads.value_width();
   auto& members = layer.recurrent;
+  const auto project = [&](const char* name, int rows, auto& member) {
+    visit(prefix + "in_proj_" + name + ".weight", Shape{rows, spec.hidden}, member);
+  };
   visit(prefix + "conv1d.weight", Shape{recurrent.channels(), 1, recurrent.taps}, members.taps);
-  if (recurrent.kind == RecurrentSpec::Kind::delta_net) {
+  if (recurrent.conv_bias) {
+    visit(prefix + "conv1d.bias", Shape{recurrent.channels()}, members.conv_bias);
+  }
+  if (recurrent.kind == Kind::delta_net) {
     visit_delta_net(spec, recurrent, prefix, layer, visit);
+  } else if (recurrent.kind == Kind::short_conv) {
+    project("b", recurrent.channels(), members.input_gate);
+    project("c", width, members.gate);
+    project("x", recurrent.channels(), members.input);
   } else {
-    visit(prefix + "in_proj_b.weight", Shape{recurrent.channels(), spec.hidden},
-          members.input_gate);
-    visit(prefix + "in_proj_c.weight", Shape{width, spec.hidden}, members.gate);
-    visit(prefix + "in_proj_x.weight", Shape{recurrent.channels(), spec.hidden}, members.input);
+    visit_state_space(recurrent, prefix, members, visit);
+    project("z", width, members.gate);
+    project("xbc", recurrent.channels(), members.input);
+    project("dt", recurrent.heads.value_heads, members.decay);
   }
   visit(prefix + "out_proj.weight", Shape{spec.hidden, width}, layer.output);
 }

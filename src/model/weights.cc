@@ -90,7 +90,8 @@ class Binder {
         // adds up.
         const bool exact = &member == &w.router || &member == &w.shared_gate ||
                            &member == &w.recurrent.rate || &member == &w.recurrent.decay;
-        member = exact ? ops::weight_view(source_.get(name)) : matrix(name);
+        const bool packed = exact && source_.quantized(name).has_value();
+        member = exact && !packed ? ops::weight_view(source_.get(name)) : matrix(name);
       } else {
         // That of a recurrent mixer's heads is plain in all families.
         const bool is_norm = name.ends_with("norm.weight") && &member != &w.recurrent.norm;

@@ -51,9 +51,11 @@ struct RecurrentWeights {
   ops::Weight rate;               // [value heads, hidden], never quantised
   ops::Weight decay;              // [value heads, hidden], never quantised
   std::vector<float> taps;        // [channels, taps]
+  std::vector<float> conv_bias;   // [channels] or empty
   std::vector<float> log_decay;   // [value heads]
   std::vector<float> decay_bias;  // [value heads]
-  std::vector<float> norm;        // [value_dim]
+  std::vector<float> skip;        // [value heads]: of values in the output of a state space
+  std::vector<float> norm;        // [value_dim]; of a state space [value width]
 };
 
 struct LayerWeights {

@@ -39,7 +39,7 @@ class RuleInput {
     for (const auto& [first, last] : documents_) {
       std::vector<float> tail(taps, 0.0F);
       ops::causal_conv(convolved_.slice(first, last), a.recurrent_input.slice(first, last),
-                       w.recurrent.taps, tail);
+                       w.recurrent.taps, w.recurrent.conv_bias, tail);
     }
     activated_ = take_copy(workspace, convolved_);
     ops::activate(ops::Activation::silu, activated_);

@@ -31,6 +31,12 @@ void short_conv_backward(ops::Context& context, const LayerPass& pass, const Lay
                          const LayerActivations& a, const LayerGradients& gradients,
                          ops::Matrix<const float> dout, ops::Matrix<float> dx);
 
+void state_space(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                 LayerActivations& a);
+void state_space_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                          const LayerActivations& a, const LayerGradients& gradients,
+                          ops::Matrix<const float> dout, ops::Matrix<float> dx);
+
 /// What kinds share: the layer's description.
 inline const model::RecurrentSpec& mixer_of(const LayerPass& pass) {
   return *pass.layer_spec().recurrent();

@@ -33,7 +33,8 @@ void short_conv(ops::Context& context, const LayerPass& pass, const LayerWeights
   const auto gated = product(*context.workspace, a.recurrent_input, a.recurrent_input_gates);
   for (const auto& [first, last] : documents_of(pass.first_key)) {
     std::vector<float> tail(w.taps.size() - gated.cols, 0.0F);
-    ops::causal_conv(a.recalled.slice(first, last), gated.slice(first, last), w.taps, tail);
+    ops::causal_conv(a.recalled.slice(first, last), gated.slice(first, last), w.taps, w.conv_bias,
+                     tail);
   }
 }
 

@@ -33,8 +33,10 @@ struct RecurrentTensors {
   Matrix rate;
   Matrix decay;
   Vector taps;
+  Vector conv_bias;
   Vector log_decay;
   Vector decay_bias;
+  Vector skip;
   Vector norm;
 };
 

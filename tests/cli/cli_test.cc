@@ -311,6 +311,14 @@ TEST(Inspect, ConvolutionsKeepTheirLastInputs) {
   EXPECT_EQ(cache.at("recurrent_state_bytes"), 2 * 4 * (3 - 1) * 32);
 }
 
+TEST(Inspect, StateSpacesKeepAMatrixForEachHead) {
+  const json shown = run_json({"inspect", "--json", "tests/fixtures/models/granite-4"});
+  EXPECT_EQ(shown.at("recurrent").at("kind"), "state_space");
+  EXPECT_EQ(shown.at("recurrent").at("value_heads"), 4);
+  const int state = 4 * 8 * 16 + 3 * (4 * 16 + 2 * 8);
+  EXPECT_EQ(shown.at("kv_cache").at("recurrent_state_bytes"), 3 * 4 * state);
+}
+
 TEST(Inspect, SlidingLayersDoNotGrow) {
   const json cache = run_json({"inspect", "--json", kSliding}).at("kv_cache");
   const int entry = 2 * 2 * 16 * 2;  // keys and values of 2 heads of 16 channels in bf16

@@ -143,15 +143,15 @@ class AnyRule : public ::testing::TestWithParam<Taught> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Rules, AnyRule,
-    ::testing::Values(Taught{RuleKind::dense}, Taught{RuleKind::dms}, Taught{RuleKind::dmc},
-                      Taught{RuleKind::streaming}, Taught{RuleKind::tova}, Taught{RuleKind::h2o},
-                      Taught{RuleKind::quest}, Taught{RuleKind::dense, Kind::delta_net},
-                      Taught{RuleKind::dms, Kind::delta_net},
-                      Taught{RuleKind::dense, Kind::short_conv},
-                      Taught{RuleKind::dms, Kind::short_conv}, Taught{RuleKind::dms, {}, 2},
-                      Taught{RuleKind::dmc, {}, 2}, Taught{RuleKind::tova, {}, 2},
-                      Taught{RuleKind::dms, Kind::delta_net, 2},
-                      Taught{RuleKind::dms, Kind::short_conv, 2}),
+    ::testing::Values(
+        Taught{RuleKind::dense}, Taught{RuleKind::dms}, Taught{RuleKind::dmc},
+        Taught{RuleKind::streaming}, Taught{RuleKind::tova}, Taught{RuleKind::h2o},
+        Taught{RuleKind::quest}, Taught{RuleKind::dense, Kind::delta_net},
+        Taught{RuleKind::dms, Kind::delta_net}, Taught{RuleKind::dense, Kind::short_conv},
+        Taught{RuleKind::dms, Kind::short_conv}, Taught{RuleKind::dense, Kind::state_space},
+        Taught{RuleKind::dms, Kind::state_space}, Taught{RuleKind::dms, {}, 2},
+        Taught{RuleKind::dmc, {}, 2}, Taught{RuleKind::tova, {}, 2},
+        Taught{RuleKind::dms, Kind::delta_net, 2}, Taught{RuleKind::dms, Kind::short_conv, 2}),
     [](const auto& info) {
       const Taught& taught = info.param;
       return std::string(kvcache::rule_name(taught.rule)) +

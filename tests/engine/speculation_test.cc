@@ -100,6 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TaughtDrafts{RuleKind::quest, {}, 1},
                       TaughtDrafts{RuleKind::dms, Kind::delta_net, 1},
                       TaughtDrafts{RuleKind::dms, Kind::short_conv, 1},
+                      TaughtDrafts{RuleKind::dms, Kind::state_space, 1},
                       TaughtDrafts{RuleKind::dms, {}, 2}),
     [](const auto& info) {
       const Recurrent recurrent = std::get<Recurrent>(info.param);

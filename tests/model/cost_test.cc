@@ -52,7 +52,10 @@ bool is_idle(const ModelSpec& spec, const std::string& name) {
 TEST(Cost, EveryMatrixMultipliesAToken) {
   auto models = testing::recurrent_cousins();
   for (const Family& family : families()) {
-    models.push_back({family.model_type.data(), {{"full_attention_interval", 2}}});
+    models.push_back({family.model_type.data(),
+                      {{"full_attention_interval", 2},
+                       {"attn_layer_indices", {0, 1}},
+                       {"layers_block_type", {"attention", "attention"}}}});
   }
   for (auto& [family, keys] : models) {
     for (const bool tied : {false, true}) {

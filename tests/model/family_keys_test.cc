@@ -16,14 +16,27 @@ std::string error_of_keys(const json& keys, const std::string& architecture) {
 }
 
 // Files of "-h" models say which layers are recurrent, under either key.
-TEST(FamilyKeys, Granite4WithRecurrentLayers) {
+TEST(FamilyKeys, Granite4) {
   constexpr const char* kClass = "GraniteMoeHybridForCausalLM";
+  const json mamba = {{"mamba_n_heads", 4}, {"mamba_d_state", 8}, {"mamba_n_groups", 2}};
   for (const char* key : {"layer_types", "layers_block_type"}) {
-    EXPECT_THAT(error_of_keys({{key, {"mamba", "attention"}}}, kClass), HasSubstr("Mamba 2"))
-        << key;
-    EXPECT_THAT(error_of_keys({{key, {"attention"}}}, kClass), HasSubstr("in each of 2 layers"));
+    json keys = mamba;
+    keys[key] = {"mamba", "attention"};
+    const ModelSpec spec = parse_with(keys, kClass);
+    ASSERT_NE(spec.layer(0).recurrent(), nullptr) << key;
+    const RecurrentSpec& mixer = *spec.recurrent();
+    EXPECT_EQ(mixer.channels(), 2 * spec.hidden + 2 * 2 * 8);
+    EXPECT_EQ(mixer.state_size(), 2 * spec.hidden * 8 + 3 * mixer.channels());
+    EXPECT_TRUE(mixer.conv_bias);
+    EXPECT_EQ(mixer.rates, ops::RateLimits{});
+    EXPECT_EQ(spec.layer(1).recurrent(), nullptr);
+    EXPECT_FALSE(spec.attention().rope);
+    EXPECT_THAT(error_of_keys({{key, {"attention"}}}, kClass),
+                HasSubstr("a type for each of 2 layers"));
+    EXPECT_THAT(error_of_keys({{key, {"attention", "conv"}}}, kClass), HasSubstr("\"conv\""));
     EXPECT_FALSE(parse_with({{key, {"attention", "attention"}}}, kClass).attention().rope);
   }
+  EXPECT_THAT(error_of_keys({}, kClass), HasSubstr("no layer attends"));
   const ModelSpec spec = parse_with({{"layer_types", {"attention", "full_attention"}},
                                      {"position_embedding_type", "rope"},
                                      {"num_local_experts", 0},
@@ -32,6 +45,38 @@ TEST(FamilyKeys, Granite4WithRecurrentLayers) {
   EXPECT_TRUE(spec.attention().rope);
   EXPECT_EQ(spec.layer(0).feed_forward.intermediate, 20);
   EXPECT_FALSE(spec.layer(0).feed_forward.experts);
+}
+
+TEST(FamilyKeys, Mamba) {
+  constexpr const char* kClass = "BambaForCausalLM";
+  const json keys = {{"mamba_n_heads", 4}, {"attn_layer_indices", {1, 9}}};
+  const auto with = [&](const json& more) {
+    json changed = keys;
+    changed.update(more);
+    return changed;
+  };
+  const ModelSpec spec = parse_with(keys, kClass);
+  EXPECT_NE(spec.layer(0).recurrent(), nullptr);
+  EXPECT_EQ(2 * spec.attention().rope->channels(), spec.attention().head_dim);
+  EXPECT_EQ(parse_with(with({{"mamba_d_head", "auto"}}), kClass), spec);
+  EXPECT_EQ(parse_with(with({{"time_step_limit", {0.0, "Infinity"}}}), kClass), spec);
+  const json tagged = {{"__float__", "Infinity"}};
+  EXPECT_EQ(parse_with(with({{"time_step_limit", {0.0, tagged}}}), kClass), spec);
+  const ops::RateLimits limits{0.5F, 2.0F};
+  EXPECT_EQ(parse_with(with({{"time_step_limit", {0.5, 2.0}}}), kClass).recurrent()->rates, limits);
+
+  const auto error = [&](const json& more) { return error_of_keys(with(more), kClass); };
+  EXPECT_THAT(error({{"attn_layer_indices", nullptr}}), HasSubstr("no layer attends"));
+  EXPECT_THAT(error({{"attn_layer_indices", {"1"}}}), HasSubstr("expected layers"));
+  EXPECT_THAT(error({{"mamba_proj_bias", true}}), HasSubstr("mamba_proj_bias: true"));
+  EXPECT_THAT(error({{"mamba_d_head", 3}}), HasSubstr("got 4 times 3 and 32"));
+  EXPECT_THAT(error({{"mamba_n_groups", 3}}), HasSubstr("a multiple of mamba_n_groups"));
+  EXPECT_THAT(error({{"time_step_limit", {2.0, 1.0}}}), HasSubstr("got 2 and 1"));
+  EXPECT_THAT(error({{"time_step_limit", {1.0}}}), HasSubstr("two numbers"));
+  EXPECT_THAT(error({{"time_step_limit", {0.0, "big"}}}), HasSubstr("two numbers"));
+  EXPECT_THAT(error({{"hidden_act", "gelu"}}), HasSubstr("expected \"silu\""));
+  EXPECT_THAT(error({{"mamba_d_state", 4096}, {"mamba_expand", 1024}, {"hidden_size", 1 << 12}}),
+              HasSubstr("less than 2^30"));
 }
 
 TEST(FamilyKeys, Lfm2) {

@@ -31,10 +31,14 @@ inline model::ModelSpec tiny_model(kvcache::RuleKind rule, const Sizes& sizes = 
 using Recurrent = std::optional<model::RecurrentSpec::Kind>;
 
 inline constexpr model::RecurrentSpec::Kind kRecurrentKinds[] = {
-    model::RecurrentSpec::Kind::delta_net, model::RecurrentSpec::Kind::short_conv};
+    model::RecurrentSpec::Kind::delta_net, model::RecurrentSpec::Kind::short_conv,
+    model::RecurrentSpec::Kind::state_space};
 
 inline std::string recurrent_name(model::RecurrentSpec::Kind kind) {
-  return kind == model::RecurrentSpec::Kind::delta_net ? "delta_net" : "short_conv";
+  using Kind = model::RecurrentSpec::Kind;
+  return kind == Kind::delta_net    ? "delta_net"
+         : kind == Kind::short_conv ? "short_conv"
+                                    : "state_space";
 }
 
 /// Two recurrent layers, each before one of attention.
@@ -44,8 +48,13 @@ inline model::ModelSpec tiny_hybrid(kvcache::RuleKind rule, model::RecurrentSpec
   if (kind == model::RecurrentSpec::Kind::delta_net) {
     return taught(rule, spec_of("qwen3_5_text", sizes, hybrid_keys()));
   }
-  const FamilyKeys cousin = recurrent_cousins(sizes.layers).front();
-  return taught(rule, spec_of(cousin.family, sizes, cousin.keys));
+  const bool conv = kind == model::RecurrentSpec::Kind::short_conv;
+  for (const auto& [family, keys] : recurrent_cousins(sizes.layers)) {
+    if (family == std::string(conv ? "lfm2" : "bamba")) {
+      return taught(rule, spec_of(family, sizes, keys));
+    }
+  }
+  return {};
 }
 
 }  // namespace winnow::testing

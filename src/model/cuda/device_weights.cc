@@ -68,6 +68,8 @@ DeviceRecurrentWeights upload_recurrent(const RecurrentSpec& spec, const Recurre
     result.gates = upload_padded(rows.gates, padded_gates(spec.heads.value_heads));
   }
   result.taps = upload_taps(w.taps, spec.taps);
+  result.conv_bias = upload(w.conv_bias);
+  result.skip = upload(w.skip);
   result.log_decay = upload(w.log_decay);
   result.decay_bias = upload(w.decay_bias);
   result.norm = upload(w.norm);

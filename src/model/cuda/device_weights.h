@@ -28,12 +28,15 @@ constexpr int padded_gates(int value_heads) {
 
 /// Of a recurrent mixer (RecurrentWeights), beside its projections of many rows.
 struct DeviceRecurrentWeights {
-  /// [padded_gates(), hidden]: rates, then decays, then zeros; empty without them.
+  /// [padded_gates(), hidden]: rates, then decays, then zeros; empty without them. A state space
+  /// has the same rows twice.
   winnow::cuda::DeviceBuffer<bf16> gates;
   FloatBuffer taps;        // [taps, channels]
+  FloatBuffer conv_bias;   // [channels] or empty
   FloatBuffer log_decay;   // [value heads]
   FloatBuffer decay_bias;  // [value heads]
-  FloatBuffer norm;        // [value_dim]
+  FloatBuffer skip;        // [value heads] or empty
+  FloatBuffer norm;        // as RecurrentWeights
 };
 
 struct DeviceLayerWeights {

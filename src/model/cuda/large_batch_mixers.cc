@@ -71,22 +71,34 @@ void LargeBatchLayers::recall_matrices(int layer, const ops::cuda::RecurrentRows
                            .gate_stride = stride,
                            .taps = w.taps.data(),
                            .tap_count = mixer.taps,
+                           .conv_bias = data_or_null(w.conv_bias),
                            .log_decay = w.log_decay.data(),
-                           .decay_bias = w.decay_bias.data()},
+                           .decay_bias = w.decay_bias.data(),
+                           .limits = mixer.rates},
                           own, stream);
   float* recalled = recurrent_input_.data();  // which is not needed any more
   ops::cuda::delta_rule(heads,
                         {.mixed = recurrent_mixed_.data(),
                          .gates = recurrent_gates_.data(),
                          .gate_stride = stride,
+                         .skip = data_or_null(w.skip),
                          .out = recalled},
                         own, stream);
+  const float eps = model_.spec().layer(layer).norm.eps;
+  if (mixer.kind == RecurrentSpec::Kind::state_space) {
+    return ops::cuda::norm_gated(out, recalled,
+                                 {.rows = rows,
+                                  .heads = mixer.norm_groups,
+                                  .dim = heads.value_width() / mixer.norm_groups,
+                                  .gates = output_gates_.data()},
+                                 w.norm.data(), eps, stream);
+  }
   ops::cuda::gated_rms_norm(out, recalled,
                             {.rows = rows,
                              .heads = heads.value_heads,
                              .dim = heads.value_dim,
                              .gates = output_gates_.data()},
-                            w.norm.data(), model_.spec().layer(layer).norm.eps, stream);
+                            w.norm.data(), eps, stream);
 }
 
 const bf16* LargeBatchLayers::narrowed(int layer, const bf16* attended, int rows,

@@ -62,6 +62,13 @@ MixerRows recurrent_rows(const RecurrentSpec& what, bool joined, const Recurrent
             .qkv_bias = {},
             .output_gate_bias = {}};
   }
+  if (what.kind == RecurrentSpec::Kind::state_space) {
+    return {.qkv = {w.input},
+            .output_gate = {w.gate},
+            .gates = {w.decay, w.decay},
+            .qkv_bias = {},
+            .output_gate_bias = {}};
+  }
   if (!joined) {
     return {.qkv = {w.input},
             .output_gate = {w.gate},

@@ -7,8 +7,9 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 65> kFamilies{{
+constexpr std::array<Family, 66> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
+    {"bamba", "BambaForCausalLM", describe_bamba},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
     {"cohere2_moe", "Cohere2MoeForCausalLM", describe_cohere2_moe},

@@ -24,6 +24,7 @@ std::span<const Family> families();
 const Family& family_of(const ModelSpec& spec);
 
 ModelSpec describe_arcee(const JsonObject& config);
+ModelSpec describe_bamba(const JsonObject& config);
 ModelSpec describe_cohere(const JsonObject& config);
 ModelSpec describe_cohere2(const JsonObject& config);
 ModelSpec describe_cohere2_moe(const JsonObject& config);

@@ -82,8 +82,8 @@ class CudaHybrid : public OnDevice<::testing::TestWithParam<const char*>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaHybrid,
-                         ::testing::Values("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
-                                           "lfm2"),
+                         ::testing::Values("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2",
+                                           "bamba"),
                          [](const auto& info) { return std::string(info.param); });
 
 // New sequences beside such that go on, in chunks of every length, then a token of each.

@@ -56,7 +56,7 @@ ConvResult convolved_on_host(const ConvWorld& world, const Floats& projected, Fl
     const std::size_t last = first + size_of(world.counts[i]);
     result.states.push_back(world.state(i));
     causal_conv(matrix(mixed, width).slice(first, last), matrix(inputs, width).slice(first, last),
-                world.taps_by_channel(), result.states.back());
+                world.taps_by_channel(), {}, result.states.back());
     first = last;
   }
   multiply(matrix(gates, width), matrix(mixed, width));

@@ -1,0 +1,18 @@
+// What families with Mamba 2 beside attention share: Granite 4, Bamba.
+#pragma once
+
+#include <vector>
+
+#include "model/config_fields.h"
+
+namespace winnow::model::detail {
+
+/// The mixer of the keys "mamba_n_heads", "mamba_d_state" and so on, for layers of `hidden`
+/// channels.
+RecurrentSpec read_mamba(const JsonObject& config, int hidden);
+
+/// Gives the layers that `recurrent` says the mixer. Error where no layer is left to attend.
+void set_mamba_layers(const JsonObject& config, ModelSpec& spec,
+                      const std::vector<bool>& recurrent);
+
+}  // namespace winnow::model::detail
