@@ -35,8 +35,9 @@ double weights_of(const ModelSpec& spec, const Taken& taken) {
     const FeedForwardSpec& part = layer.feed_forward;
     if (const AttentionSpec* attention = layer.attention()) {
       weights += weights_of(*attention, spec.hidden);
-    } else {
-      weights += weights_of(*layer.recurrent(), spec.hidden);
+    }
+    if (const RecurrentSpec* recurrent = layer.recurrent()) {
+      weights += weights_of(*recurrent, spec.hidden);
     }
     if (spec.layer_embeddings) {  // its part of the projection, the gate and the output
       weights += 3.0 * spec.hidden * spec.layer_embeddings->width;

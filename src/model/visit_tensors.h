@@ -162,13 +162,15 @@ void visit_state_space(const RecurrentSpec& recurrent, const std::string& prefix
   visit(prefix + "A_log", Shape{heads.value_heads}, members.log_decay);
   visit(prefix + "dt_bias", Shape{heads.value_heads}, members.decay_bias);
   visit(prefix + "D", Shape{heads.value_heads}, members.skip);
-  visit(prefix + "norm.weight", Shape{heads.value_width()}, members.norm);
+  if (recurrent.norm != RecurrentSpec::Norm::none) {
+    visit(prefix + "norm.weight", Shape{heads.value_width()}, members.norm);
+  }
 }
 
-/// The tensors of a recurrent mixer (RecurrentSpec).
-template <class Layer, class Visit>
+/// The tensors of a recurrent mixer (RecurrentSpec); `output`: the member of its output projection.
+template <class Layer, class Output, class Visit>
 void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
-                     const std::string& prefix, Layer& layer, const Visit& visit) {
+                     const std::string& prefix, Layer& layer, Output& output, const Visit& visit) {
   using Kind = RecurrentSpec::Kind;
   const int width = recurrent.heads.value_width();
   auto& members = layer.recurrent;
@@ -191,7 +193,7 @@ void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
     project("xbc", recurrent.channels(), members.input);
     project("dt", recurrent.heads.value_heads, members.decay);
   }
-  visit(prefix + "out_proj.weight", Shape{spec.hidden, width}, layer.output);
+  visit(prefix + "out_proj.weight", Shape{spec.hidden, width}, output);
 }
 
 /// What a layer does with its embeddings (LayerEmbeddings).
@@ -243,10 +245,14 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
     visit_layer_embedding(spec, prefix, layer, visit);
   }
 
+  const std::string mixer = prefix + "linear_attn.";
   if (const AttentionSpec* attention = what.attention()) {
     visit_attention(spec, *attention, prefix + "self_attn.", layer, visit);
   } else {
-    visit_recurrent(spec, *what.recurrent(), prefix + "linear_attn.", layer, visit);
+    visit_recurrent(spec, *what.recurrent(), mixer, layer, layer.output, visit);
+  }
+  if (what.beside) {
+    visit_recurrent(spec, *what.beside, mixer, layer, layer.recurrent.output, visit);
   }
   visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer, visit);
 }

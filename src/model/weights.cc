@@ -190,7 +190,8 @@ std::vector<ops::Weight> Weights::matrices() const {
          {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
           &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input_gate,
           &layer.recurrent.input, &layer.recurrent.gate, &layer.recurrent.rate,
-          &layer.recurrent.decay, &layer.embedding_gate, &layer.embedding_output}) {
+          &layer.recurrent.decay, &layer.recurrent.output, &layer.embedding_gate,
+          &layer.embedding_output}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }

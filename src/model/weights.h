@@ -42,8 +42,8 @@ struct ExpertWeights {
   ops::Weight down;              // [hidden, intermediate]
 };
 
-/// Of a recurrent mixer; its output projection is the layer's. Files that join projections
-/// (TensorNames) have all projections in `input` and `rate`.
+/// Of a recurrent mixer; its output projection is the layer's, but beside attention. Files that
+/// join projections (TensorNames) have all projections in `input` and `rate`.
 struct RecurrentWeights {
   ops::Weight input_gate;         // [channels, hidden]; of a short convolution
   ops::Weight input;              // [channels, hidden]: queries, keys and values
@@ -55,7 +55,8 @@ struct RecurrentWeights {
   std::vector<float> log_decay;   // [value heads]
   std::vector<float> decay_bias;  // [value heads]
   std::vector<float> skip;        // [value heads]: of values in the output of a state space
-  std::vector<float> norm;        // [value_dim]; of a state space [value width]
+  std::vector<float> norm;        // [value_dim]; of a state space [value width] or empty
+  ops::Weight output;             // [hidden, value width], of a mixer beside attention
 };
 
 struct LayerWeights {

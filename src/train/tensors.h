@@ -38,6 +38,7 @@ struct RecurrentTensors {
   Vector decay_bias;
   Vector skip;
   Vector norm;
+  Matrix output;
 };
 
 template <class Matrix, class Vector>

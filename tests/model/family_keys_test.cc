@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/checkpoint_testing.h"
 #include "model/config.h"
 
@@ -77,6 +79,57 @@ TEST(FamilyKeys, Mamba) {
   EXPECT_THAT(error({{"hidden_act", "gelu"}}), HasSubstr("expected \"silu\""));
   EXPECT_THAT(error({{"mamba_d_state", 4096}, {"mamba_expand", 1024}, {"hidden_size", 1 << 12}}),
               HasSubstr("less than 2^30"));
+}
+
+TEST(FamilyKeys, FalconH1) {
+  constexpr const char* kClass = "FalconH1ForCausalLM";
+  const json keys = {{"mamba_n_heads", 4},
+                     {"mamba_d_ssm", 24},
+                     {"mamba_d_state", 8},
+                     {"attention_in_multiplier", 2.0},
+                     {"attention_out_multiplier", 0.25},
+                     {"key_multiplier", 0.125},
+                     {"ssm_in_multiplier", 0.5},
+                     {"ssm_out_multiplier", 3.0},
+                     {"ssm_multipliers", {2.0, 4.0, 6.0, 8.0, 10.0}},
+                     {"mlp_multipliers", {0.75, 1.5}}};
+  const ModelSpec spec = parse_with(keys, kClass);
+  for (const LayerSpec& layer : spec.layers) {
+    ASSERT_NE(layer.attention(), nullptr);
+    ASSERT_NE(layer.recurrent(), nullptr);
+    EXPECT_TRUE(layer.stores());
+    EXPECT_EQ(layer.feed_forward.gate_multiplier, 0.75F);
+    EXPECT_EQ(layer.feed_forward.multiplier, 1.5F);
+  }
+  const AttentionSpec& attention = spec.attention();
+  EXPECT_FLOAT_EQ(attention.scale, 0.5F / std::sqrt(static_cast<float>(attention.head_dim)));
+  EXPECT_EQ(attention.output_multiplier, 0.5F);
+  const RecurrentSpec& mixer = *spec.recurrent();
+  EXPECT_EQ(mixer.heads.value_width(), 24);
+  EXPECT_EQ(mixer.norm, RecurrentSpec::Norm::none);
+  const StateSpaceMultipliers expected{1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 3.0F};
+  EXPECT_EQ(mixer.multipliers, expected);
+  const auto with = [&](const json& more) {
+    json changed = keys;
+    changed.update(more);
+    return changed;
+  };
+  const auto norm = [&](const json& more) {
+    return parse_with(with(more), kClass).recurrent()->norm;
+  };
+  EXPECT_EQ(norm({{"mamba_rms_norm", true}}), RecurrentSpec::Norm::before_gates);
+  EXPECT_EQ(norm({{"mamba_rms_norm", true}, {"mamba_norm_before_gate", false}}),
+            RecurrentSpec::Norm::behind_gates);
+  json expanded = tiny_config(kClass);
+  expanded.update(with({{"mamba_d_ssm", nullptr}}));
+  EXPECT_EQ(parse(expanded).recurrent()->heads.value_width(), 2 * spec.hidden);
+
+  const auto error = [&](const json& more) { return error_of_keys(with(more), kClass); };
+  EXPECT_THAT(error({{"attention_bias", true}}), HasSubstr("attention_bias: true"));
+  EXPECT_THAT(error({{"projectors_bias", true}}), HasSubstr("projectors_bias: true"));
+  EXPECT_THAT(error({{"mlp_multipliers", {1.0}}}), HasSubstr("mlp_multipliers"));
+  EXPECT_THAT(error({{"ssm_multipliers", {1.0, 1.0, 1.0, 1.0, "1"}}}),
+              HasSubstr("expected numbers"));
 }
 
 TEST(FamilyKeys, Lfm2) {

@@ -367,6 +367,15 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(far([](auto& f) { f.far_heads = {{2, 0}}; }).starts_with("--far-heads 2:0"));
 }
 
+TEST(Trainer, RefusesMixersSideBySide) {
+  const auto spec = testing::tiny_config("falcon_h1", testing::kTinySizes, {{"mamba_n_heads", 4}});
+  constexpr const char* kError =
+      "the model has recurrent mixers beside attention in one layer: it cannot be trained or "
+      "retrofitted";
+  EXPECT_EQ(error_of([&] { validate(testing::pretraining_options(), spec); }), kError);
+  EXPECT_EQ(error_of([&] { validate(testing::retrofit_options(Source::borrowed), spec); }), kError);
+}
+
 TEST(Trainer, RefusesDmcWhereValuesAreKeys) {
   const auto spec =
       testing::tiny_config("gemma4_text", testing::kTinySizes, winnow::testing::gemma4_keys()[1]);

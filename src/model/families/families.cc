@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 66> kFamilies{{
+constexpr std::array<Family, 67> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"bamba", "BambaForCausalLM", describe_bamba},
     {"cohere", "CohereForCausalLM", describe_cohere},
@@ -21,6 +21,7 @@ constexpr std::array<Family, 66> kFamilies{{
     {"exaone4", "Exaone4ForCausalLM", describe_exaone4},
     {"exaone_moe", "ExaoneMoeForCausalLM", describe_exaone_moe},
     {"falcon", "FalconForCausalLM", describe_falcon},
+    {"falcon_h1", "FalconH1ForCausalLM", describe_falcon_h1},
     {"flex_olmo", "FlexOlmoForCausalLM", describe_flex_olmo},
     {"gemma", "GemmaForCausalLM", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", describe_gemma2},

@@ -36,6 +36,7 @@ ModelSpec describe_exaone(const JsonObject& config);
 ModelSpec describe_exaone4(const JsonObject& config);
 ModelSpec describe_exaone_moe(const JsonObject& config);
 ModelSpec describe_falcon(const JsonObject& config);
+ModelSpec describe_falcon_h1(const JsonObject& config);
 ModelSpec describe_flex_olmo(const JsonObject& config);
 ModelSpec describe_gemma(const JsonObject& config);
 ModelSpec describe_gemma2(const JsonObject& config);

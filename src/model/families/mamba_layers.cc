@@ -46,19 +46,23 @@ int read_head_dim(const JsonObject& config, int width, int heads) {
   const bool automatic = dim == nullptr || *dim == "auto";
   const int read =
       automatic ? std::max(1, width / heads) : config.integer(kKey, 1, kMaxIntermediate);
-  require(static_cast<std::int64_t>(read) * heads == width,
-          "{}: expected mamba_n_heads times mamba_d_head to be mamba_expand times hidden_size, got "
-          "{} times {} and {}",
-          config.where(), heads, read, width);
+  require(
+      static_cast<std::int64_t>(read) * heads == width,
+      "{}: expected mamba_n_heads times mamba_d_head to be the width of the state space, got {} "
+      "times {} and {}",
+      config.where(), heads, read, width);
   return read;
 }
 
 }  // namespace
 
-RecurrentSpec read_mamba(const JsonObject& config, int hidden) {
+RecurrentSpec read_mamba(const JsonObject& config, int hidden, std::optional<int> own_width) {
+  require(read_activation(config, "hidden_act") == ops::Activation::silu,
+          "{}: hidden_act: expected \"silu\", which the convolutions of recurrent layers take too",
+          config.where());
   require(!config.boolean("mamba_proj_bias", false),
           "{}: mamba_proj_bias: true is not supported for this family", config.where());
-  const int width = config.integer("mamba_expand", 1, 1024, 2) * hidden;
+  const int width = own_width ? *own_width : config.integer("mamba_expand", 1, 1024, 2) * hidden;
   RecurrentSpec mixer;
   mixer.kind = RecurrentSpec::Kind::state_space;
   const int heads = config.integer("mamba_n_heads", 1, kMaxHeads, 128);
@@ -91,9 +95,6 @@ void set_mamba_layers(const JsonObject& config, ModelSpec& spec,
   if (count == 0) {
     return;
   }
-  require(spec.layers.front().feed_forward.activation == ops::Activation::silu,
-          "{}: hidden_act: expected \"silu\", which the convolutions of recurrent layers take too",
-          config.where());
   const RecurrentSpec mixer = read_mamba(config, spec.hidden);
   for (std::size_t i = 0; i < recurrent.size(); ++i) {
     if (recurrent[i]) {

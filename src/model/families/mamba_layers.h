@@ -1,6 +1,7 @@
-// What families with Mamba 2 beside attention share: Granite 4, Bamba.
+// What families with Mamba 2 beside attention share: Granite 4, Bamba, Falcon H1.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/config_fields.h"
@@ -8,8 +9,9 @@
 namespace winnow::model::detail {
 
 /// The mixer of the keys "mamba_n_heads", "mamba_d_state" and so on, for layers of `hidden`
-/// channels.
-RecurrentSpec read_mamba(const JsonObject& config, int hidden);
+/// channels, `width` in all; null: "mamba_expand" says it. Error where "hidden_act", which its
+/// convolution takes, is not SiLU.
+RecurrentSpec read_mamba(const JsonObject& config, int hidden, std::optional<int> width = {});
 
 /// Gives the layers that `recurrent` says the mixer. Error where no layer is left to attend.
 void set_mamba_layers(const JsonObject& config, ModelSpec& spec,

@@ -355,6 +355,9 @@ void activate_multiply(const GatedActivation& activation, Matrix<float> gate,
                        Matrix<const float> up) {
   assert(gate.rows == up.rows && gate.cols == up.cols);
   assert(activation.limit == 0.0F || activation.kind == Activation::silu);
+  if (activation.gate_scale != 1.0F) {
+    scale(gate, activation.gate_scale);
+  }
   cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
     HWY_DYNAMIC_DISPATCH(ActivateMultiply)(activation, gate.row(m), up.row(m));
   });
@@ -366,6 +369,7 @@ void activate_multiply_backward(const GatedActivation& activation, Matrix<float>
   assert(gate.rows == up.rows && gate.cols == up.cols);
   assert(dout.rows == gate.rows && dout.cols == gate.cols);
   assert(activation.limit == 0.0F || activation.kind == Activation::silu);
+  assert(activation.gate_scale == 1.0F);
   cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
     HWY_DYNAMIC_DISPATCH(ActivateMultiplyBackward)
     (activation, dgate.row(m), dup.row(m), dout.row(m), gate.row(m), up.row(m));
