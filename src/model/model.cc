@@ -277,6 +277,9 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
                          const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
+  if (!spec.feed_forward.exists()) {
+    return;
+  }
   ops::Matrix<const float> input = spec.parallel ? a.parallel : a.hidden;
   if (spec.norm_before && !spec.parallel) {
     normalize(spec.norm, a.normed, a.hidden, w.mlp_norm, w.mlp_norm_bias);

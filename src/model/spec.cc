@@ -76,6 +76,9 @@ const char* beyond_devices(const LayerSpec& layer) {
   if (layer.beside) {
     return "recurrent mixers beside attention in one layer";
   }
+  if (!layer.feed_forward.exists()) {
+    return "layers without a feed-forward network";
+  }
   if (layer.feed_forward.gate_multiplier != 1.0F || layer.feed_forward.multiplier != 1.0F) {
     return "multipliers in feed-forward networks";
   }
@@ -315,6 +318,9 @@ const char* beyond_training(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (layer.beside) {
       return "recurrent mixers beside attention in one layer";
+    }
+    if (!layer.feed_forward.exists()) {
+      return "layers without a feed-forward network";
     }
     if (layer.feed_forward.gate_multiplier != 1.0F || layer.feed_forward.multiplier != 1.0F) {
       return "multipliers in feed-forward networks";

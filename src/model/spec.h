@@ -231,6 +231,8 @@ struct FeedForwardSpec {
   float multiplier = 1.0F;       // of what the network gives
   std::optional<ExpertsSpec> experts;
 
+  /// False: the layer is its mixer alone.
+  [[nodiscard]] bool exists() const { return intermediate > 0; }
   /// Width of the network that every token takes: the only one or the shared expert. 0: there is
   /// none.
   [[nodiscard]] int dense_width() const {

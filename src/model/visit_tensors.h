@@ -223,7 +223,8 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
       visit(prefix + name + ".bias", Shape{spec.hidden}, member);
     }
   };
-  const std::string mlp_norm = what.shares_norm ? "" : spec.names.mlp_norm;
+  const bool has_mlp_norm = !what.shares_norm && what.feed_forward.exists();
+  const std::string mlp_norm = has_mlp_norm ? spec.names.mlp_norm : "";
   norm(spec.names.attention_norm, layer.attention_norm);
   bias(spec.names.attention_norm, layer.attention_norm_bias);
   norm(spec.names.attention_post_norm, layer.attention_post_norm);
@@ -254,7 +255,10 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
   if (what.beside) {
     visit_recurrent(spec, *what.beside, mixer, layer, layer.recurrent.output, visit);
   }
-  visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer, visit);
+  if (what.feed_forward.exists()) {
+    visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer,
+                       visit);
+  }
 }
 
 /// The same for the tensors of a layer's DMS adapter (AdapterWeights). Its `bias` may be missing.

@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "model/checkpoint.h"
 #include "model/checkpoint_testing.h"
 #include "model/config.h"
+#include "model/renamed_tensors.h"
 
 namespace winnow::model {
 namespace {
@@ -130,6 +132,45 @@ TEST(FamilyKeys, FalconH1) {
   EXPECT_THAT(error({{"mlp_multipliers", {1.0}}}), HasSubstr("mlp_multipliers"));
   EXPECT_THAT(error({{"ssm_multipliers", {1.0, 1.0, 1.0, 1.0, "1"}}}),
               HasSubstr("expected numbers"));
+}
+
+TEST(FamilyKeys, NemotronH) {
+  constexpr const char* kClass = "NemotronHForCausalLM";
+  const json keys = {{"mamba_num_heads", 4}, {"n_groups", 2}, {"time_step_min", 0.5}};
+  const auto with = [&](const json& more) {
+    json changed = keys;
+    changed.update(more);
+    return changed;
+  };
+  const ModelSpec spec = parse_with(with({{"hybrid_override_pattern", "M-M*-"}}), kClass);
+  ASSERT_EQ(spec.layer_count(), 3);
+  EXPECT_TRUE(spec.layer(0).feed_forward.exists());
+  EXPECT_FALSE(spec.layer(1).feed_forward.exists());
+  EXPECT_EQ(spec.layer(0).recurrent()->rates.lowest, 0.5F);
+  EXPECT_FALSE(spec.layer(2).attention()->rope);
+  EXPECT_FALSE(spec.layer(2).feed_forward.gated);
+  const json types = {"linear_attention", "mlp", "mamba", "attention", "mlp"};
+  EXPECT_EQ(parse_with(with({{"layers_block_type", types}}), kClass), spec);
+  const auto tensors = expected_tensors(spec);
+  EXPECT_FALSE(tensors.contains("model.layers.1.post_attention_layernorm.weight"));
+  EXPECT_EQ(stored_name(spec.names, "model.layers.2.self_attn.q_proj.weight"),
+            "backbone.layers.3.mixer.q_proj.weight");
+  EXPECT_EQ(stored_name(spec.names, "model.layers.2.mlp.up_proj.weight"),
+            "backbone.layers.4.mixer.up_proj.weight");
+  EXPECT_EQ(stored_name(spec.names, "model.norm.weight"), "backbone.norm_f.weight");
+
+  const auto error = [&](const char* pattern, const json& more = json::object()) {
+    json changed = with(more);
+    changed["hybrid_override_pattern"] = pattern;
+    return error_of_keys(changed, kClass);
+  };
+  EXPECT_THAT(error("ME*-"), HasSubstr("\"E\" is not supported"));
+  EXPECT_THAT(error("M--*"), HasSubstr("block 2 is a network behind none"));
+  EXPECT_THAT(error("-M*"), HasSubstr("block 0 is a network behind none"));
+  EXPECT_THAT(error("M-M"), HasSubstr("no block attends"));
+  EXPECT_THAT(error("M*", {{"use_bias", true}}), HasSubstr("use_bias: true"));
+  EXPECT_THAT(error("M*", {{"n_groups", 3}}), HasSubstr("a multiple of n_groups"));
+  EXPECT_THAT(error("M*", {{"mamba_hidden_act", "gelu"}}), HasSubstr("mamba_hidden_act"));
 }
 
 TEST(FamilyKeys, Lfm2) {

@@ -53,6 +53,16 @@ TEST(Spec, MixersSideBySideRunOnTheCpu) {
   EXPECT_STREQ(beyond_training(scaled), "multipliers in feed-forward networks");
 }
 
+// The same of layers without a network.
+TEST(Spec, LayersOfAMixerAloneRunOnTheCpu) {
+  const ModelSpec spec = winnow::testing::spec_of(
+      "nemotron_h", {}, {{"layers_block_type", {"mamba", "mlp", "attention"}}});
+  constexpr const char* kWhat = "layers without a feed-forward network";
+  EXPECT_STREQ(beyond_devices(spec), kWhat);
+  EXPECT_STREQ(beyond_device_training(spec), kWhat);
+  EXPECT_STREQ(beyond_training(spec), kWhat);
+}
+
 // One property at a time of a model that is plain without it: nothing of it is left out in silence.
 class Properties : public ::testing::Test {
  protected:

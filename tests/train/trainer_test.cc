@@ -374,6 +374,11 @@ TEST(Trainer, RefusesMixersSideBySide) {
       "retrofitted";
   EXPECT_EQ(error_of([&] { validate(testing::pretraining_options(), spec); }), kError);
   EXPECT_EQ(error_of([&] { validate(testing::retrofit_options(Source::borrowed), spec); }), kError);
+  const auto alone = testing::tiny_config("nemotron_h", testing::kTinySizes,
+                                          {{"layers_block_type", {"mamba", "mlp", "attention"}}});
+  EXPECT_EQ(error_of([&] { validate(testing::pretraining_options(), alone); }),
+            "the model has layers without a feed-forward network: it cannot be trained or "
+            "retrofitted");
 }
 
 TEST(Trainer, RefusesDmcWhereValuesAreKeys) {

@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 67> kFamilies{{
+constexpr std::array<Family, 68> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"bamba", "BambaForCausalLM", describe_bamba},
     {"cohere", "CohereForCausalLM", describe_cohere},
@@ -57,6 +57,7 @@ constexpr std::array<Family, 67> kFamilies{{
     {"mistral", "MistralForCausalLM", describe_mistral},
     {"mixtral", "MixtralForCausalLM", describe_mixtral},
     {"nemotron", "NemotronForCausalLM", describe_nemotron},
+    {"nemotron_h", "NemotronHForCausalLM", describe_nemotron_h},
     {"olmo2", "Olmo2ForCausalLM", describe_olmo2},
     {"olmo3", "Olmo3ForCausalLM", describe_olmo3},
     {"olmoe", "OlmoeForCausalLM", describe_olmoe},

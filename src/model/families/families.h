@@ -72,6 +72,7 @@ ModelSpec describe_ministral3(const JsonObject& config);
 ModelSpec describe_mistral(const JsonObject& config);
 ModelSpec describe_mixtral(const JsonObject& config);
 ModelSpec describe_nemotron(const JsonObject& config);
+ModelSpec describe_nemotron_h(const JsonObject& config);
 ModelSpec describe_olmo2(const JsonObject& config);
 ModelSpec describe_olmo3(const JsonObject& config);
 ModelSpec describe_olmoe(const JsonObject& config);

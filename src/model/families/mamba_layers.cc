@@ -56,6 +56,16 @@ int read_head_dim(const JsonObject& config, int width, int heads) {
 
 }  // namespace
 
+void require_moderate(const JsonObject& config, const RecurrentSpec& mixer) {
+  const ops::DeltaRuleShape& heads = mixer.heads;
+  const double width = 1.0 * heads.value_heads * heads.value_dim;
+  const double keys = 1.0 * heads.key_heads * heads.key_dim;
+  const double floats = width * heads.key_dim + mixer.taps * (width + 2.0 * keys);
+  require(floats < 0x1p30,
+          "{}: a recurrent layer keeps {:.0f} numbers of a sequence, expected less than 2^30",
+          config.where(), floats);
+}
+
 RecurrentSpec read_mamba(const JsonObject& config, int hidden, std::optional<int> own_width) {
   require(read_activation(config, "hidden_act") == ops::Activation::silu,
           "{}: hidden_act: expected \"silu\", which the convolutions of recurrent layers take too",
@@ -78,12 +88,7 @@ RecurrentSpec read_mamba(const JsonObject& config, int hidden, std::optional<int
   mixer.conv_bias = config.boolean("mamba_conv_bias", true);
   mixer.norm_groups = mixer.heads.key_heads;
   mixer.rates = read_limits(config);
-  const double floats =
-      1.0 * width * mixer.heads.key_dim +
-      1.0 * mixer.taps * (width + 2.0 * mixer.heads.key_heads * mixer.heads.key_dim);
-  require(floats < 0x1p30,
-          "{}: a recurrent layer keeps {:.0f} numbers of a sequence, expected less than 2^30",
-          config.where(), floats);
+  require_moderate(config, mixer);
   return mixer;
 }
 

@@ -13,6 +13,9 @@ namespace winnow::model::detail {
 /// convolution takes, is not SiLU.
 RecurrentSpec read_mamba(const JsonObject& config, int hidden, std::optional<int> width = {});
 
+/// Error where a state would be larger than what counts in int.
+void require_moderate(const JsonObject& config, const RecurrentSpec& mixer);
+
 /// Gives the layers that `recurrent` says the mixer. Error where no layer is left to attend.
 void set_mamba_layers(const JsonObject& config, ModelSpec& spec,
                       const std::vector<bool>& recurrent);

@@ -53,7 +53,8 @@ int fewest_kv_heads(const model::ModelSpec& spec) {
 }
 
 // One KV head does not split. The experts of mixtral_bf16 change for rounding: bf16 on the CPU
-// alone moves a token's logits by 0.97. Of qwen3_next_dense_int8_weights one token's change by 0.32.
+// alone moves a token's logits by 0.97. Of qwen3_next_dense_int8_weights one token's change by
+// 0.32.
 std::vector<Case> cases_of_ranks() {
   std::vector<Case> cases;
   for (Case c : kCases) {
