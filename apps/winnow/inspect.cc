@@ -136,17 +136,40 @@ std::int64_t active_parameters(const model::Checkpoint& checkpoint) {
   return checkpoint.parameter_count() - idle;
 }
 
+const char* kind_name(model::RecurrentSpec::Kind kind) {
+  using Kind = model::RecurrentSpec::Kind;
+  return kind == Kind::delta_net    ? "delta_net"
+         : kind == Kind::short_conv ? "short_conv"
+                                    : "state_space";
+}
+
 nlohmann::ordered_json recurrent_json(const model::ModelSpec& config) {
   const model::RecurrentSpec* recurrent = config.recurrent();
   if (recurrent == nullptr) {
     return nullptr;
   }
-  return {{"layers", config.recurrent_before(config.layer_count())},
-          {"key_heads", recurrent->heads.key_heads},
-          {"value_heads", recurrent->heads.value_heads},
-          {"key_dim", recurrent->heads.key_dim},
-          {"value_dim", recurrent->heads.value_dim},
-          {"convolution", recurrent->taps}};
+  nlohmann::ordered_json json = {{"kind", kind_name(recurrent->kind)},
+                                 {"layers", config.recurrent_before(config.layer_count())},
+                                 {"channels", recurrent->channels()},
+                                 {"convolution", recurrent->taps}};
+  if (recurrent->has_matrices()) {
+    json.update({{"key_heads", recurrent->heads.key_heads},
+                 {"value_heads", recurrent->heads.value_heads},
+                 {"key_dim", recurrent->heads.key_dim},
+                 {"value_dim", recurrent->heads.value_dim}});
+  }
+  return json;
+}
+
+std::string recurrent_text(const model::RecurrentSpec& recurrent) {
+  if (!recurrent.has_matrices()) {
+    return fmt::format("convolutions of {} channels over {} tokens", recurrent.channels(),
+                       recurrent.taps);
+  }
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  return fmt::format("{}, {} heads of {} x {}",
+                     heads.corrects ? "gated delta nets" : "state spaces (Mamba 2)",
+                     heads.value_heads, heads.key_dim, heads.value_dim);
 }
 
 nlohmann::ordered_json experts_json(const model::ModelSpec& config) {
@@ -216,9 +239,8 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
                                config.attention().kv_heads, config.attention().head_dim));
   if (const model::RecurrentSpec* recurrent = config.recurrent()) {
     row("recurrent",
-        fmt::format("{} of the layers: gated delta nets, {} heads of {} x {}",
-                    config.recurrent_before(config.layer_count()), recurrent->heads.value_heads,
-                    recurrent->heads.key_dim, recurrent->heads.value_dim));
+        fmt::format("{} of the layers: {}", config.recurrent_before(config.layer_count()),
+                    recurrent_text(*recurrent)));
   }
   row("vocabulary", fmt::format("{} tokens, {} embeddings", grouped(config.vocab),
                                 config.tied_embeddings ? "tied" : "untied"));

@@ -23,7 +23,8 @@ CacheCost cache_cost(const model::ModelSpec& model, double length, double ratio)
           visible_entries(attention->reach, length) / (layer.compresses() ? ratio : 1.0);
       cost.flops += 2.0 * (attention->query_width() + attention->output_width()) * entries;
       cost.numbers += (attention->key_width() + attention->value_width()) * entries;
-    } else {
+    }
+    if (layer.recurrent() != nullptr) {
       cost.flops += 6.0 * layer.recurrent()->heads.state_size();
       cost.state += 2.0 * sizeof(float) * layer.recurrent()->state_size();
     }

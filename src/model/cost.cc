@@ -13,8 +13,7 @@ double weights_of(const AttentionSpec& attention, double hidden) {
 }
 
 double weights_of(const RecurrentSpec& recurrent, double hidden) {
-  const ops::DeltaRuleShape& heads = recurrent.heads;
-  return hidden * (recurrent.channels() + 2 * heads.value_width() + 2 * heads.value_heads);
+  return hidden * (recurrent.projected() + recurrent.heads.value_width());
 }
 
 // `taken`: the experts that count.
@@ -36,8 +35,9 @@ double weights_of(const ModelSpec& spec, const Taken& taken) {
     const FeedForwardSpec& part = layer.feed_forward;
     if (const AttentionSpec* attention = layer.attention()) {
       weights += weights_of(*attention, spec.hidden);
-    } else {
-      weights += weights_of(*layer.recurrent(), spec.hidden);
+    }
+    if (const RecurrentSpec* recurrent = layer.recurrent()) {
+      weights += weights_of(*recurrent, spec.hidden);
     }
     if (spec.layer_embeddings) {  // its part of the projection, the gate and the output
       weights += 3.0 * spec.hidden * spec.layer_embeddings->width;

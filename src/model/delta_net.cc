@@ -1,23 +1,18 @@
-#include "model/delta_net.h"
-
+// The gated delta net of Qwen3-Next (Yang, Kautz and Hatamizadeh 2024).
 #include <array>
 #include <vector>
 
 #include "model/mixer_parts.h"
+#include "model/recurrent_mixer.h"
 #include "ops/activation.h"
 #include "ops/causal_conv.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
-namespace winnow::model {
+namespace winnow::model::detail {
 namespace {
 
 using ops::Matrix;
-
-Matrix<float> take(ops::Workspace& workspace, std::size_t rows, std::int64_t cols) {
-  const auto width = static_cast<std::size_t>(cols);
-  return {workspace.take<float>(rows * width).data(), rows, width};
-}
 
 void project(ops::Context& context, const ModelSpec& spec, const ops::DeltaRuleShape& heads,
              const RecurrentWeights& w, Matrix<const float> x, const RecurrentProjections& to) {
@@ -69,7 +64,8 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
     const std::size_t last = first + step.tokens.size();
     const auto state = step.cache->state().layer(spec.recurrent_before(layer));
     const auto own = mixed.slice(first, last);
-    ops::causal_conv(own, projected.input.slice(first, last), w.taps, state.subspan(matrices));
+    ops::causal_conv(own, projected.input.slice(first, last), w.taps, w.conv_bias,
+                     state.subspan(matrices));
     chunks.push_back({.queries = columns(own, 0, keys),
                       .keys = columns(own, keys, keys),
                       .values = columns(own, 2 * keys, heads.value_width()),
@@ -90,4 +86,4 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
   ops::silu_multiply(out, recalled);
 }
 
-}  // namespace winnow::model
+}  // namespace winnow::model::detail

@@ -22,7 +22,7 @@ ops::MlpWeights network(const Network& w, const FeedForwardSpec& spec) {
           .gate_bias = data_or_null(w.gate_bias),
           .up_bias = data_or_null(w.up_bias),
           .down_bias = data_or_null(w.down_bias),
-          .activation = {spec.activation, spec.clamp}};
+          .activation = {spec.activation, spec.clamp, spec.gate_multiplier}};
 }
 
 // out += sigmoid(gate . x) * shared expert(x), the sigmoid only where there is a gate.

@@ -21,10 +21,29 @@ std::string dense_prefix(const ModelSpec& spec, int layer) {
   return spec.layer(layer).feed_forward.experts ? part + spec.names.shared_expert + "." : part;
 }
 
+// The projections of a recurrent mixer that are one tensor, in its order; none of a delta net's,
+// which lie head by head.
+std::vector<std::string> recurrent_parts(const LayerSpec& layer) {
+  const RecurrentSpec* recurrent = layer.recurrent();
+  if (recurrent == nullptr || recurrent->kind == RecurrentSpec::Kind::delta_net) {
+    return {};
+  }
+  return recurrent->kind == RecurrentSpec::Kind::short_conv
+             ? std::vector<std::string>{"b", "c", "x"}
+             : std::vector<std::string>{"z", "xbc", "dt"};
+}
+
 std::vector<Join> joins_of(const ModelSpec& spec) {
   std::vector<Join> joins;
   for (int layer = 0; layer < spec.layer_count(); ++layer) {
     const std::string at = layer_prefix(layer);
+    if (const auto parts = recurrent_parts(spec.layer(layer)); !parts.empty()) {
+      const std::string mixer = at + "linear_attn.in_proj";
+      joins.push_back({mixer + ".weight", {}});
+      for (const std::string& part : parts) {
+        joins.back().parts.push_back(fmt::format("{}_{}.weight", mixer, part));
+      }
+    }
     if (spec.names.joins_qkv) {
       joins.push_back({at + "self_attn.qkv_proj.weight",
                        {at + "self_attn.q_proj.weight", at + "self_attn.k_proj.weight",
@@ -40,7 +59,9 @@ std::vector<Join> joins_of(const ModelSpec& spec) {
 }
 
 bool joins_any(const ModelSpec& spec) {
-  return spec.names.joins_qkv || spec.names.joins_gate_up;
+  return spec.names.joins_qkv || spec.names.joins_gate_up ||
+         std::ranges::any_of(
+             spec.layers, [](const LayerSpec& layer) { return !recurrent_parts(layer).empty(); });
 }
 
 std::int64_t rows_in_all(const Join& join, const std::map<std::string, Shape>& shapes) {

@@ -1,5 +1,5 @@
-// Families whose files hold several projections as one tensor (Phi-3): q, k and v; gate and up. All
-// other code sees separate projections only.
+// Families whose files hold several projections as one tensor (Phi-3): q, k and v; gate and up;
+// what short convolutions and state spaces take. All other code sees separate projections only.
 #pragma once
 
 #include <functional>

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <span>
 
+#include "ops/norm.h"
+
 namespace winnow::model {
 namespace {
 
@@ -48,6 +50,24 @@ void join(float* joined, const float* part, std::size_t count) {
 }
 
 }  // namespace
+
+void norm_groups(int groups, Matrix<float> x, std::span<const float> weight, float eps) {
+  const std::size_t size = x.cols / static_cast<std::size_t>(groups);
+  for (std::size_t at = 0; at < x.cols; at += size) {
+    const auto group = columns(x, static_cast<int>(at), static_cast<int>(size));
+    ops::rms_norm(group, group, weight.subspan(at, size), eps);
+  }
+}
+
+void add_skip(const ops::DeltaRuleShape& heads, std::span<const float> skip,
+              Matrix<const float> values, Matrix<float> out) {
+  const auto dim = static_cast<std::size_t>(heads.value_dim);
+  for (std::size_t t = 0; t < out.rows; ++t) {
+    for (std::size_t i = 0; i < out.cols; ++i) {
+      out.row(t)[i] += skip[i / dim] * values.row(t)[i];
+    }
+  }
+}
 
 void split_output_gates(int head_dim, Matrix<const float> projected, Matrix<float> queries,
                         Matrix<float> gates) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "model/spec.h"
@@ -15,6 +16,13 @@ template <class T>
 ops::Matrix<T> columns(ops::Matrix<T> x, int first, int count) {
   return {x.data + first, x.rows, static_cast<std::size_t>(count), x.stride};
 }
+
+/// RMSNorm of each of so many equal groups of channels of x [T, N], in place; weight [N].
+void norm_groups(int groups, ops::Matrix<float> x, std::span<const float> weight, float eps);
+
+/// Adds to out [T, value width] of a state space a multiple of each head's values.
+void add_skip(const ops::DeltaRuleShape& heads, std::span<const float> skip,
+              ops::Matrix<const float> values, ops::Matrix<float> out);
 
 /// Attention with output gates projects both [T, heads * head_dim], each head's query before its
 /// gate: takes them apart.

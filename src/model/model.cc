@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "model/activations.h"
-#include "model/delta_net.h"
 #include "model/feed_forward.h"
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
 #include "model/norms.h"
 #include "model/rank_sums.h"
+#include "model/recurrent_mixer.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/soft_cap.h"
@@ -177,21 +177,29 @@ void Model::embed(const ops::Context& context, std::span<const SequenceStep> ste
 void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                 Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  const bool attends = spec_.layer(layer).attention() != nullptr;
-  if (spec_.layer(layer).parallel) {
+  const LayerSpec& spec = spec_.layer(layer);
+  const AttentionSpec* attention = spec.attention();
+  if (spec.parallel) {
     take_parallel_input(layer, a);
   }
-  if (attends) {
+  if (spec.recurrent() != nullptr) {
+    recurrent_mixer(context, spec_, layer, w.recurrent, steps, mixer_input(layer, a), a.recalled);
+  }
+  if (attention != nullptr) {
     attend(context, layer, steps, a);
-  } else {
-    delta_net(context, spec_, layer, w.recurrent, steps, mixer_input(layer, a), a.recalled);
+    if (attention->output_multiplier != 1.0F) {
+      ops::scale(a.attended, attention->output_multiplier);
+    }
   }
   if (layer + 1 == spec_.layer_count()) {
     a.keep_logit_rows(steps);
   }
-  add_branch(context, layer, a, w.attention_post_norm, [&](ops::Matrix<float> out) {
-    ops::add_linear(context, out, attends ? a.attended : a.recalled, w.output,
+  add_branch(context, layer, a, {w.attention_post_norm}, [&](ops::Matrix<float> out) {
+    ops::add_linear(context, out, attention != nullptr ? a.attended : a.recalled, w.output,
                     data_or_null(w.output_bias));
+    if (spec.beside) {
+      ops::add_linear(context, out, a.recalled, w.recurrent.output);
+    }
     each_sequence(steps, rows_behind(layer),
                   [&](std::size_t first, std::size_t last, const Lora* adapter) {
                     if (adapter != nullptr) {
@@ -269,6 +277,9 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
                          const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
+  if (!spec.feed_forward.exists()) {
+    return;
+  }
   ops::Matrix<const float> input = spec.parallel ? a.parallel : a.hidden;
   if (spec.norm_before && !spec.parallel) {
     normalize(spec.norm, a.normed, a.hidden, w.mlp_norm, w.mlp_norm_bias);
@@ -287,7 +298,8 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
       add_mlps(context, layer, steps, input, out);
     }
   };
-  add_branch(context, layer, a, w.mlp_post_norm, add, /*adds_part=*/!beside);
+  add_branch(context, layer, a, {w.mlp_post_norm, spec.feed_forward.multiplier}, add,
+             /*adds_part=*/!beside);
 }
 
 // A sequence at a time, as each may have additions of its own.
@@ -307,14 +319,16 @@ void Model::add_mlps(ops::Context& context, int layer, std::span<const SequenceS
                 });
 }
 
-// The residual stream += multiplier * [norm](branch), where add(out) adds the branch to `out`. With
-// `adds_part` it adds this rank's part of it.
+// The residual stream += multipliers * [norm](branch), where add(out) adds the branch to `out`.
+// With `adds_part` it adds this rank's part of it.
 template <class Add>
-void Model::add_branch(ops::Context& context, int layer, const Activations& a,
-                       const std::vector<float>& post_norm, const Add& add, bool adds_part) const {
+void Model::add_branch(ops::Context& context, int layer, const Activations& a, const BranchEnd& end,
+                       const Add& add, bool adds_part) const {
   const LayerSpec& spec = spec_.layer(layer);
+  const std::vector<float>& post_norm = end.post_norm;
+  const float multiplier = spec.residual_multiplier * end.multiplier;
   const bool parts = adds_part && context.ranks != nullptr;
-  if (post_norm.empty() && spec.residual_multiplier == 1.0F && !parts) {
+  if (post_norm.empty() && multiplier == 1.0F && !parts) {
     return add(a.hidden);
   }
   const ops::Workspace::Scope scope(*context.workspace);
@@ -327,8 +341,8 @@ void Model::add_branch(ops::Context& context, int layer, const Activations& a,
   if (!post_norm.empty()) {
     normalize(spec.norm, branch, branch, post_norm);
   }
-  if (spec.residual_multiplier != 1.0F) {
-    ops::scale(branch, spec.residual_multiplier);
+  if (multiplier != 1.0F) {
+    ops::scale(branch, multiplier);
   }
   ops::add(a.hidden, branch);
 }

@@ -111,9 +111,13 @@ class Model {
   void add_mlps(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                 ops::Matrix<const float> input, ops::Matrix<float> out) const;
   [[nodiscard]] std::function<std::size_t(const SequenceStep&)> rows_behind(int layer) const;
+  struct BranchEnd {  // what becomes of a branch
+    const std::vector<float>& post_norm;
+    float multiplier = 1.0F;
+  };
   template <class Add>
-  void add_branch(ops::Context& context, int layer, const Activations& a,
-                  const std::vector<float>& post_norm, const Add& add, bool adds_part = true) const;
+  void add_branch(ops::Context& context, int layer, const Activations& a, const BranchEnd& end,
+                  const Add& add, bool adds_part = true) const;
   void logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
   void part_of_logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,

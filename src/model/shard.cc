@@ -89,6 +89,9 @@ std::vector<Range> share_of_state(const RecurrentSpec& recurrent, const Shard& s
 ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
   ModelSpec part = whole;
   for (LayerSpec& layer : part.layers) {
+    require(
+        layer.recurrent() == nullptr || layer.recurrent()->kind != RecurrentSpec::Kind::state_space,
+        "state spaces (Mamba 2) do not split over ranks: their outputs are normed together");
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
       require_enough(attention->kv_heads, "KV heads", shard);
       require(

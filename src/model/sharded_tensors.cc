@@ -37,7 +37,8 @@ class LayerCuts {
         cuts_[name] = {Axis::rows, {of_heads(shape[0])}};
       } else if (&w.output == static_cast<const void*>(&member)) {
         cuts_[name] = {Axis::columns, {of_heads(shape[1])}};
-      } else if (is_one_of(&member, {&w.recurrent.input, &w.recurrent.taps})) {
+      } else if (is_one_of(&member,
+                           {&w.recurrent.input, &w.recurrent.input_gate, &w.recurrent.taps})) {
         cuts_[name] = {Axis::rows, of_convolved(shape[0])};
       } else if (!cut_network(w, spec_.feed_forward.dense_width(), name, &member)) {
         for (const ExpertWeights& expert : w.experts) {

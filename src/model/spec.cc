@@ -53,7 +53,8 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
     if (layer.compresses() && !has_heads_of(*attention, spec.compressing_attention())) {
       return "full attention layers of different shapes";
     }
-  } else if (*layer.recurrent() != *spec.recurrent()) {
+  }
+  if (layer.recurrent() != nullptr && *layer.recurrent() != *spec.recurrent()) {
     return "recurrent layers of different shapes";
   }
   if (layer.norm_after && layer.norm.centers()) {
@@ -78,6 +79,15 @@ bool norms_whole(const LayerSpec& layer) {
 // What devices have no kernels for. Those of norms over all heads together take rows of queries,
 // keys and values.
 const char* beyond_devices(const LayerSpec& layer) {
+  if (layer.beside) {
+    return "recurrent mixers beside attention in one layer";
+  }
+  if (!layer.feed_forward.exists()) {
+    return "layers without a feed-forward network";
+  }
+  if (layer.feed_forward.gate_multiplier != 1.0F || layer.feed_forward.multiplier != 1.0F) {
+    return "multipliers in feed-forward networks";
+  }
   if (!norms_whole(layer)) {
     return nullptr;
   }
@@ -152,7 +162,7 @@ const char* beyond_plain(const AttentionSpec& attention) {
 }
 
 const char* beyond_plain(const LayerSpec& layer) {
-  if (layer.attention() == nullptr) {
+  if (layer.recurrent() != nullptr) {
     return "recurrent layers";
   }
   if (!layer.norm_before || layer.norm_after) {
@@ -319,6 +329,13 @@ const char* beyond_plain(const ModelSpec& spec) {
 }
 
 const char* beyond_device_training(const ModelSpec& spec) {
+  if (const char* what = beyond_training(spec)) {
+    return what;
+  }
+  if (const RecurrentSpec* recurrent = spec.recurrent();
+      recurrent != nullptr && recurrent->kind != RecurrentSpec::Kind::delta_net) {
+    return "recurrent layers that are no gated delta nets";
+  }
   if (has_chunks_of_several_widths(spec)) {
     return "chunks of several widths";
   }
@@ -328,6 +345,21 @@ const char* beyond_device_training(const ModelSpec& spec) {
     }
   }
   return beyond_devices(spec);
+}
+
+const char* beyond_training(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.beside) {
+      return "recurrent mixers beside attention in one layer";
+    }
+    if (!layer.feed_forward.exists()) {
+      return "layers without a feed-forward network";
+    }
+    if (layer.feed_forward.gate_multiplier != 1.0F || layer.feed_forward.multiplier != 1.0F) {
+      return "multipliers in feed-forward networks";
+    }
+  }
+  return nullptr;
 }
 
 const char* beyond_devices(const ModelSpec& spec) {

@@ -100,8 +100,9 @@ struct AttentionSpec {
   bool values_are_keys = false;   // values are the key projection's output too
   bool qkv_bias = false;
   bool output_bias = false;
-  float soft_cap = 0.0F;  // > 0: scores become soft_cap * tanh(score / soft_cap)
-  bool sinks = false;     // one logit per head joins the softmax's denominator
+  float output_multiplier = 1.0F;  // of the output, before its projection
+  float soft_cap = 0.0F;           // > 0: scores become soft_cap * tanh(score / soft_cap)
+  bool sinks = false;              // one logit per head joins the softmax's denominator
   /// The output is multiplied by the sigmoid of a second half that each head's query has.
   bool output_gate = false;
   Reach reach;
@@ -123,15 +124,68 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
-/// Linear attention by the gated delta rule (Qwen3-Next): a state of fixed size instead of entries.
-/// Queries, keys and values pass a causal convolution and SiLU, queries and keys become of length
-/// 1; the output of each value head is normed and multiplied by the SiLU of a projection.
+/// Of what a state space projects, before anything else, and of its output (Falcon-H1).
+struct StateSpaceMultipliers {
+  float gates = 1.0F;
+  float values = 1.0F;
+  float keys = 1.0F;
+  float queries = 1.0F;
+  float rates = 1.0F;
+  float output = 1.0F;
+
+  bool operator==(const StateSpaceMultipliers&) const = default;
+};
+
+/// A mixer that keeps a state of fixed size instead of entries. Queries, keys and values pass a
+/// causal convolution of each channel.
 struct RecurrentSpec {
+  /// delta_net   linear attention by the gated delta rule (Qwen3-Next): SiLU follows the
+  ///             convolution, queries and keys become of length 1; the output of each value head is
+  ///             normed and multiplied by the SiLU of a projection
+  /// short_conv  the convolution alone (LFM2): what it takes is multiplied by one projection, what
+  ///             it gives by another. Each channel is a value head, and there are no keys
+  /// state_space Mamba 2 (Dao and Gu 2024): SiLU follows the convolution, nothing is corrected; a
+  ///             multiple of each head's values is added to the output, which is multiplied by the
+  ///             SiLU of a projection and normed by groups of channels. What the convolution takes
+  ///             lies as values, keys, queries
+  enum class Kind : std::uint8_t { delta_net, short_conv, state_space };
+  /// How a state space ends: the output times its gates, with a norm behind or before that.
+  enum class Norm : std::uint8_t { none, before_gates, behind_gates };
+
+  Kind kind = Kind::delta_net;
   ops::DeltaRuleShape heads;
-  int taps = 0;  // of the convolution
+  int taps = 0;                    // of the convolution
+  bool conv_bias = false;          // added to its outputs
+  Norm norm = Norm::behind_gates;  // of a state space, as the next
+  int norm_groups = 1;
+  StateSpaceMultipliers multipliers{};
+  ops::RateLimits rates{};  // of a state space
 
   /// Channels that pass the convolution: queries, keys and values.
   [[nodiscard]] int channels() const { return 2 * heads.key_width() + heads.value_width(); }
+  /// Whether states have a matrix for each head, with a rate and a decay of each token.
+  [[nodiscard]] bool has_matrices() const { return kind != Kind::short_conv; }
+  /// Whether a projection multiplies what the convolution takes.
+  [[nodiscard]] bool gates_input() const { return kind == Kind::short_conv; }
+  /// Projections of the layer's input that give a number for each value head.
+  [[nodiscard]] int gates_of_heads() const {
+    return kind == Kind::delta_net ? 2 : kind == Kind::state_space ? 1 : 0;
+  }
+  /// Outputs of all projections of the layer's input.
+  [[nodiscard]] int projected() const {
+    return channels() * (gates_input() ? 2 : 1) + heads.value_width() +
+           gates_of_heads() * heads.value_heads;
+  }
+  /// The first channel of queries, keys and values among those that pass the convolution.
+  [[nodiscard]] int first_query() const {
+    return kind == Kind::state_space ? heads.value_width() + heads.key_width() : 0;
+  }
+  [[nodiscard]] int first_key() const {
+    return kind == Kind::state_space ? heads.value_width() : heads.key_width();
+  }
+  [[nodiscard]] int first_value() const {
+    return kind == Kind::state_space ? 0 : 2 * heads.key_width();
+  }
   /// Floats that a sequence keeps: the matrices of all heads, and the last inputs of the
   /// convolution.
   [[nodiscard]] int state_size() const { return heads.state_size() + (taps - 1) * channels(); }
@@ -173,8 +227,12 @@ struct FeedForwardSpec {
   bool gated = true;
   float clamp = 0.0F;  // > 0: the clamped GLU of gpt-oss
   bool bias = false;
+  float gate_multiplier = 1.0F;  // of the gate, before the activation
+  float multiplier = 1.0F;       // of what the network gives
   std::optional<ExpertsSpec> experts;
 
+  /// False: the layer is its mixer alone.
+  [[nodiscard]] bool exists() const { return intermediate > 0; }
   /// Width of the network that every token takes: the only one or the shared expert. 0: there is
   /// none.
   [[nodiscard]] int dense_width() const {
@@ -192,6 +250,8 @@ struct FeedForwardSpec {
 /// parallel layer adds what both give for its input.
 struct LayerSpec {
   std::variant<AttentionSpec, RecurrentSpec> mixer = AttentionSpec{};
+  /// A recurrent mixer that takes what attention takes: the layer adds what both give (Falcon-H1).
+  std::optional<RecurrentSpec> beside;
   FeedForwardSpec feed_forward;
   NormSpec norm;
   bool norm_before = true;
@@ -205,9 +265,9 @@ struct LayerSpec {
   [[nodiscard]] const AttentionSpec* attention() const {
     return std::get_if<AttentionSpec>(&mixer);
   }
-  /// The layer's recurrent mixer; null when it is attention.
+  /// The layer's recurrent mixer, in place of attention or beside it; null when it has none.
   [[nodiscard]] const RecurrentSpec* recurrent() const {
-    return std::get_if<RecurrentSpec>(&mixer);
+    return beside ? &*beside : std::get_if<RecurrentSpec>(&mixer);
   }
   /// The width of the chunks within which the layer attends; 0: it has none.
   [[nodiscard]] int chunk() const {
@@ -241,7 +301,7 @@ struct TensorNames {
   /// The same of gate and up.
   bool joins_gate_up = false;
   /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
-  /// and the gate; rates and decays.
+  /// and the gate; rates and decays. Other kinds of recurrent layers always have them as one.
   bool joins_recurrent = false;
   /// Files hold of each KV head in turn its queries, key and value in one tensor, and so their
   /// biases (GPT-NeoX, Falcon; expert_stacks.h).
@@ -375,6 +435,9 @@ const char* beyond_devices(const ModelSpec& spec);
 
 /// The same of training: more is.
 const char* beyond_device_training(const ModelSpec& spec);
+
+/// The first property of `spec` that is not trained anywhere; null if there is none.
+const char* beyond_training(const ModelSpec& spec);
 
 /// Throws Error naming the first property of `spec` that no runner of this version computes
 /// (`where`: the file that asks for it).

@@ -20,7 +20,8 @@ struct ExpertOfNothing {
   Nothing gate_bias, up_bias, down_bias, gate, up, down;
 };
 struct RecurrentOfNothing {
-  Nothing input, gate, rate, decay, taps, log_decay, decay_bias, norm;
+  Nothing input_gate, input, gate, rate, decay, taps, conv_bias, log_decay, decay_bias, skip, norm,
+      output;
 };
 struct LayerOfNothing {
   Nothing attention_norm, attention_norm_bias, attention_post_norm, mlp_norm, mlp_norm_bias,

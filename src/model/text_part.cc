@@ -21,7 +21,7 @@ struct Wrapper {
   bool plain_logits = false;  // without the factor that the text part's own class has
 };
 
-constexpr std::array<Wrapper, 29> kWrappers{{
+constexpr std::array<Wrapper, 30> kWrappers{{
     {"aya_vision", "AyaVisionForConditionalGeneration", "cohere2", true, true},
     {"cohere2_vision", "Cohere2VisionForConditionalGeneration", "cohere2", true, true},
     {"exaone4_5", "Exaone4_5_ForConditionalGeneration", "exaone4", false},
@@ -34,6 +34,7 @@ constexpr std::array<Wrapper, 29> kWrappers{{
     {"idefics2", "Idefics2ForConditionalGeneration", "mistral", false},
     {"idefics3", "Idefics3ForConditionalGeneration", "llama", false},
     {"internvl", "InternVLForConditionalGeneration", "qwen2", true},
+    {"lfm2_vl", "Lfm2VlForConditionalGeneration", "lfm2", true},
     {"lighton_ocr", "LightOnOcrForConditionalGeneration", "qwen3", true},
     {"llama4", "Llama4ForConditionalGeneration", "llama4_text", false},
     {"llava", "LlavaForConditionalGeneration", "llama", false},
@@ -75,7 +76,7 @@ constexpr std::string_view kQwenSizes =
     R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32})";
 
-constexpr std::array<TextType, 23> kTextTypes{{
+constexpr std::array<TextType, 24> kTextTypes{{
     {"cohere2", "cohere2",
      R"({"vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528,
          "num_hidden_layers": 40, "num_attention_heads": 64})"},
@@ -98,6 +99,9 @@ constexpr std::array<TextType, 23> kTextTypes{{
          "num_attention_heads": 64})"},
     {"granite", "granite", kLlamaSizes},
     {"hyperclovax", "hyperclovax", kLlamaSizes},
+    {"lfm2", "lfm2",
+     R"({"vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8})"},
     {"llama", "llama", kLlamaSizes},
     {"qwen2", "qwen2", kQwenSizes},
     {"qwen3", "qwen3", kQwenSizes},

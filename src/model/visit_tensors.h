@@ -132,14 +132,13 @@ void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
   visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
 }
 
-/// The tensors of a recurrent mixer (RecurrentSpec). Those of files that join projections take the
-/// first of the members that they fill.
+/// The tensors of a gated delta net. Those of files that join projections take the first of the
+/// members that they fill.
 template <class Layer, class Visit>
-void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
+void visit_delta_net(const ModelSpec& spec, const RecurrentSpec& recurrent,
                      const std::string& prefix, Layer& layer, const Visit& visit) {
   const ops::DeltaRuleShape& heads = recurrent.heads;
   auto& members = layer.recurrent;
-  visit(prefix + "conv1d.weight", Shape{recurrent.channels(), 1, recurrent.taps}, members.taps);
   visit(prefix + "A_log", Shape{heads.value_heads}, members.log_decay);
   visit(prefix + "dt_bias", Shape{heads.value_heads}, members.decay_bias);
   visit(prefix + "norm.weight", Shape{heads.value_dim}, members.norm);
@@ -153,7 +152,48 @@ void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
     visit(prefix + "in_proj_b.weight", Shape{heads.value_heads, spec.hidden}, members.rate);
     visit(prefix + "in_proj_a.weight", Shape{heads.value_heads, spec.hidden}, members.decay);
   }
-  visit(prefix + "out_proj.weight", Shape{spec.hidden, heads.value_width()}, layer.output);
+}
+
+/// Those of a state space, beside its projections.
+template <class Members, class Visit>
+void visit_state_space(const RecurrentSpec& recurrent, const std::string& prefix, Members& members,
+                       const Visit& visit) {
+  const ops::DeltaRuleShape& heads = recurrent.heads;
+  visit(prefix + "A_log", Shape{heads.value_heads}, members.log_decay);
+  visit(prefix + "dt_bias", Shape{heads.value_heads}, members.decay_bias);
+  visit(prefix + "D", Shape{heads.value_heads}, members.skip);
+  if (recurrent.norm != RecurrentSpec::Norm::none) {
+    visit(prefix + "norm.weight", Shape{heads.value_width()}, members.norm);
+  }
+}
+
+/// The tensors of a recurrent mixer (RecurrentSpec); `output`: the member of its output projection.
+template <class Layer, class Output, class Visit>
+void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
+                     const std::string& prefix, Layer& layer, Output& output, const Visit& visit) {
+  using Kind = RecurrentSpec::Kind;
+  const int width = recurrent.heads.value_width();
+  auto& members = layer.recurrent;
+  const auto project = [&](const char* name, int rows, auto& member) {
+    visit(prefix + "in_proj_" + name + ".weight", Shape{rows, spec.hidden}, member);
+  };
+  visit(prefix + "conv1d.weight", Shape{recurrent.channels(), 1, recurrent.taps}, members.taps);
+  if (recurrent.conv_bias) {
+    visit(prefix + "conv1d.bias", Shape{recurrent.channels()}, members.conv_bias);
+  }
+  if (recurrent.kind == Kind::delta_net) {
+    visit_delta_net(spec, recurrent, prefix, layer, visit);
+  } else if (recurrent.kind == Kind::short_conv) {
+    project("b", recurrent.channels(), members.input_gate);
+    project("c", width, members.gate);
+    project("x", recurrent.channels(), members.input);
+  } else {
+    visit_state_space(recurrent, prefix, members, visit);
+    project("z", width, members.gate);
+    project("xbc", recurrent.channels(), members.input);
+    project("dt", recurrent.heads.value_heads, members.decay);
+  }
+  visit(prefix + "out_proj.weight", Shape{spec.hidden, width}, output);
 }
 
 /// What a layer does with its embeddings (LayerEmbeddings).
@@ -183,7 +223,8 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
       visit(prefix + name + ".bias", Shape{spec.hidden}, member);
     }
   };
-  const std::string mlp_norm = what.shares_norm ? "" : spec.names.mlp_norm;
+  const bool has_mlp_norm = !what.shares_norm && what.feed_forward.exists();
+  const std::string mlp_norm = has_mlp_norm ? spec.names.mlp_norm : "";
   norm(spec.names.attention_norm, layer.attention_norm);
   bias(spec.names.attention_norm, layer.attention_norm_bias);
   norm(spec.names.attention_post_norm, layer.attention_post_norm);
@@ -205,12 +246,19 @@ void visit_layer(const ModelSpec& spec, int index, Layer& layer, const Visit& vi
     visit_layer_embedding(spec, prefix, layer, visit);
   }
 
+  const std::string mixer = prefix + "linear_attn.";
   if (const AttentionSpec* attention = what.attention()) {
     visit_attention(spec, *attention, prefix + "self_attn.", layer, visit);
   } else {
-    visit_recurrent(spec, *what.recurrent(), prefix + "linear_attn.", layer, visit);
+    visit_recurrent(spec, *what.recurrent(), mixer, layer, layer.output, visit);
   }
-  visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer, visit);
+  if (what.beside) {
+    visit_recurrent(spec, *what.beside, mixer, layer, layer.recurrent.output, visit);
+  }
+  if (what.feed_forward.exists()) {
+    visit_feed_forward(spec, what.feed_forward, prefix + spec.names.feed_forward + ".", layer,
+                       visit);
+  }
 }
 
 /// The same for the tensors of a layer's DMS adapter (AdapterWeights). Its `bias` may be missing.

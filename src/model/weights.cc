@@ -90,7 +90,8 @@ class Binder {
         // adds up.
         const bool exact = &member == &w.router || &member == &w.shared_gate ||
                            &member == &w.recurrent.rate || &member == &w.recurrent.decay;
-        member = exact ? ops::weight_view(source_.get(name)) : matrix(name);
+        const bool packed = exact && source_.quantized(name).has_value();
+        member = exact && !packed ? ops::weight_view(source_.get(name)) : matrix(name);
       } else {
         // That of a recurrent mixer's heads is plain in all families.
         const bool is_norm = name.ends_with("norm.weight") && &member != &w.recurrent.norm;
@@ -187,9 +188,10 @@ std::vector<ops::Weight> Weights::matrices() const {
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight :
          {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
-          &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input,
-          &layer.recurrent.gate, &layer.recurrent.rate, &layer.recurrent.decay,
-          &layer.embedding_gate, &layer.embedding_output}) {
+          &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input_gate,
+          &layer.recurrent.input, &layer.recurrent.gate, &layer.recurrent.rate,
+          &layer.recurrent.decay, &layer.recurrent.output, &layer.embedding_gate,
+          &layer.embedding_output}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }

@@ -42,17 +42,21 @@ struct ExpertWeights {
   ops::Weight down;              // [hidden, intermediate]
 };
 
-/// Of a recurrent mixer; its output projection is the layer's. Files that join projections
-/// (TensorNames) have all of the first four in `input` and `rate`.
+/// Of a recurrent mixer; its output projection is the layer's, but beside attention. Files that
+/// join projections (TensorNames) have all projections in `input` and `rate`.
 struct RecurrentWeights {
+  ops::Weight input_gate;         // [channels, hidden]; of a short convolution
   ops::Weight input;              // [channels, hidden]: queries, keys and values
   ops::Weight gate;               // [value heads * value_dim, hidden]
   ops::Weight rate;               // [value heads, hidden], never quantised
   ops::Weight decay;              // [value heads, hidden], never quantised
   std::vector<float> taps;        // [channels, taps]
+  std::vector<float> conv_bias;   // [channels] or empty
   std::vector<float> log_decay;   // [value heads]
   std::vector<float> decay_bias;  // [value heads]
-  std::vector<float> norm;        // [value_dim]
+  std::vector<float> skip;        // [value heads]: of values in the output of a state space
+  std::vector<float> norm;        // [value_dim]; of a state space [value width] or empty
+  ops::Weight output;             // [hidden, value width], of a mixer beside attention
 };
 
 struct LayerWeights {

@@ -16,9 +16,12 @@ enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, relu_squared };
 /// gate sigmoid(1.702 gate) (up + 1).
 struct GatedActivation {
   Activation kind = Activation::silu;
-  float limit = 0.0F;  // 0: none
+  float limit = 0.0F;       // 0: none
+  float gate_scale = 1.0F;  // the gate is multiplied by it first
 
-  [[nodiscard]] bool is_swiglu() const { return kind == Activation::silu && limit == 0.0F; }
+  [[nodiscard]] bool is_swiglu() const {
+    return kind == Activation::silu && limit == 0.0F && gate_scale == 1.0F;
+  }
 };
 
 /// x = act(x), in place.
@@ -33,7 +36,7 @@ void activate_multiply(const GatedActivation& activation, Matrix<float> gate,
                        Matrix<const float> up);
 
 /// Backward of out = act(gate) * up: the gradients of both factors, given that of the result.
-/// dgate or dup may be dout.
+/// dgate or dup may be dout. Of gates that are not scaled.
 void activate_multiply_backward(const GatedActivation& activation, Matrix<float> dgate,
                                 Matrix<float> dup, Matrix<const float> dout,
                                 Matrix<const float> gate, Matrix<const float> up);
@@ -56,6 +59,9 @@ void sigmoid_multiply(Matrix<float> x, Matrix<const float> gate);
 /// dout.
 void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<const float> dout,
                                Matrix<const float> x, Matrix<const float> gate);
+
+/// x *= y.
+void multiply(Matrix<float> x, Matrix<const float> y);
 
 /// x += y.
 void add(Matrix<float> x, Matrix<const float> y);

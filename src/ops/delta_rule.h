@@ -2,6 +2,7 @@
 // matrix per head that forgets, and that corrects what it recalls for a key.
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "ops/matrix.h"
@@ -14,6 +15,7 @@ struct DeltaRuleShape {
   int value_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
+  bool corrects = true;  // false: values are added as they are (Mamba 2)
 
   [[nodiscard]] int key_width() const { return key_heads * key_dim; }
   [[nodiscard]] int value_width() const { return value_heads * value_dim; }
@@ -35,7 +37,8 @@ struct DeltaRuleChunk {
 };
 
 /// For each token, in each value head: with S = decay * S,
-///   S += key (rate * (value - S^T key))^T, out = S^T query.
+///   S += key (rate * (value - S^T key))^T, out = S^T query;
+/// of a shape that does not correct, S += key (rate * value)^T.
 /// One token after another: what a token gives does not depend on how a text is cut into chunks or
 /// on which chunks share the call.
 void delta_rule(const DeltaRuleShape& shape, std::span<const DeltaRuleChunk> chunks);
@@ -44,6 +47,20 @@ void delta_rule(const DeltaRuleShape& shape, std::span<const DeltaRuleChunk> chu
 ///   decay = exp(-exp(log_decay[h]) * softplus(logit + bias[h])), rate = sigmoid(logit).
 void delta_gates(Matrix<float> decays, Matrix<float> rates, std::span<const float> log_decay,
                  std::span<const float> bias);
+
+/// Between which rates of a state space stay.
+struct RateLimits {
+  float lowest = 0.0F;
+  float highest = std::numeric_limits<float>::infinity();
+
+  bool operator==(const RateLimits&) const = default;
+};
+
+/// The gates [T, value_heads] of a state space (Dao and Gu 2024), from logits in `decays`, in
+/// place:
+///   rate = clamp(softplus(logit + bias[h])), decay = exp(-exp(log_decay[h]) * rate).
+void state_space_gates(Matrix<float> decays, Matrix<float> rates, std::span<const float> log_decay,
+                       std::span<const float> bias, const RateLimits& limits);
 
 /// Gradients of what a chunk takes.
 struct DeltaRuleGradients {
@@ -68,5 +85,13 @@ void delta_gates_backward(Matrix<float> ddecays, Matrix<float> drates, std::span
                           std::span<float> dbias, Matrix<const float> logits,
                           Matrix<const float> decays, Matrix<const float> rates,
                           std::span<const float> log_decay, std::span<const float> bias);
+
+/// Backward of state_space_gates() in the same way: the gradient of the logits comes to lie in
+/// `ddecays`.
+void state_space_gates_backward(Matrix<float> ddecays, Matrix<const float> drates,
+                                std::span<float> dlog_decay, std::span<float> dbias,
+                                Matrix<const float> logits, Matrix<const float> decays,
+                                Matrix<const float> rates, std::span<const float> log_decay,
+                                std::span<const float> bias, const RateLimits& limits);
 
 }  // namespace winnow::ops

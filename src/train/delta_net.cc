@@ -1,5 +1,4 @@
-#include "train/delta_net.h"
-
+// The gated delta net of Qwen3-Next.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "train/layer_parts.h"
+#include "train/recurrent_mixer.h"
 
 namespace winnow::train::detail {
 namespace {
@@ -22,27 +22,6 @@ Matrix<float> take_copy(ops::Workspace& workspace, Matrix<const float> x) {
   const auto result = take_matrix(workspace, x.rows, x.cols);
   std::copy_n(x.data, x.rows * x.cols, result.data);
   return result;
-}
-
-const model::RecurrentSpec& mixer_of(const LayerPass& pass) {
-  return *pass.layer_spec().recurrent();
-}
-
-// The documents of a batch, each [first, last).
-struct Document {
-  std::size_t first;
-  std::size_t last;
-};
-
-std::vector<Document> documents_of(std::span<const std::int32_t> first_key) {
-  std::vector<Document> documents;
-  for (std::size_t t = 0; t < first_key.size(); ++t) {
-    if (static_cast<std::size_t>(first_key[t]) == t) {
-      documents.push_back({t, t});
-    }
-    documents.back().last = t + 1;
-  }
-  return documents;
 }
 
 // What the rule takes, computed from a layer's activations.
@@ -60,7 +39,7 @@ class RuleInput {
     for (const auto& [first, last] : documents_) {
       std::vector<float> tail(taps, 0.0F);
       ops::causal_conv(convolved_.slice(first, last), a.recurrent_input.slice(first, last),
-                       w.recurrent.taps, tail);
+                       w.recurrent.taps, w.recurrent.conv_bias, tail);
     }
     activated_ = take_copy(workspace, convolved_);
     ops::activate(ops::Activation::silu, activated_);

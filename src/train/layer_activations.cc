@@ -37,9 +37,10 @@ void lay_out_attention(const model::AttentionSpec& attention, LayerMatrices& a, 
 template <class Take>
 void lay_out_recurrent(const model::RecurrentSpec& recurrent, LayerMatrices& a, const Take& take) {
   take(a.recurrent_input, recurrent.channels());
+  take(a.recurrent_input_gates, recurrent.gates_input() ? recurrent.channels() : 0);
   take(a.recurrent_gates, recurrent.heads.value_width());
-  take(a.rates, recurrent.heads.value_heads);
-  take(a.decays, recurrent.heads.value_heads);
+  take(a.rates, recurrent.gates_of_heads() == 2 ? recurrent.heads.value_heads : 0);
+  take(a.decays, recurrent.has_matrices() ? recurrent.heads.value_heads : 0);
   take(a.recalled, recurrent.heads.value_width());
 }
 

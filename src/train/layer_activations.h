@@ -42,11 +42,12 @@ struct LayerMatrices {
   ops::Matrix<float> embedding_gates;   // [T, width]: before the activation
   ops::Matrix<float> embedding_branch;  // [T, hidden]: before its norm
   // Of a recurrent layer:
-  ops::Matrix<float> recurrent_input;  // [T, channels]: before the convolution
-  ops::Matrix<float> recurrent_gates;  // [T, value width]
-  ops::Matrix<float> rates;            // [T, value heads]: logits, as the next
+  ops::Matrix<float> recurrent_input;        // [T, channels]: before the convolution and its gates
+  ops::Matrix<float> recurrent_input_gates;  // [T, channels]
+  ops::Matrix<float> recurrent_gates;        // [T, value width]
+  ops::Matrix<float> rates;                  // [T, value heads]: logits, as the next
   ops::Matrix<float> decays;
-  ops::Matrix<float> recalled;  // [T, value width]: before its norm
+  ops::Matrix<float> recalled;  // [T, value width]: before norm and gates
   // Of a layer that decides:
   ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter
   ops::Matrix<float> logits;           // [T, decisions]

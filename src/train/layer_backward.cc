@@ -5,12 +5,12 @@
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
-#include "train/delta_net.h"
 #include "train/feed_forward.h"
 #include "train/layer.h"
 #include "train/layer_embeddings.h"
 #include "train/layer_parts.h"
 #include "train/mixer_output.h"
+#include "train/recurrent_mixer.h"
 
 namespace winnow::train {
 namespace {
@@ -87,7 +87,7 @@ class LayerBackward {
       return attention(gradient, loss, doutput);
     }
     const auto dnormed = zeros_like(a_.normed);
-    detail::delta_net_backward(context_, pass_, w_, a_, g_, doutput, dnormed);
+    detail::recurrent_mixer_backward(context_, pass_, w_, a_, g_, doutput, dnormed);
     through_attention_input(gradient, dnormed);
   }
 

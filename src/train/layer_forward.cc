@@ -6,13 +6,13 @@
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
-#include "train/delta_net.h"
 #include "train/feed_forward.h"
 #include "train/layer.h"
 #include "train/layer_embeddings.h"
 #include "train/layer_parts.h"
 #include "train/mixer_output.h"
 #include "train/norms.h"
+#include "train/recurrent_mixer.h"
 
 namespace winnow::train {
 namespace {
@@ -237,7 +237,7 @@ void mix(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
     project(context, pass, w, input, a);
     attend(context, pass, w, a);
   } else {
-    detail::delta_net(context, pass, w, a);
+    detail::recurrent_mixer(context, pass, w, a);
   }
   const Matrix<float> branch = pass.layer_spec().norm_after ? a.attention_branch : a.middle;
   ops::linear(context, branch, detail::mixer_output(pass, w, a, *context.workspace), w.output,

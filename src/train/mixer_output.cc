@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/mixer_parts.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
 #include "train/layer_parts.h"
@@ -21,12 +22,23 @@ ops::Matrix<const float> mixer_output(const LayerPass& pass, const LayerWeights&
     ops::sigmoid_multiply(out, a.output_gates);
     return out;
   }
+  const model::RecurrentSpec& recurrent = *pass.layer_spec().recurrent();
+  const float eps = pass.layer_spec().norm.eps;
+  if (recurrent.kind == model::RecurrentSpec::Kind::short_conv) {
+    copy(raw, out);
+    ops::multiply(out, a.recurrent_gates);
+    return out;
+  }
+  copy(a.recurrent_gates, out);
+  if (recurrent.kind == model::RecurrentSpec::Kind::state_space) {
+    ops::silu_multiply(out, raw);
+    model::norm_groups(recurrent.norm_groups, out, weights.recurrent.norm, eps);
+    return out;
+  }
   const ops::Workspace::Scope scope(workspace);
   const auto normed = take_matrix(workspace, raw.rows, raw.cols);
   const std::size_t head_dim = weights.recurrent.norm.size();
-  ops::rms_norm(by_head(normed, head_dim), by_head(raw, head_dim), weights.recurrent.norm,
-                pass.layer_spec().norm.eps);
-  std::copy_n(a.recurrent_gates.data, raw.rows * raw.cols, out.data);
+  ops::rms_norm(by_head(normed, head_dim), by_head(raw, head_dim), weights.recurrent.norm, eps);
   ops::silu_multiply(out, normed);
   return out;
 }

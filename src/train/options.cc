@@ -156,6 +156,9 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
     require(!options.retrofit, "--far-dropout: a model is retrofitted without it");
     check_far_dropout(*options.far_dropout, options, base);
   }
+  if (const char* what = model::beyond_training(base)) {
+    fail("the model has {}: it cannot be trained or retrofitted", what);
+  }
   if (options.retrofit) {
     check_retrofit(options, base);
   } else {

@@ -27,14 +27,18 @@ struct ExpertTensors {
 /// Of a recurrent mixer, as model::RecurrentWeights.
 template <class Matrix, class Vector>
 struct RecurrentTensors {
+  Matrix input_gate;
   Matrix input;
   Matrix gate;
   Matrix rate;
   Matrix decay;
   Vector taps;
+  Vector conv_bias;
   Vector log_decay;
   Vector decay_bias;
+  Vector skip;
   Vector norm;
+  Matrix output;
 };
 
 template <class Matrix, class Vector>

@@ -302,6 +302,23 @@ TEST(Inspect, RecurrentLayersKeepAState) {
   EXPECT_EQ(cache.at("recurrent_state_bytes"), 3 * 4 * state);
 }
 
+TEST(Inspect, ConvolutionsKeepTheirLastInputs) {
+  const json shown = run_json({"inspect", "--json", "tests/fixtures/models/lfm2"});
+  EXPECT_EQ(shown.at("recurrent").at("kind"), "short_conv");
+  EXPECT_EQ(shown.at("recurrent").at("layers"), 2);
+  const json& cache = shown.at("kv_cache");
+  EXPECT_EQ(cache.at("dense_bytes_per_1k_tokens"), 2 * 1024 * 2 * 16 * 2) << "two of four layers";
+  EXPECT_EQ(cache.at("recurrent_state_bytes"), 2 * 4 * (3 - 1) * 32);
+}
+
+TEST(Inspect, StateSpacesKeepAMatrixForEachHead) {
+  const json shown = run_json({"inspect", "--json", "tests/fixtures/models/granite-4"});
+  EXPECT_EQ(shown.at("recurrent").at("kind"), "state_space");
+  EXPECT_EQ(shown.at("recurrent").at("value_heads"), 4);
+  const int state = 4 * 8 * 16 + 3 * (4 * 16 + 2 * 8);
+  EXPECT_EQ(shown.at("kv_cache").at("recurrent_state_bytes"), 3 * 4 * state);
+}
+
 TEST(Inspect, SlidingLayersDoNotGrow) {
   const json cache = run_json({"inspect", "--json", kSliding}).at("kv_cache");
   const int entry = 2 * 2 * 16 * 2;  // keys and values of 2 heads of 16 channels in bf16

@@ -19,13 +19,13 @@ std::size_t capacity(const Backend& backend) {
 
 TEST(CacheMemory, WeightsAndActivationsHaveTheRest) {
   EXPECT_EQ(cache_room(1000), 900U);
-  const Backend& one = testing::backend_for(testing::RuleKind::dense, DType::bf16, false, 1);
+  const Backend& one = testing::backend_for(testing::RuleKind::dense, DType::bf16, {}, 1);
   EXPECT_LE(capacity(one), kMost);
   EXPECT_GT(capacity(one), total_host_memory() / 2) << "the model is tiny";
 }
 
 TEST(CacheMemory, RanksShareTheMachine) {
-  const Backend& two = testing::backend_for(testing::RuleKind::dense, DType::bf16, false, 2);
+  const Backend& two = testing::backend_for(testing::RuleKind::dense, DType::bf16, {}, 2);
   EXPECT_LE(capacity(two), kMost);
   EXPECT_GT(capacity(two), total_host_memory() / 2);
 }

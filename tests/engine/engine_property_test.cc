@@ -59,9 +59,11 @@ std::vector<Client> any_clients() {
   return clients;
 }
 
+using Kind = model::RecurrentSpec::Kind;
+
 struct Taught {
   RuleKind rule;
-  bool hybrid;  // with recurrent layers
+  Recurrent recurrent = {};  // kind of recurrent layers
   int ranks = 1;
 };
 
@@ -136,21 +138,25 @@ class AnyRule : public ::testing::TestWithParam<Taught> {
   void SetUp() override { set_threads(1); }
 
   static const Backend& backend_of(DType type) {
-    return backend_for(GetParam().rule, type, GetParam().hybrid, GetParam().ranks);
+    return backend_for(GetParam().rule, type, GetParam().recurrent, GetParam().ranks);
   }
 };
 INSTANTIATE_TEST_SUITE_P(
     Rules, AnyRule,
-    ::testing::Values(Taught{RuleKind::dense, false}, Taught{RuleKind::dms, false},
-                      Taught{RuleKind::dmc, false}, Taught{RuleKind::streaming, false},
-                      Taught{RuleKind::tova, false}, Taught{RuleKind::h2o, false},
-                      Taught{RuleKind::quest, false}, Taught{RuleKind::dense, true},
-                      Taught{RuleKind::dms, true}, Taught{RuleKind::dms, false, 2},
-                      Taught{RuleKind::dmc, false, 2}, Taught{RuleKind::tova, false, 2},
-                      Taught{RuleKind::dms, true, 2}),
+    ::testing::Values(
+        Taught{RuleKind::dense}, Taught{RuleKind::dms}, Taught{RuleKind::dmc},
+        Taught{RuleKind::streaming}, Taught{RuleKind::tova}, Taught{RuleKind::h2o},
+        Taught{RuleKind::quest}, Taught{RuleKind::dense, Kind::delta_net},
+        Taught{RuleKind::dms, Kind::delta_net}, Taught{RuleKind::dense, Kind::short_conv},
+        Taught{RuleKind::dms, Kind::short_conv}, Taught{RuleKind::dense, Kind::state_space},
+        Taught{RuleKind::dms, Kind::state_space}, Taught{RuleKind::dms, {}, 2},
+        Taught{RuleKind::dmc, {}, 2}, Taught{RuleKind::tova, {}, 2},
+        Taught{RuleKind::dms, Kind::delta_net, 2}, Taught{RuleKind::dms, Kind::short_conv, 2}),
     [](const auto& info) {
-      return std::string(kvcache::rule_name(info.param.rule)) +
-             (info.param.hybrid ? "_hybrid" : "") + (info.param.ranks > 1 ? "_ranks" : "");
+      const Taught& taught = info.param;
+      return std::string(kvcache::rule_name(taught.rule)) +
+             (taught.recurrent ? "_" + winnow::testing::recurrent_name(*taught.recurrent) : "") +
+             (taught.ranks > 1 ? "_ranks" : "");
     });
 
 TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {

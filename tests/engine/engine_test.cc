@@ -298,7 +298,7 @@ TEST(Engine, TellsTheStateOfAPrompt) {
   for (const auto& [ranks, step_tokens] : {std::pair{1, 512}, {1, 7}, {2, 7}}) {
     EngineConfig config = roomy(RuleKind::dense);
     config.step_tokens = step_tokens;
-    Engine engine(backend_for(RuleKind::dense, DType::f32, false, ranks), config);
+    Engine engine(backend_for(RuleKind::dense, DType::f32, {}, ranks), config);
     Request request;
     request.prompt = {1, 5, 2, 9, 3, 4, 8, 7, 6, 5, 4};
     request.max_tokens = 0;

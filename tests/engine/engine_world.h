@@ -20,6 +20,7 @@ namespace winnow::engine::testing {
 
 using kvcache::RuleKind;
 using winnow::testing::kTinyWindow;
+using winnow::testing::Recurrent;
 using winnow::testing::tiny_model;
 
 inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
@@ -27,12 +28,14 @@ inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
 
 inline constexpr std::uint64_t kSeed = 11;  // of the models' weights
 
-/// A random model, made once per rule and type of weights; a hybrid has recurrent layers, too.
-inline const model::Model& model_for(RuleKind rule, DType type, bool hybrid = false) {
-  static std::map<std::tuple<RuleKind, DType, bool>, std::unique_ptr<model::Model>> models;
-  auto& made = models[{rule, type, hybrid}];
+/// A random model, made once per rule, type of weights and kind of recurrent layers beside
+/// attention.
+inline const model::Model& model_for(RuleKind rule, DType type, Recurrent recurrent = {}) {
+  static std::map<std::tuple<RuleKind, DType, Recurrent>, std::unique_ptr<model::Model>> models;
+  auto& made = models[{rule, type, recurrent}];
   if (!made) {
-    const model::ModelSpec config = hybrid ? winnow::testing::tiny_hybrid(rule) : tiny_model(rule);
+    const model::ModelSpec config =
+        recurrent ? winnow::testing::tiny_hybrid(rule, *recurrent) : tiny_model(rule);
     made = std::make_unique<model::Model>(config, model::random_weights(config, type, kSeed));
     if (rule == RuleKind::dms) {
       made->draw_decisions({.rate = 0.6});
@@ -42,10 +45,10 @@ inline const model::Model& model_for(RuleKind rule, DType type, bool hybrid = fa
 }
 
 /// The same model on one rank or several.
-inline const Backend& backend_for(RuleKind rule, DType type, bool hybrid, int ranks) {
+inline const Backend& backend_for(RuleKind rule, DType type, Recurrent recurrent, int ranks) {
   static std::map<const model::Model*, std::unique_ptr<CpuBackend>> alone;
   static std::map<std::pair<const model::Model*, int>, std::unique_ptr<RankedModel>> together;
-  const model::Model& model = model_for(rule, type, hybrid);
+  const model::Model& model = model_for(rule, type, recurrent);
   if (ranks == 1) {
     auto& made = alone[&model];
     if (!made) {

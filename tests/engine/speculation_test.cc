@@ -74,15 +74,17 @@ TEST(DraftLength, DraftsRarelyWhereNoDraftIsRight) {
   EXPECT_GT(length.next(kMostDrafted), 0);
 }
 
-// Rule, with recurrent layers, ranks.
-using TaughtDrafts = std::tuple<RuleKind, bool, int>;
+using Kind = model::RecurrentSpec::Kind;
+// Rule, kind of recurrent layers, ranks.
+using TaughtDrafts = std::tuple<RuleKind, Recurrent, int>;
 
 class Speculation : public ::testing::TestWithParam<TaughtDrafts> {
  protected:
   void SetUp() override { set_threads(1); }
   static RuleKind rule() { return std::get<RuleKind>(GetParam()); }
   static const Backend& backend() {
-    return backend_for(rule(), DType::f32, std::get<bool>(GetParam()), std::get<int>(GetParam()));
+    return backend_for(rule(), DType::f32, std::get<Recurrent>(GetParam()),
+                       std::get<int>(GetParam()));
   }
   static EngineConfig config() {
     EngineConfig config = roomy(rule());
@@ -92,15 +94,18 @@ class Speculation : public ::testing::TestWithParam<TaughtDrafts> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Rules, Speculation,
-    ::testing::Values(TaughtDrafts{RuleKind::dense, false, 1},
-                      TaughtDrafts{RuleKind::dms, false, 1}, TaughtDrafts{RuleKind::dmc, false, 1},
-                      TaughtDrafts{RuleKind::streaming, false, 1},
-                      TaughtDrafts{RuleKind::tova, false, 1}, TaughtDrafts{RuleKind::h2o, false, 1},
-                      TaughtDrafts{RuleKind::quest, false, 1}, TaughtDrafts{RuleKind::dms, true, 1},
-                      TaughtDrafts{RuleKind::dms, false, 2}),
+    ::testing::Values(TaughtDrafts{RuleKind::dense, {}, 1}, TaughtDrafts{RuleKind::dms, {}, 1},
+                      TaughtDrafts{RuleKind::dmc, {}, 1}, TaughtDrafts{RuleKind::streaming, {}, 1},
+                      TaughtDrafts{RuleKind::tova, {}, 1}, TaughtDrafts{RuleKind::h2o, {}, 1},
+                      TaughtDrafts{RuleKind::quest, {}, 1},
+                      TaughtDrafts{RuleKind::dms, Kind::delta_net, 1},
+                      TaughtDrafts{RuleKind::dms, Kind::short_conv, 1},
+                      TaughtDrafts{RuleKind::dms, Kind::state_space, 1},
+                      TaughtDrafts{RuleKind::dms, {}, 2}),
     [](const auto& info) {
+      const Recurrent recurrent = std::get<Recurrent>(info.param);
       return std::string(kvcache::rule_name(std::get<RuleKind>(info.param))) +
-             (std::get<bool>(info.param) ? "_hybrid" : "") +
+             (recurrent ? "_" + winnow::testing::recurrent_name(*recurrent) : "") +
              (std::get<int>(info.param) > 1 ? "_ranks" : "");
     });
 
@@ -157,7 +162,8 @@ TEST_P(Speculation, ChangesNoAnswerInFewerSteps) {
     EXPECT_EQ(drafted.stats.steps + drafted.stats.accepted_tokens, client.request.max_tokens);
     accepted += drafted.stats.accepted_tokens;
   }
-  const bool hybrid = std::get<bool>(GetParam());  // whose greedy text does not repeat itself
+  const bool hybrid =
+      std::get<Recurrent>(GetParam()).has_value();  // whose greedy text does not repeat itself
   EXPECT_TRUE(accepted > 0 || hybrid);
 }
 
@@ -248,7 +254,7 @@ TEST_P(Speculation, LeavesNothingOfAWrongDraft) {
 }
 
 TEST(SpeculationLimits, RefusesMoreTokensThanAStepTakes) {
-  const Backend& backend = backend_for(RuleKind::dense, DType::f32, false, 1);
+  const Backend& backend = backend_for(RuleKind::dense, DType::f32, {}, 1);
   Engine engine(backend, roomy(RuleKind::dense));
   Request request = repetitive().request;
   request.draft_tokens = kMostDrafted + 1;
@@ -257,7 +263,7 @@ TEST(SpeculationLimits, RefusesMoreTokensThanAStepTakes) {
 
 // What is counted and traced is counted token by token.
 TEST(SpeculationLimits, DoesNotDraftWhereReadsAreCounted) {
-  const Backend& backend = backend_for(RuleKind::dms, DType::f32, false, 1);
+  const Backend& backend = backend_for(RuleKind::dms, DType::f32, {}, 1);
   Request request = repetitive().request;
   request.count_reads = true;
   EXPECT_EQ(serve_one(backend, roomy(RuleKind::dms), request).stats.drafted_tokens, 0);

@@ -150,18 +150,22 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
 }
 
 // Of a model with recurrent layers, whose state goes with the entries.
-class HybridRule : public StoredRule {
+using HybridParam = std::tuple<RuleKind, model::RecurrentSpec::Kind>;
+
+class HybridRule : public StoredModel<HybridParam> {
  protected:
   HybridRule()
-      : StoredRule(winnow::testing::taught(
-            GetParam(),
-            winnow::testing::spec_of("qwen3_5_text", {.layers = 4, .max_positions = kPositions},
-                                     winnow::testing::hybrid_keys()))) {}
+      : StoredModel(std::get<RuleKind>(GetParam()),
+                    winnow::testing::tiny_hybrid(std::get<RuleKind>(GetParam()),
+                                                 std::get<1>(GetParam()), kPositions)) {}
 };
 INSTANTIATE_TEST_SUITE_P(Rules, HybridRule,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc),
+                         ::testing::Combine(::testing::Values(RuleKind::dense, RuleKind::dms,
+                                                              RuleKind::dmc),
+                                            ::testing::ValuesIn(winnow::testing::kRecurrentKinds)),
                          [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
+                           return std::string(kvcache::rule_name(std::get<0>(info.param))) + "_" +
+                                  winnow::testing::recurrent_name(std::get<1>(info.param));
                          });
 
 TEST_P(HybridRule, GoesOnFromDiskAndFromMemory) {

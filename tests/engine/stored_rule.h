@@ -88,10 +88,11 @@ inline kvcache::SavedSequence prompt_cache(const Backend& backend, const EngineC
   return prompt_cache(engine, request);
 }
 
-class StoredRule : public ::testing::TestWithParam<kvcache::RuleKind> {
+template <class Param>
+class StoredModel : public ::testing::TestWithParam<Param> {
  protected:
-  StoredRule() : StoredRule(testing::tiny_model(GetParam(), {.max_positions = kPositions})) {}
-  explicit StoredRule(model::ModelSpec shape) : shape_(std::move(shape)) {}
+  StoredModel(kvcache::RuleKind rule, model::ModelSpec shape)
+      : config_(exact_config(rule)), shape_(std::move(shape)) {}
   void SetUp() override { set_threads(1); }
 
   std::unique_ptr<PrefixStore> open_store() {
@@ -107,10 +108,16 @@ class StoredRule : public ::testing::TestWithParam<kvcache::RuleKind> {
   }
 
   TempDir directory_;
-  EngineConfig config_ = exact_config(GetParam());
+  EngineConfig config_;
   model::ModelSpec shape_;
   model::Model model_{shape_, model::random_weights(shape_, DType::f32, 11)};
   CpuBackend backend_{model_};
+};
+
+class StoredRule : public StoredModel<kvcache::RuleKind> {
+ protected:
+  StoredRule()
+      : StoredModel(GetParam(), testing::tiny_model(GetParam(), {.max_positions = kPositions})) {}
 };
 
 }  // namespace winnow::engine::stored

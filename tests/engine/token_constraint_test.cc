@@ -20,7 +20,7 @@ Client constrained(int most, const SamplingOptions& sampling, int samples = 1) {
 
 TEST(TokenConstraint, MasksChooseWhatMaskedLogitsDo) {
   for (const int ranks : {1, 2}) {
-    const Backend& backend = backend_for(RuleKind::dense, DType::f32, false, ranks);
+    const Backend& backend = backend_for(RuleKind::dense, DType::f32, {}, ranks);
     std::vector<Client> clients;
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
       SamplingOptions sampling;

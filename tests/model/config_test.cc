@@ -639,6 +639,8 @@ TEST(Config, FormatRoundTripsEveryFamily) {
                    {"rms_norm_eps", 1e-5},
                    {"tie_word_embeddings", true},
                    {"full_attention_interval", 2},  // of hybrids, as the next
+                   {"attn_layer_indices", {0, 1}},
+                   {"layers_block_type", {"attention", "attention"}},
                    {"partial_rotary_factor", 1.0},
                    {"rope_parameters", rope_parameters(family, rope)}};
       const ModelSpec spec = parse_with(keys, name);

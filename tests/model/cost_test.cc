@@ -50,11 +50,17 @@ bool is_idle(const ModelSpec& spec, const std::string& name) {
 }
 
 TEST(Cost, EveryMatrixMultipliesAToken) {
+  auto models = testing::recurrent_cousins();
   for (const Family& family : families()) {
+    models.push_back({family.model_type.data(),
+                      {{"full_attention_interval", 2},
+                       {"attn_layer_indices", {0, 1}},
+                       {"layers_block_type", {"attention", "attention"}}}});
+  }
+  for (auto& [family, keys] : models) {
     for (const bool tied : {false, true}) {
-      const ModelSpec spec =
-          testing::spec_of(std::string(family.model_type), {},
-                           {{"tie_word_embeddings", tied}, {"full_attention_interval", 2}});
+      keys["tie_word_embeddings"] = tied;
+      const ModelSpec spec = testing::spec_of(family, {}, keys);
       double weights = 0.0;
       for (const auto& [name, shape] : expected_tensors(spec)) {
         const bool looked_up = (!tied && name == "model.embed_tokens.weight") ||
@@ -64,7 +70,7 @@ TEST(Cost, EveryMatrixMultipliesAToken) {
                        ? 1.0 * shape[0] * shape[1]
                        : 0.0;
       }
-      EXPECT_EQ(multiplied_weights(spec), weights) << family.model_type << ' ' << tied;
+      EXPECT_EQ(multiplied_weights(spec), weights) << family << ' ' << tied;
     }
   }
 }

@@ -172,6 +172,37 @@ inline nlohmann::json hybrid_keys() {
           {"linear_key_head_dim", 4},     {"linear_value_head_dim", 4}};
 }
 
+/// Families whose recurrent layers are of other kinds, in models of so many layers: every second
+/// one is attention. All experts are taken.
+inline std::vector<FamilyKeys> recurrent_cousins(int layers = 2) {
+  nlohmann::json conv = nlohmann::json::array();
+  nlohmann::json mamba_types = nlohmann::json::array();
+  nlohmann::json attends = nlohmann::json::array();
+  for (int i = 0; i < layers; ++i) {
+    conv.push_back(i % 2 == 0 ? "conv" : "full_attention");
+    mamba_types.push_back(i % 2 == 0 ? "mamba" : "attention");
+    attends.push_back(2 * i + 1);
+  }
+  nlohmann::json mamba = {{"layer_types", mamba_types},  {"attn_layer_indices", attends},
+                          {"mamba_n_heads", 4},          {"mamba_n_groups", 2},
+                          {"mamba_d_state", 8},          {"mamba_expand", 1},
+                          {"num_local_experts", 0},      {"shared_intermediate_size", 24},
+                          {"attention_multiplier", 0.3}, {"residual_multiplier", 0.6}};
+  nlohmann::json mamba_experts = mamba;
+  mamba_experts.update({{"num_local_experts", 2}, {"num_experts_per_tok", 2}});
+  return {{"lfm2", {{"layer_types", conv}, {"block_multiple_of", 4}}},
+          {"lfm2_moe",
+           {{"layer_types", conv},
+            {"num_dense_layers", 1},
+            {"num_experts", 2},
+            {"num_experts_per_tok", 2},
+            {"moe_intermediate_size", 12},
+            {"routed_scaling_factor", 1.5}}},
+          {"granitemoehybrid", mamba},
+          {"granitemoehybrid", mamba_experts},
+          {"bamba", mamba}};
+}
+
 /// Keys of Gemma 4: of a model whose layers share entries and have embeddings of their own, and of
 /// one with keys as values and experts, all of which are taken.
 inline std::vector<nlohmann::json> gemma4_keys() {

@@ -29,6 +29,40 @@ TEST(Spec, DevicesTrainHybrids) {
   }
 }
 
+TEST(Spec, DevicesRunRecurrentLayersOnTheGeneralPath) {
+  for (const auto& [family, keys] : winnow::testing::recurrent_cousins()) {
+    const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
+    EXPECT_EQ(beyond_devices(spec), nullptr) << family;
+    EXPECT_STREQ(beyond_plain(spec), "recurrent layers") << family;
+    EXPECT_STREQ(beyond_device_training(spec), "recurrent layers that are no gated delta nets");
+  }
+}
+
+// Attention and a recurrent mixer in each layer are computed on the CPU alone, and not trained.
+TEST(Spec, MixersSideBySideRunOnTheCpu) {
+  const ModelSpec spec = winnow::testing::spec_of("falcon_h1", {}, {{"mamba_n_heads", 4}});
+  constexpr const char* kWhat = "recurrent mixers beside attention in one layer";
+  EXPECT_STREQ(beyond_devices(spec), kWhat);
+  EXPECT_STREQ(beyond_device_training(spec), kWhat);
+  EXPECT_STREQ(beyond_training(spec), kWhat);
+  EXPECT_STREQ(beyond_plain(spec), "recurrent layers");
+  ModelSpec scaled = winnow::testing::spec_of("llama", {});
+  EXPECT_EQ(beyond_training(scaled), nullptr);
+  scaled.layers.back().feed_forward.gate_multiplier = 2.0F;
+  EXPECT_STREQ(beyond_devices(scaled), "multipliers in feed-forward networks");
+  EXPECT_STREQ(beyond_training(scaled), "multipliers in feed-forward networks");
+}
+
+// The same of layers without a network.
+TEST(Spec, LayersOfAMixerAloneRunOnTheCpu) {
+  const ModelSpec spec = winnow::testing::spec_of(
+      "nemotron_h", {}, {{"layers_block_type", {"mamba", "mlp", "attention"}}});
+  constexpr const char* kWhat = "layers without a feed-forward network";
+  EXPECT_STREQ(beyond_devices(spec), kWhat);
+  EXPECT_STREQ(beyond_device_training(spec), kWhat);
+  EXPECT_STREQ(beyond_training(spec), kWhat);
+}
+
 // One property at a time of a model that is plain without it: nothing of it is left out in silence.
 class Properties : public ::testing::Test {
  protected:

@@ -50,6 +50,7 @@ TEST(TextPart, OfAnyClassIsReadWhereItIsOfAFamily) {
   EXPECT_EQ(family_of("InternVLForConditionalGeneration", "qwen3"), "qwen3");
   EXPECT_EQ(family_of("SmolVLMForConditionalGeneration", "llama"), "llama");
   EXPECT_EQ(family_of("AyaVisionForConditionalGeneration", "cohere2"), "cohere2");
+  EXPECT_EQ(family_of("Lfm2VlForConditionalGeneration", "lfm2"), "lfm2");
   EXPECT_EQ(family_of("Glm4vForConditionalGeneration", "glm4v_text"), "glm4");
   EXPECT_EQ(family_of("OfTomorrowForConditionalGeneration", "qwen2"), "qwen2");
   EXPECT_THROW(family_of("OfTomorrowForConditionalGeneration", "of_tomorrow"), Error);

@@ -124,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma", "gemma4", "gemma4-moe", "phi3", "phi3-longrope",
                       "phi3-longrope-long", "ministral3", "gemma3-whole", "mistral3-whole",
                       "qwen2.5-vl-whole", "qwen3-vl-whole", "mixtral", "qwen2-moe", "qwen3-moe",
-                      "dms-qwen3-moe", "gpt-oss", "dms-gpt-oss"),
+                      "dms-qwen3-moe", "gpt-oss", "dms-gpt-oss", "lfm2", "lfm2-moe", "granite-4",
+                      "granite-4-dense", "bamba"),
     [](const auto& info) {
       std::string name = info.param;
       std::ranges::replace_if(
@@ -181,6 +182,15 @@ TEST(ExportedModel, HybridsAreRunAsTheyWereTrained) {
   for (const char* family : {"qwen3_next", "qwen3_5_text"}) {
     nlohmann::json keys = winnow::testing::hybrid_keys();
     keys["num_experts"] = 0;
+    const testing::World world(testing::tiny_config(family, sizes, keys));
+    for (const TrainingOptions& options : testing::every_retrofit()) {
+      expect_run_as_trained(world, options, options.retrofit->dmc ? 0 : 1);
+    }
+  }
+  for (const auto& [family, keys] : winnow::testing::recurrent_cousins(sizes.layers)) {
+    if (keys.contains("num_experts") || keys.value("num_local_experts", 0) > 0) {
+      continue;
+    }
     const testing::World world(testing::tiny_config(family, sizes, keys));
     for (const TrainingOptions& options : testing::every_retrofit()) {
       expect_run_as_trained(world, options, options.retrofit->dmc ? 0 : 1);

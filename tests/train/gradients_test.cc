@@ -274,6 +274,24 @@ TEST(Gradients, OfHybrids) {
   }
 }
 
+TEST(Gradients, OfOtherRecurrentLayers) {
+  for (const auto& [family, keys] : winnow::testing::recurrent_cousins()) {
+    Case c = plain("llama");
+    c.name = family;
+    c.singles = 2;
+    c.step = 4e-4;
+    c.slack = 6e-2;
+    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
+    expect_gradients(c, false);
+    expect_gradients(c, true, Keep::inputs);
+    for (const auto source :
+         {model::DmsConfig::Source::adapter, model::DmsConfig::Source::borrowed}) {
+      expect_gradients(of_family(dms("llama", source), c), true);
+    }
+    expect_gradients(of_family(dmc("llama"), c), false);
+  }
+}
+
 // Two widths of heads, layers that share entries, embeddings of each layer; keys as values, experts
 // beside the network of all tokens.
 TEST(Gradients, OfGemma4) {

@@ -367,6 +367,20 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(far([](auto& f) { f.far_heads = {{2, 0}}; }).starts_with("--far-heads 2:0"));
 }
 
+TEST(Trainer, RefusesMixersSideBySide) {
+  const auto spec = testing::tiny_config("falcon_h1", testing::kTinySizes, {{"mamba_n_heads", 4}});
+  constexpr const char* kError =
+      "the model has recurrent mixers beside attention in one layer: it cannot be trained or "
+      "retrofitted";
+  EXPECT_EQ(error_of([&] { validate(testing::pretraining_options(), spec); }), kError);
+  EXPECT_EQ(error_of([&] { validate(testing::retrofit_options(Source::borrowed), spec); }), kError);
+  const auto alone = testing::tiny_config("nemotron_h", testing::kTinySizes,
+                                          {{"layers_block_type", {"mamba", "mlp", "attention"}}});
+  EXPECT_EQ(error_of([&] { validate(testing::pretraining_options(), alone); }),
+            "the model has layers without a feed-forward network: it cannot be trained or "
+            "retrofitted");
+}
+
 TEST(Trainer, RefusesDmcWhereValuesAreKeys) {
   const auto spec =
       testing::tiny_config("gemma4_text", testing::kTinySizes, winnow::testing::gemma4_keys()[1]);

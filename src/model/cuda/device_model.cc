@@ -15,7 +15,11 @@ namespace {
 
 const ModelSpec& checked(const ModelSpec& spec) {
   if (const RecurrentSpec* recurrent = spec.recurrent()) {
-    ops::cuda::check_recurrent(recurrent->heads, recurrent->taps);
+    if (recurrent->has_matrices()) {
+      ops::cuda::check_recurrent(recurrent->heads, recurrent->taps);
+    } else {
+      ops::cuda::check_taps(recurrent->taps);
+    }
     const int width = recurrent->heads.value_width();
     require(width % 8 == 0,
             "--device cuda: recurrent layers of {} value channels; a multiple of 8 is needed",

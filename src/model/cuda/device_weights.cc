@@ -64,8 +64,12 @@ FloatBuffer upload_taps(std::span<const float> taps, int count) {
 DeviceRecurrentWeights upload_recurrent(const RecurrentSpec& spec, const RecurrentWeights& w,
                                         const MixerRows& rows) {
   DeviceRecurrentWeights result;
-  result.gates = upload_padded(rows.gates, padded_gates(spec.heads.value_heads));
+  if (spec.has_matrices()) {
+    result.gates = upload_padded(rows.gates, padded_gates(spec.heads.value_heads));
+  }
   result.taps = upload_taps(w.taps, spec.taps);
+  result.conv_bias = upload(w.conv_bias);
+  result.skip = upload(w.skip);
   result.log_decay = upload(w.log_decay);
   result.decay_bias = upload(w.decay_bias);
   result.norm = upload(w.norm);

@@ -28,17 +28,20 @@ constexpr int padded_gates(int value_heads) {
 
 /// Of a recurrent mixer (RecurrentWeights), beside its projections of many rows.
 struct DeviceRecurrentWeights {
-  /// [padded_gates(), hidden]: rates, then decays, then zeros.
+  /// [padded_gates(), hidden]: rates, then decays, then zeros; empty without them. A state space
+  /// has the same rows twice.
   winnow::cuda::DeviceBuffer<bf16> gates;
   FloatBuffer taps;        // [taps, channels]
+  FloatBuffer conv_bias;   // [channels] or empty
   FloatBuffer log_decay;   // [value heads]
   FloatBuffer decay_bias;  // [value heads]
-  FloatBuffer norm;        // [value_dim]
+  FloatBuffer skip;        // [value heads] or empty
+  FloatBuffer norm;        // as RecurrentWeights
 };
 
 struct DeviceLayerWeights {
   /// [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v, or those that the layer projects; of a
-  /// recurrent mixer its channels.
+  /// recurrent mixer its channels, behind the gates of a short convolution's input.
   ops::cuda::DeviceWeight qkv;
   ops::cuda::DeviceWeight output_gate;  // [as many as `output` has columns, hidden], or empty
   ops::cuda::DeviceWeight output;       // [hidden, heads * head_dim], or of a recurrent mixer

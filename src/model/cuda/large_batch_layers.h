@@ -61,6 +61,9 @@ class LargeBatchLayers final : public LinearPath {
   void reserve_mixers(int rows);
   /// What a recurrent mixer takes of normed_.
   void project_recurrent(int layer, int rows, cudaStream_t stream);
+  /// recall() of a mixer whose states have matrices.
+  void recall_matrices(int layer, const ops::cuda::RecurrentRows& own, bf16* out, int rows,
+                       cudaStream_t stream);
   /// output_gates_ of normed_.
   void project_output_gates(int layer, int rows, cudaStream_t stream);
 

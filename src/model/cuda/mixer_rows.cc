@@ -52,8 +52,23 @@ MixerRows attention_rows(const AttentionSpec& attention, const LayerWeights& w) 
   return rows;
 }
 
-// As split_recurrent() has them (mixer_parts.h).
-MixerRows recurrent_rows(const ops::DeltaRuleShape& heads, bool joined, const RecurrentWeights& w) {
+// As split_recurrent() has them (mixer_parts.h); a short convolution's gates first.
+MixerRows recurrent_rows(const RecurrentSpec& what, bool joined, const RecurrentWeights& w) {
+  const ops::DeltaRuleShape& heads = what.heads;
+  if (what.gates_input()) {
+    return {.qkv = {w.input_gate, w.input},
+            .output_gate = {w.gate},
+            .gates = {},
+            .qkv_bias = {},
+            .output_gate_bias = {}};
+  }
+  if (what.kind == RecurrentSpec::Kind::state_space) {
+    return {.qkv = {w.input},
+            .output_gate = {w.gate},
+            .gates = {w.decay, w.decay},
+            .qkv_bias = {},
+            .output_gate_bias = {}};
+  }
   if (!joined) {
     return {.qkv = {w.input},
             .output_gate = {w.gate},
@@ -82,8 +97,7 @@ MixerRows mixer_rows(const ModelSpec& spec, int layer, const LayerWeights& weigh
   const LayerSpec& what = spec.layer(layer);
   return what.attention() != nullptr
              ? attention_rows(*what.attention(), weights)
-             : recurrent_rows(what.recurrent()->heads, spec.names.joins_recurrent,
-                              weights.recurrent);
+             : recurrent_rows(*what.recurrent(), spec.names.joins_recurrent, weights.recurrent);
 }
 
 }  // namespace winnow::model::cuda

@@ -7,8 +7,9 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 63> kFamilies{{
+constexpr std::array<Family, 68> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
+    {"bamba", "BambaForCausalLM", describe_bamba},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
     {"cohere2_moe", "Cohere2MoeForCausalLM", describe_cohere2_moe},
@@ -20,6 +21,7 @@ constexpr std::array<Family, 63> kFamilies{{
     {"exaone4", "Exaone4ForCausalLM", describe_exaone4},
     {"exaone_moe", "ExaoneMoeForCausalLM", describe_exaone_moe},
     {"falcon", "FalconForCausalLM", describe_falcon},
+    {"falcon_h1", "FalconH1ForCausalLM", describe_falcon_h1},
     {"flex_olmo", "FlexOlmoForCausalLM", describe_flex_olmo},
     {"gemma", "GemmaForCausalLM", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", describe_gemma2},
@@ -44,6 +46,8 @@ constexpr std::array<Family, 63> kFamilies{{
     {"hy_v3", "HYV3ForCausalLM", describe_hy_v3},
     {"hyperclovax", "HyperCLOVAXForCausalLM", describe_hyperclovax},
     {"jais2", "Jais2ForCausalLM", describe_jais2},
+    {"lfm2", "Lfm2ForCausalLM", describe_lfm2},
+    {"lfm2_moe", "Lfm2MoeForCausalLM", describe_lfm2_moe},
     {"llama", "LlamaForCausalLM", describe_llama},
     {"llama4_text", "Llama4ForCausalLM", describe_llama4},
     {"mellum", "MellumForCausalLM", describe_mellum},
@@ -53,6 +57,7 @@ constexpr std::array<Family, 63> kFamilies{{
     {"mistral", "MistralForCausalLM", describe_mistral},
     {"mixtral", "MixtralForCausalLM", describe_mixtral},
     {"nemotron", "NemotronForCausalLM", describe_nemotron},
+    {"nemotron_h", "NemotronHForCausalLM", describe_nemotron_h},
     {"olmo2", "Olmo2ForCausalLM", describe_olmo2},
     {"olmo3", "Olmo3ForCausalLM", describe_olmo3},
     {"olmoe", "OlmoeForCausalLM", describe_olmoe},

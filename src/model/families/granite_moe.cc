@@ -1,6 +1,6 @@
 // Granite 3 with experts (IBM Granite Team 2024), with and without a network that every token
 // takes: Granite's multipliers, the softmax of the chosen experts, their matrices in one tensor.
-// Granite 4's class is the same where no layer is recurrent; with sliding layers there are sinks.
+// Granite 4's class has Mamba 2 in most layers, or in none; with sliding layers there are sinks.
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,6 +8,7 @@
 #include "model/families/families.h"
 #include "model/families/granite_layers.h"
 #include "model/families/layer_types.h"
+#include "model/families/mamba_layers.h"
 
 namespace winnow::model {
 namespace {
@@ -46,18 +47,25 @@ void set_granite_network(ModelSpec& spec, int intermediate) {
                         {"mlp.down_proj", "shared_mlp.output_linear"}};
 }
 
-// Error where one is recurrent.
-void require_attention(const JsonObject& config, int layers) {
+// Which layers are recurrent: all, where the file does not say.
+std::vector<bool> granite_mamba_layers(const JsonObject& config, int layers) {
   const char* key = config.has(detail::kLayerTypes) ? detail::kLayerTypes : "layers_block_type";
   const nlohmann::json* types = config.find(key);
-  const auto attends = [](const nlohmann::json& type) {
-    return type == "attention" || type == "full_attention";
-  };
-  require(
-      types == nullptr || (types->is_array() && types->size() == static_cast<std::size_t>(layers) &&
-                           std::ranges::all_of(*types, attends)),
-      "{}: {}: expected attention in each of {} layers: those of Mamba 2 are not supported",
-      config.where(), key, layers);
+  std::vector<bool> recurrent(static_cast<std::size_t>(layers), true);
+  if (types == nullptr) {
+    return recurrent;
+  }
+  if (!types->is_array() || types->size() != recurrent.size()) {
+    config.reject(key, fmt::format("a type for each of {} layers", layers));
+  }
+  for (std::size_t i = 0; i < recurrent.size(); ++i) {
+    const nlohmann::json& type = (*types)[i];
+    recurrent[i] = type == "mamba" || type == "linear_attention";
+    require(recurrent[i] || type == "attention" || type == "full_attention",
+            "{}: {}: {} is not supported, expected \"mamba\" or \"attention\"", config.where(), key,
+            described(type));
+  }
+  return recurrent;
 }
 
 }  // namespace
@@ -77,7 +85,6 @@ ModelSpec describe_granitemoeshared(const JsonObject& config) {
 
 ModelSpec describe_granitemoehybrid(const JsonObject& config) {
   ModelSpec spec = describe_granite(config);
-  require_attention(config, spec.layer_count());
   if (config.text("position_embedding_type", "") != "rope") {
     detail::for_each_attention(spec, [](AttentionSpec& attention) { attention.rope.reset(); });
   }
@@ -87,6 +94,7 @@ ModelSpec describe_granitemoehybrid(const JsonObject& config) {
   } else {
     set_granite_network(spec, shared);
   }
+  detail::set_mamba_layers(config, spec, granite_mamba_layers(config, spec.layer_count()));
   return spec;
 }
 

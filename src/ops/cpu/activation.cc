@@ -355,6 +355,9 @@ void activate_multiply(const GatedActivation& activation, Matrix<float> gate,
                        Matrix<const float> up) {
   assert(gate.rows == up.rows && gate.cols == up.cols);
   assert(activation.limit == 0.0F || activation.kind == Activation::silu);
+  if (activation.gate_scale != 1.0F) {
+    scale(gate, activation.gate_scale);
+  }
   cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
     HWY_DYNAMIC_DISPATCH(ActivateMultiply)(activation, gate.row(m), up.row(m));
   });
@@ -366,6 +369,7 @@ void activate_multiply_backward(const GatedActivation& activation, Matrix<float>
   assert(gate.rows == up.rows && gate.cols == up.cols);
   assert(dout.rows == gate.rows && dout.cols == gate.cols);
   assert(activation.limit == 0.0F || activation.kind == Activation::silu);
+  assert(activation.gate_scale == 1.0F);
   cpu::for_rows(gate.rows, gate.cols, [&](std::size_t m) {
     HWY_DYNAMIC_DISPATCH(ActivateMultiplyBackward)
     (activation, dgate.row(m), dup.row(m), dout.row(m), gate.row(m), up.row(m));
@@ -385,6 +389,17 @@ void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<con
   cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
     HWY_DYNAMIC_DISPATCH(GateBackward)
     (dx.row(m), dgate.row(m), dout.row(m), x.row(m), gate.row(m));
+  });
+}
+
+void multiply(Matrix<float> x, Matrix<const float> y) {
+  assert(x.rows == y.rows && x.cols == y.cols);
+  cpu::for_rows(x.rows, x.cols, [&](std::size_t m) {
+    float* target = x.row(m).data();
+    const float* source = y.row(m).data();
+    for (std::size_t i = 0; i < x.cols; ++i) {
+      target[i] *= source[i];
+    }
   });
 }
 

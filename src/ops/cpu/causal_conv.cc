@@ -22,7 +22,8 @@ const float* row_at(Matrix<const float> x, std::span<const float> tail, std::ptr
 }
 
 void convolve(Matrix<float> out, Matrix<const float> x, std::span<const float> taps,
-              std::span<const float> tail, std::size_t first, std::size_t last) {
+              std::span<const float> bias, std::span<const float> tail, std::size_t first,
+              std::size_t last) {
   const std::size_t count = taps.size() / x.cols;
   std::vector<float> by_tap(count * kChannelBlock);  // as rows of x lie
   for (std::size_t c = first; c < last; ++c) {
@@ -32,7 +33,11 @@ void convolve(Matrix<float> out, Matrix<const float> x, std::span<const float> t
   }
   for (std::size_t t = 0; t < x.rows; ++t) {
     float* sums = out.row(t).data() + first;
-    std::fill_n(sums, last - first, 0.0F);
+    if (bias.empty()) {
+      std::fill_n(sums, last - first, 0.0F);
+    } else {
+      std::copy_n(bias.data() + first, last - first, sums);
+    }
     for (std::size_t k = 0; k < count; ++k) {
       const auto at = static_cast<std::ptrdiff_t>(t + k) - static_cast<std::ptrdiff_t>(count - 1);
       const float* source = row_at(x, tail, at, first);
@@ -46,12 +51,12 @@ void convolve(Matrix<float> out, Matrix<const float> x, std::span<const float> t
 }  // namespace
 
 void causal_conv(Matrix<float> out, Matrix<const float> x, std::span<const float> taps,
-                 std::span<float> tail) {
+                 std::span<const float> bias, std::span<float> tail) {
   assert(out.rows == x.rows && out.cols == x.cols && taps.size() % x.cols == 0);
   assert(tail.size() == taps.size() - x.cols);
   parallel_each((x.cols + kChannelBlock - 1) / kChannelBlock, [&](std::size_t block, int) {
     const std::size_t first = block * kChannelBlock;
-    convolve(out, x, taps, tail, first, std::min(first + kChannelBlock, x.cols));
+    convolve(out, x, taps, bias, tail, first, std::min(first + kChannelBlock, x.cols));
   });
   const std::size_t kept = tail.size() / x.cols;
   const std::size_t from_tail = kept > x.rows ? kept - x.rows : 0;

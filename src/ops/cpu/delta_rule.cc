@@ -28,6 +28,7 @@ struct DeltaToken {
   const float* key;
   float decay;
   float rate;
+  bool corrects;
   const float* value;
   float* out;
 };
@@ -80,8 +81,8 @@ void DeltaStep(float* state, std::size_t stride, std::size_t rows, const DeltaTo
       n0 = hn::MulAdd(s0, hn::Set(d, token.query[i]), n0);
     }
     const auto decay = hn::Set(d, token.decay);
-    const auto recalled = hn::Mul(decay, hn::Add(m0, m1));
-    const auto error = hn::Sub(hn::LoadU(d, token.value + at), recalled);
+    const auto value = hn::LoadU(d, token.value + at);
+    const auto error = token.corrects ? hn::Sub(value, hn::Mul(decay, hn::Add(m0, m1))) : value;
     const auto update = hn::Mul(hn::Set(d, token.rate), error);
     const auto old = hn::Mul(decay, hn::Add(n0, n1));
     hn::StoreU(hn::MulAdd(match, update, old), d, token.out + at);
@@ -114,6 +115,7 @@ class DeltaBlock {
         key_column_(static_cast<std::size_t>(head / (shape.value_heads / shape.key_heads)) * rows_),
         value_column_(head_ * width_ + static_cast<std::size_t>(first)),
         count_(std::min(kDeltaColumns, width_ - static_cast<std::size_t>(first))),
+        corrects_(shape.corrects),
         state_(chunk.state.data() + head_ * rows_ * width_ + first) {}
 
   void run() const {
@@ -143,6 +145,7 @@ class DeltaBlock {
         .key = chunk_.keys.row(t).data() + key_column_,
         .decay = chunk_.decays.row(t)[head_],
         .rate = chunk_.rates.row(t)[head_],
+        .corrects = corrects_,
         .value = value.data(),
         .out = out.data()});
       std::copy_n(out.data(), count_, chunk_.out.row(t).data() + value_column_);
@@ -156,6 +159,7 @@ class DeltaBlock {
   std::size_t key_column_;
   std::size_t value_column_;
   std::size_t count_;
+  bool corrects_;
   float* state_;
 };
 
@@ -172,19 +176,40 @@ void delta_rule(const DeltaRuleShape& shape, std::span<const DeltaRuleChunk> chu
   });
 }
 
+namespace {
+
+// log(1 + exp(x))
+float softplus(float x) {
+  constexpr float kLinear = 20.0F;  // from there on it is x
+  return x > kLinear ? x : std::log1p(std::exp(x));
+}
+
+}  // namespace
+
 void delta_gates(Matrix<float> decays, Matrix<float> rates, std::span<const float> log_decay,
                  std::span<const float> bias) {
   assert(decays.rows == rates.rows && decays.cols == rates.cols);
   assert(log_decay.size() == decays.cols && bias.size() == decays.cols);
-  constexpr float kLinear = 20.0F;  // from there on softplus(x) is x
   cpu::for_rows(decays.rows, decays.cols, [&](std::size_t t) {
     for (std::size_t h = 0; h < decays.cols; ++h) {
       float& decay = decays.row(t)[h];
-      const float x = decay + bias[h];
-      const float softplus = x > kLinear ? x : std::log1p(std::exp(x));
-      decay = std::exp(-std::exp(log_decay[h]) * softplus);
+      decay = std::exp(-std::exp(log_decay[h]) * softplus(decay + bias[h]));
       float& rate = rates.row(t)[h];
       rate = 1.0F / (1.0F + std::exp(-rate));
+    }
+  });
+}
+
+void state_space_gates(Matrix<float> decays, Matrix<float> rates, std::span<const float> log_decay,
+                       std::span<const float> bias, const RateLimits& limits) {
+  assert(decays.rows == rates.rows && decays.cols == rates.cols);
+  assert(log_decay.size() == decays.cols && bias.size() == decays.cols);
+  cpu::for_rows(decays.rows, decays.cols, [&](std::size_t t) {
+    for (std::size_t h = 0; h < decays.cols; ++h) {
+      float& decay = decays.row(t)[h];
+      const float rate = std::clamp(softplus(decay + bias[h]), limits.lowest, limits.highest);
+      rates.row(t)[h] = rate;
+      decay = std::exp(-std::exp(log_decay[h]) * rate);
     }
   });
 }

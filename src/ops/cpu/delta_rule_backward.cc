@@ -40,6 +40,7 @@ class BlockBackward {
         dout_(dout),
         g_(gradients),
         head_(head),
+        corrects_(shape.corrects),
         rows_(static_cast<std::size_t>(shape.key_dim)),
         key_column_(head / static_cast<std::size_t>(shape.value_heads / shape.key_heads) * rows_),
         value_column_(head * static_cast<std::size_t>(shape.value_dim) + first),
@@ -79,9 +80,12 @@ class BlockBackward {
     return row;
   }
 
-  // value - decay S^T key, of the state before the token.
+  // What is added to the state: value - decay S^T key, of the state before the token; or the value.
   [[nodiscard]] Row error(std::size_t t, const State& before) const {
     Row error = columns(chunk_.values, t);
+    if (!corrects_) {
+      return error;
+    }
     const float decay = chunk_.decays.row(t)[head_];
     for (std::size_t i = 0; i < rows_; ++i) {
       add(error, -decay * key(t)[i], before[i]);
@@ -124,8 +128,10 @@ class BlockBackward {
     }
     float ddecay = 0.0F;
     for (std::size_t i = 0; i < rows_; ++i) {
-      dkey[i] -= decay * rate * dot(before[i], dupdate);
-      add(gradient[i], -rate * key(t)[i], dupdate);
+      if (corrects_) {
+        dkey[i] -= decay * rate * dot(before[i], dupdate);
+        add(gradient[i], -rate * key(t)[i], dupdate);
+      }
       ddecay += dot(before[i], gradient[i]);
       for (float& x : gradient[i]) {
         x *= decay;
@@ -138,6 +144,7 @@ class BlockBackward {
   Matrix<const float> dout_;
   const DeltaRuleGradients& g_;
   std::size_t head_;
+  bool corrects_;
   std::size_t rows_;
   std::size_t key_column_;
   std::size_t value_column_;
@@ -184,6 +191,29 @@ void delta_gates_backward(Matrix<float> ddecays, Matrix<float> drates, std::span
       }
       const float rate = rates.row(t)[h];
       drates.row(t)[h] *= rate * (1.0F - rate);
+    }
+  }
+}
+
+void state_space_gates_backward(Matrix<float> ddecays, Matrix<const float> drates,
+                                std::span<float> dlog_decay, std::span<float> dbias,
+                                Matrix<const float> logits, Matrix<const float> decays,
+                                Matrix<const float> rates, std::span<const float> log_decay,
+                                std::span<const float> bias, const RateLimits& limits) {
+  for (std::size_t t = 0; t < logits.rows; ++t) {
+    for (std::size_t h = 0; h < logits.cols; ++h) {
+      const float x = logits.row(t)[h] + bias[h];
+      const float rate = rates.row(t)[h];
+      float& gradient = ddecays.row(t)[h];
+      const float by_decay = gradient * decays.row(t)[h] * -std::exp(log_decay[h]);
+      const bool moves = rate > limits.lowest && rate < limits.highest;
+      gradient = moves ? (drates.row(t)[h] + by_decay) / (1.0F + std::exp(-x)) : 0.0F;
+      if (!dlog_decay.empty()) {
+        dlog_decay[h] += by_decay * rate;
+      }
+      if (!dbias.empty()) {
+        dbias[h] += gradient;
+      }
     }
   }
 }

@@ -36,7 +36,9 @@ inline constexpr std::string_view kQwen35Moe = "qwen3_5_moe_text";
 
 /// Whether it has recurrent layers.
 inline bool is_hybrid(const Case& c) {
-  return c.family == kQwen3Next || std::string_view(c.family).starts_with("qwen3_5");
+  const std::string_view family = c.family;
+  return family == kQwen3Next || family.starts_with("qwen3_5") || family.starts_with("lfm2") ||
+         family == "bamba" || std::string_view(c.name).starts_with("granite_4");
 }
 
 // Keys of config.json beside the sizes.
@@ -66,7 +68,17 @@ inline nlohmann::json more_of(const Case& c) {
       more["mlp_only_layers"] = {1};
     }
   }
-  if (is_hybrid(c)) {
+  if (std::string_view(c.family).starts_with("lfm2")) {
+    more.update({{"layer_types", {"conv", "full_attention", "conv"}}, {"num_dense_layers", 1}});
+  } else if (std::string_view(c.family) == "bamba" || std::string_view(c.name) == "granite_4") {
+    more.update({{"layer_types", {"mamba", "attention", "mamba"}},
+                 {"attn_layer_indices", {1}},
+                 {"mamba_n_heads", 8},
+                 {"mamba_n_groups", 2},
+                 {"mamba_d_state", 48},
+                 {"num_local_experts", 0},
+                 {"shared_intermediate_size", 96}});
+  } else if (is_hybrid(c)) {
     more.update({{"full_attention_interval", 2},
                  {"linear_num_key_heads", 2},
                  {"linear_num_value_heads", 4},

@@ -298,7 +298,9 @@ inline constexpr Case kCases[] = {
     plain_case("granitemoe_swa", "granitemoe_swa", 6e-1),
     plain_case("granitemoehybrid", "granitemoehybrid", 6e-1),
     plain_case("granitemoehybrid_dense", "granitemoehybrid", 2e-1),
-    plain_case("hy_v3", "hy_v3", 4e-1), plain_case("mellum", "mellum", 1e-1),
+    plain_case("granite_4", "granitemoehybrid", 2e-1), plain_case("bamba", "bamba", 1e-1),
+    plain_case("hy_v3", "hy_v3", 4e-1), plain_case("lfm2", "lfm2", 5e-2),
+    plain_case("lfm2_moe", "lfm2_moe", 3e-1), plain_case("mellum", "mellum", 1e-1),
     plain_case("qwen2", "qwen2", 2e-2),
     // Rules beside layers that slide, that share entries or that are recurrent; wide groups.
     Case{"ministral_dmc", "ministral", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,

@@ -69,14 +69,15 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
 
 // Those whose experts have a multiple of 8 channels.
 INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
-                         ::testing::Values("cohere", "cohere2", "cohere2-moe", "cwm", "ernie4-5",
-                                           "exaone", "falcon", "falcon-grouped", "flex-olmo",
-                                           "gemma4", "gemma4-unified", "glm", "glm4", "gpt-neox",
-                                           "gpt-neox-serial", "gptj", "granite-hybrid",
-                                           "granite-swa", "helium", "hunyuan", "hunyuan-moe",
-                                           "jais2", "llama4", "minimax-m2", "ministral", "mistral",
-                                           "mistral-sliding", "nemotron", "phi", "stablelm",
-                                           "stablelm-parallel", "starcoder2"),
+                         ::testing::Values("bamba", "cohere", "cohere2", "cohere2-moe", "cwm",
+                                           "ernie4-5", "exaone", "falcon", "falcon-grouped",
+                                           "flex-olmo", "gemma4", "gemma4-unified", "glm", "glm4",
+                                           "gpt-neox", "gpt-neox-serial", "gptj", "granite-4",
+                                           "granite-4-dense", "granite-hybrid", "granite-swa",
+                                           "helium", "hunyuan", "hunyuan-moe", "jais2", "lfm2",
+                                           "lfm2-moe", "llama4", "minimax-m2", "ministral",
+                                           "mistral", "mistral-sliding", "nemotron", "phi",
+                                           "stablelm", "stablelm-parallel", "starcoder2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

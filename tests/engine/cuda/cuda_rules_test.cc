@@ -42,8 +42,8 @@ model::ModelSpec spec_of(const Case& c) {
 // A case of each family, and of those whose layers come in several kinds.
 std::vector<Case> one_of_each_family() {
   const std::set<std::string_view> further = {
-      "falcon_7b_group", "gemma4_equal_heads",     "gemma4_moe",
-      "gpt_neox_serial", "granitemoehybrid_dense", "stablelm_parallel"};
+      "falcon_7b_group",        "gemma4_equal_heads", "gemma4_moe",       "gpt_neox_serial",
+      "granitemoehybrid_dense", "granite_4",          "stablelm_parallel"};
   std::set<std::string_view> families;
   std::vector<Case> cases;
   for (Case c : kCases) {

@@ -42,10 +42,13 @@ INSTANTIATE_TEST_SUITE_P(Rules, SavedShards,
                          });
 
 TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
-  for (const bool hybrid : {false, true}) {
-    SCOPED_TRACE(hybrid);
-    const model::ModelSpec spec =
-        hybrid ? winnow::testing::tiny_hybrid(GetParam()) : winnow::testing::tiny_model(GetParam());
+  using Kind = model::RecurrentSpec::Kind;  // state spaces do not split
+  const std::vector<winnow::testing::Recurrent> kinds{std::nullopt, Kind::delta_net,
+                                                      Kind::short_conv};
+  for (const auto& kind : kinds) {
+    SCOPED_TRACE(kind ? winnow::testing::recurrent_name(*kind) : "attention");
+    const model::ModelSpec spec = kind ? winnow::testing::tiny_hybrid(GetParam(), *kind)
+                                       : winnow::testing::tiny_model(GetParam());
     model::Model model(spec, model::random_weights(spec, DType::f32, 7));
     if (GetParam() == RuleKind::dms) {
       model.draw_decisions({.rate = 0.6});

@@ -4,7 +4,7 @@
 
 #include "base/cuda/on_device.h"
 #include "model/model.h"
-#include "model/spec_of.h"
+#include "model/tiny_model.h"
 #include "ops/cuda/linear/small_batch_gemm.h"
 
 namespace winnow::model::cuda {
@@ -72,13 +72,14 @@ TEST_F(CudaFastPaths, LeaveAdaptersAlone) {
 
 // Recurrent layers and output gates are the general path's.
 TEST_F(CudaFastPaths, LeaveRecurrentLayersAlone) {
-  const ModelSpec config = winnow::testing::spec_of("qwen3_5_text", {.hidden = 64, .layers = 4},
-                                                    winnow::testing::hybrid_keys());
-  const Model host(config, random_weights(config, DType::bf16, 3));
-  const DeviceModel model(host, ops::cuda::DeviceWeightFormat::bf16);
-  EXPECT_FALSE(model.is_plain());
-  for (const int sequences : {1, 2, 100}) {
-    EXPECT_TRUE(pads_steps(model, sequences)) << sequences;
+  for (const auto kind : winnow::testing::kRecurrentKinds) {
+    const ModelSpec config = winnow::testing::tiny_hybrid(kvcache::RuleKind::dense, kind);
+    const Model host(config, random_weights(config, DType::bf16, 3));
+    const DeviceModel model(host, ops::cuda::DeviceWeightFormat::bf16);
+    EXPECT_FALSE(model.is_plain());
+    for (const int sequences : {1, 2, 100}) {
+      EXPECT_TRUE(pads_steps(model, sequences)) << sequences;
+    }
   }
 }
 

@@ -33,6 +33,20 @@ TEST(SiluMultiply, IsItsDefinition) {
   }
 }
 
+TEST(ActivateMultiply, ScalesTheGateFirst) {
+  const std::size_t rows = 3;
+  const std::size_t cols = 33;
+  const auto gate = normal(rows * cols, 1);
+  const auto up = normal(rows * cols, 2);
+  auto scaled = gate;
+  scale({scaled.data(), rows, cols}, 0.7F);
+  silu_multiply({scaled.data(), rows, cols}, {up.data(), rows, cols});
+  auto at_once = gate;
+  activate_multiply({.gate_scale = 0.7F}, {at_once.data(), rows, cols}, {up.data(), rows, cols});
+  EXPECT_EQ(at_once, scaled);
+  EXPECT_FALSE(GatedActivation{.gate_scale = 0.7F}.is_swiglu());
+}
+
 TEST(SiluMultiply, Backward) {
   for (const std::size_t count : {1U, 7U, 16U, 33U, 100U}) {
     for (const double spread : {1.0, 8.0}) {

@@ -19,6 +19,7 @@ TEST(CausalConv, IsItsDefinitionHoweverTheTextIsCut) {
     for (const std::size_t channels : {1U, 5U, 64U, 130U}) {
       const auto x = normal(kRows * channels, channels + taps);
       const auto weights = normal(channels * taps, 3);
+      const auto bias = taps == 2 ? normal(channels, 4) : std::vector<float>();
       std::vector<float> whole;
       for (const std::size_t chunk : {std::size_t{23}, std::size_t{1}, std::size_t{2}}) {
         std::vector<float> out(x.size());
@@ -26,7 +27,7 @@ TEST(CausalConv, IsItsDefinitionHoweverTheTextIsCut) {
         for (std::size_t first = 0; first < kRows; first += chunk) {
           const std::size_t rows = std::min(chunk, kRows - first);
           causal_conv({&out[first * channels], rows, channels},
-                      {&x[first * channels], rows, channels}, weights, tail);
+                      {&x[first * channels], rows, channels}, weights, bias, tail);
         }
         whole = whole.empty() ? out : whole;
         EXPECT_EQ(out, whole) << "chunks of " << chunk;
@@ -34,7 +35,7 @@ TEST(CausalConv, IsItsDefinitionHoweverTheTextIsCut) {
       }
       for (std::size_t t = 0; t < kRows; ++t) {
         for (std::size_t c = 0; c < channels; ++c) {
-          double sum = 0.0;
+          double sum = bias.empty() ? 0.0 : double{bias[c]};
           for (std::size_t k = 0; k < taps && k <= t; ++k) {
             sum += double{weights[c * taps + taps - 1 - k]} * double{x[(t - k) * channels + c]};
           }

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ops/gradient_testing.h"
@@ -67,7 +69,7 @@ struct Exact {
         rates(text.rates.begin(), text.rates.end()) {}
 
   [[nodiscard]] testing::Values out() const {
-    const auto [key_heads, value_heads, key_dim, value_dim] = shape;
+    const auto [key_heads, value_heads, key_dim, value_dim, corrects] = shape;
     testing::Values result;
     testing::Values state(Text::width(shape.state_size()), 0.0);
     for (std::size_t t = 0; t < rows; ++t) {
@@ -82,7 +84,7 @@ struct Exact {
           double error = values[gate * Text::width(value_dim) + Text::width(j)];
           for (int i = 0; i < key_dim; ++i) {
             cell(i) *= decays[gate];
-            error -= cell(i) * keys[at + Text::width(i)];
+            error -= corrects ? cell(i) * keys[at + Text::width(i)] : 0.0;
           }
           double sum = 0.0;
           for (int i = 0; i < key_dim; ++i) {
@@ -97,7 +99,8 @@ struct Exact {
   }
 };
 
-constexpr DeltaRuleShape kShapes[] = {{1, 1, 1, 1}, {1, 2, 8, 4}, {2, 2, 5, 16}, {2, 6, 24, 40}};
+constexpr DeltaRuleShape kShapes[] = {
+    {1, 1, 1, 1}, {1, 2, 8, 4}, {2, 2, 5, 16}, {2, 6, 24, 40}, {2, 6, 24, 40, false}};
 
 TEST(DeltaRule, IsItsDefinition) {
   for (const DeltaRuleShape& shape : kShapes) {
@@ -139,7 +142,8 @@ TEST(DeltaRule, CutsAndCompanyChangeNoBit) {
 }
 
 TEST(DeltaRule, Backward) {
-  for (const DeltaRuleShape& shape : {DeltaRuleShape{1, 2, 3, 4}, DeltaRuleShape{2, 2, 2, 17}}) {
+  for (const DeltaRuleShape& shape : {DeltaRuleShape{1, 2, 3, 4}, DeltaRuleShape{2, 2, 2, 17},
+                                      DeltaRuleShape{1, 2, 3, 4, false}}) {
     for (const std::size_t rows : {3U, 67U}) {  // less than a span, more than one
       Text text(shape, rows, 5);
       const Exact exact(text);
@@ -231,6 +235,70 @@ TEST(DeltaRule, GatesAreTheirDefinition) {
     EXPECT_NEAR(decays[i], decay, 1e-6) << x;
     EXPECT_NEAR(rates[i], 1.0 / (1.0 + std::exp(-double{logits[i]})), 1e-6);
   }
+}
+
+constexpr RateLimits kLimits{0.3F, 1.2F};
+
+// What state_space_gates() gives for a logit, in double: rate and decay.
+std::pair<double, double> exact_gates(double logit, double log_decay, double bias) {
+  const double x = logit + bias;
+  const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+  const double rate = std::clamp(softplus, double{kLimits.lowest}, double{kLimits.highest});
+  return {rate, std::exp(-std::exp(log_decay) * rate)};
+}
+
+TEST(StateSpace, GatesAreTheirDefinition) {
+  const auto logits = normal(60, 1, 30.0);
+  const std::vector<float> log_decay{-2.0F, 0.0F, 1.5F};
+  const std::vector<float> bias{1.0F, -3.0F, 0.0F};
+  for (const bool limited : {false, true}) {
+    auto decays = logits;
+    std::vector<float> rates(60);
+    state_space_gates({decays.data(), 20, 3}, {rates.data(), 20, 3}, log_decay, bias,
+                      limited ? kLimits : RateLimits{});
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const double x = double{logits[i]} + double{bias[i % 3]};
+      const double plain = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+      const double rate =
+          limited ? exact_gates(logits[i], log_decay[i % 3], bias[i % 3]).first : plain;
+      EXPECT_NEAR(rates[i], rate, 1e-5 * std::max(1.0, rate)) << x;
+      EXPECT_NEAR(decays[i], std::exp(-std::exp(double{log_decay[i % 3]}) * rate), 1e-6);
+    }
+  }
+}
+
+TEST(StateSpace, GatesBackward) {
+  constexpr std::size_t kHeads = 3;
+  const auto logits = testing::draw(15, 1);
+  const auto weights = testing::draw(30, 3);
+  const testing::Values log_decay{-2.0, 0.0, 1.0};
+  const testing::Values bias{1.0, -1.0, 0.5};
+  using testing::Values;
+  const auto loss = [&](const Values& a, const Values& l, const Values& c) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < 15; ++i) {
+      const auto [rate, decay] = exact_gates(a[i], l[i % kHeads], c[i % kHeads]);
+      sum += weights[i] * decay + weights[15 + i] * rate;
+    }
+    return sum;
+  };
+  const auto before = testing::to_floats(logits);
+  auto decays = before;
+  std::vector<float> rates(15);
+  const auto l = testing::to_floats(log_decay);
+  const auto c = testing::to_floats(bias);
+  state_space_gates({decays.data(), 5, kHeads}, {rates.data(), 5, kHeads}, l, c, kLimits);
+  auto dd = testing::to_floats(weights);
+  std::vector<float> dr(dd.begin() + 15, dd.end());
+  dd.resize(15);
+  std::vector<float> dl(kHeads);
+  std::vector<float> dc(kHeads);
+  state_space_gates_backward({dd.data(), 5, kHeads}, {dr.data(), 5, kHeads}, dl, dc,
+                             {before.data(), 5, kHeads}, {decays.data(), 5, kHeads},
+                             {rates.data(), 5, kHeads}, l, c, kLimits);
+  testing::expect_gradient([&](const Values& x) { return loss(x, log_decay, bias); }, logits, dd);
+  testing::expect_gradient([&](const Values& x) { return loss(logits, x, bias); }, log_decay, dl);
+  testing::expect_gradient([&](const Values& x) { return loss(logits, log_decay, x); }, bias, dc);
 }
 
 }  // namespace

@@ -81,8 +81,10 @@ struct ColumnRows {
     return i * kRowsTogether + 4 * (static_cast<int>(threadIdx.x) % kLanes / 4);
   }
 
-  // Takes a token; lanes 16 to 19 return what it gives in columns 0 to 3.
-  __device__ float take(const TokenTile<kGroups>& tile, int t, int first_column, float match) {
+  // Takes a token; lanes 16 to 19 return what it gives in columns 0 to 3. `skip`: of its values in
+  // that.
+  __device__ float take(const TokenTile<kGroups>& tile, int t, int first_column, float match,
+                        bool corrects, float skip) {
     const int lane = threadIdx.x % kLanes;
     float4 key[kFours];
     float m[2] = {};
@@ -101,13 +103,14 @@ struct ColumnRows {
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 8);
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 4);
     const float recalled = decay * __shfl_sync(0xFFFFFFFFU, sum, lane % 4);
-    const float update = tile.rates[t] * (tile.values[t][first_column + lane % 4] - recalled);
+    const float value = tile.values[t][first_column + lane % 4];
+    const float update = tile.rates[t] * (corrects ? value - recalled : value);
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       s[i] = s[i] * decay;
       add_scaled(s[i], key[i], update);
     }
-    return decay * sum + match * update;
+    return decay * sum + match * update + skip * value;
   }
 };
 
@@ -170,6 +173,7 @@ __global__ void __launch_bounds__(kChunkThreads)
   float* out = rule.out + first * std::size_t(values_of(heads)) + head * heads.value_dim + begin +
                own + lane % 4;
   const bool writes = has_columns && lane / 4 == 4;
+  const float skip = rule.skip != nullptr ? rule.skip[head] : 0.0F;
 
   const auto tokens_at = [&](int t) { return min(Tile::kTokens, count - t); };
   bring(heads, rule, place, first, tokens_at(0), tiles[0]);
@@ -185,7 +189,7 @@ __global__ void __launch_bounds__(kChunkThreads)
     match_tokens(tiles[at], tokens_at(t), matches);
     __syncthreads();
     for (int i = 0; i < tokens_at(t); ++i) {
-      const float result = own_rows.take(tiles[at], i, own, matches[i]);
+      const float result = own_rows.take(tiles[at], i, own, matches[i], heads.corrects, skip);
       if (writes) {
         out[(std::size_t(t) + i) * values_of(heads)] = result;
       }

@@ -16,7 +16,8 @@ constexpr int kInputFours = kMostRecurrentDim / (4 * kLanes);  // of a lane
 
 // A head among those of queries, keys and values, and its channels.
 struct InputHead {
-  int first;
+  int first;  // channel among those that are projected
+  int to;     // and among those that are mixed
   int width;
   float length;  // that vectors become of; 0: they stay as they are
   int value_head;
@@ -26,8 +27,16 @@ struct InputHead {
     const bool is_value = index >= keys;
     value_head = is_value ? index - keys : -1;
     width = is_value ? heads.value_dim : heads.key_dim;
-    first = is_value ? 2 * keys_of(heads) + value_head * width : index * width;
-    length = length_of(heads, index);
+    to = is_value ? 2 * keys_of(heads) + value_head * width : index * width;
+    if (heads.corrects) {
+      first = to;
+      length = length_of(heads, index);
+      return;
+    }
+    const bool is_query = index < heads.key_heads;
+    const int key = values_of(heads) + index % heads.key_heads * width;
+    first = is_value ? value_head * width : is_query ? key + keys_of(heads) : key;
+    length = 0.0F;
   }
 };
 
@@ -59,6 +68,9 @@ __device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const
     x[i] = {};
     if (const int at = 4 * (lane + i * kLanes); at < head.width) {
       const int channel = head.first + at;
+      if (inputs.conv_bias != nullptr) {
+        x[i] = load_four(inputs.conv_bias + channel);
+      }
       for (int tap = 0; tap < inputs.tap_count; ++tap) {
         const float4 source = load_four(text.row(t + tap - text.kept) + channel);
         const float4 weight = load_four(inputs.taps + tap * text.channels + channel);
@@ -73,17 +85,20 @@ __device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const
 #pragma unroll
   for (int i = 0; i < kInputFours; ++i) {
     if (const int at = 4 * (lane + i * kLanes); at < head.width) {
-      store_four(out + head.first + at, x[i] * factor);
+      store_four(out + head.to + at, x[i] * factor);
     }
   }
 }
 
-// As the CPU's delta_gates().
-__device__ void take_gates(const DeltaInputs& inputs, int value_heads, int head, float* gates) {
+// As the CPU's delta_gates() and state_space_gates().
+__device__ void take_gates(const DeltaInputs& inputs, const DeltaRuleShape& heads, int head,
+                           float* gates) {
   float& rate = gates[head];
-  float& decay = gates[value_heads + head];
-  decay = expf(-expf(inputs.log_decay[head]) * soft_plus(decay + inputs.decay_bias[head]));
-  rate = sigmoid(rate);
+  float& decay = gates[heads.value_heads + head];
+  const float slowed = fminf(fmaxf(soft_plus(decay + inputs.decay_bias[head]), inputs.limits.lowest),
+                             inputs.limits.highest);
+  decay = expf(-expf(inputs.log_decay[head]) * slowed);
+  rate = heads.corrects ? sigmoid(rate) : slowed;
 }
 
 // The last `kept` inputs of a text of `count` rows, by a thread per channel.
@@ -118,8 +133,7 @@ __global__ void __launch_bounds__(kInputWarps* kLanes)
     const std::size_t row = first + t;
     take_row(head, inputs, text, t, inputs.mixed + row * channels);
     if (head.value_head >= 0 && threadIdx.x % kLanes == 0) {
-      take_gates(inputs, heads.value_heads, head.value_head,
-                 inputs.gates + row * inputs.gate_stride);
+      take_gates(inputs, heads, head.value_head, inputs.gates + row * inputs.gate_stride);
     }
   }
   __syncthreads();

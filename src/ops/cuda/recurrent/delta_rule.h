@@ -12,6 +12,8 @@ struct DeltaRule {
   const float* mixed = nullptr;  // [T, channels]: queries, keys, values
   const float* gates = nullptr;  // [T, gate_stride]: rates [value_heads], decays [value_heads]
   int gate_stride = 0;
+  /// [value_heads] or null: of a head's values, so much is added to its output (Mamba 2).
+  const float* skip = nullptr;
   float* out = nullptr;  // [T, value_width]
 };
 

@@ -4,7 +4,8 @@
 //
 // A block has 32 columns of a head's matrix in registers, a thread four of them in every 16th row.
 // With m = S^T k and n = S^T q of the state before the token, the output is decay n + (k . q) u,
-// where u = rate (v - decay m), and the state becomes decay S + k u^T.
+// where u = rate (v - decay m), and the state becomes decay S + k u^T. Without correction u = rate
+// v.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/recurrent/delta_rule_kernels.h"
@@ -102,9 +103,12 @@ __global__ void __launch_bounds__(kStepThreads)
   const float rate = gates[head];
   const float decay = gates[heads.value_heads + head];
   const float4 value = load_four(mixed + 2 * keys_of(heads) + head * heads.value_dim + column);
-  const float4 update = (value + m * -decay) * rate;
+  const float4 update = (heads.corrects ? value + m * -decay : value) * rate;
   if (group == 0) {
     float4 out = n * decay;
+    if (rule.skip != nullptr) {
+      add_scaled(out, value, rule.skip[head]);
+    }
     add_scaled(out, update, match);
     store_four(rule.out + static_cast<std::size_t>(row) * values_of(heads) +
                    head * heads.value_dim + column,

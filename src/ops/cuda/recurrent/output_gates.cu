@@ -65,6 +65,38 @@ __global__ void __launch_bounds__(kGateThreads)
   }
 }
 
+// By a block: a group of channels of one row.
+__global__ void __launch_bounds__(kGateThreads)
+    norm_gated_kernel(bf16* out, const float* x, GatedHeads shape, const float* weight, float eps) {
+  __shared__ float sums[kGateThreads / kLanes];
+  winnow::cuda::wait_for_predecessor();
+  const std::size_t groups = static_cast<std::size_t>(shape.rows) * shape.heads;
+  for (std::size_t group = blockIdx.x; group < groups; group += gridDim.x) {
+    const std::size_t first = group * shape.dim;
+    const float* weights = weight + group % shape.heads * shape.dim;
+    float squares = 0.0F;
+    for (int i = threadIdx.x; i < shape.dim; i += kGateThreads) {
+      const float gated = silu_of(shape.gates[first + i]) * x[first + i];
+      squares += gated * gated;
+    }
+    squares = lane_sum(squares);
+    if (threadIdx.x % kLanes == 0) {
+      sums[threadIdx.x / kLanes] = squares;
+    }
+    __syncthreads();
+    float sum = 0.0F;
+    for (const float part : sums) {
+      sum += part;
+    }
+    const float factor = rsqrtf(sum / static_cast<float>(shape.dim) + eps);
+    for (int i = threadIdx.x; i < shape.dim; i += kGateThreads) {
+      const float gated = silu_of(shape.gates[first + i]) * x[first + i];
+      out[first + i] = to_bf16(gated * factor * weights[i]);
+    }
+    __syncthreads();  // the next group's sums take the place of these
+  }
+}
+
 __global__ void __launch_bounds__(kGateThreads)
     sigmoid_multiply_kernel(bf16* x, GatedHeads shape, const float* bias) {
   winnow::cuda::wait_for_predecessor();
@@ -95,6 +127,15 @@ void gated_rms_norm(bf16* out, const float* x, const GatedHeads& shape, const fl
   if (heads > 0) {
     winnow::cuda::launch(gated_norm_kernel,
                          std::min(blocks_for(heads, kGateThreads / kLanes), kMostGateBlocks),
+                         kGateThreads, 0, stream, true, out, x, shape, weight, eps);
+  }
+}
+
+void norm_gated(bf16* out, const float* x, const GatedHeads& shape, const float* weight, float eps,
+                cudaStream_t stream) {
+  const std::size_t groups = static_cast<std::size_t>(shape.rows) * shape.heads;
+  if (groups > 0) {
+    winnow::cuda::launch(norm_gated_kernel, std::min(blocks_for(groups, 1), kMostGateBlocks),
                          kGateThreads, 0, stream, true, out, x, shape, weight, eps);
   }
 }

@@ -20,6 +20,11 @@ struct GatedHeads {
 void gated_rms_norm(bf16* out, const float* x, const GatedHeads& shape, const float* weight,
                     float eps, cudaStream_t stream);
 
+/// out = rms_norm(silu(gate) * x) * weight, normed by head: of state spaces, whose groups the heads
+/// are here. weight [heads * dim].
+void norm_gated(bf16* out, const float* x, const GatedHeads& shape, const float* weight, float eps,
+                cudaStream_t stream);
+
 /// x *= sigmoid(gate + bias): of attention with output gates. bias [heads * dim] or null; rows are
 /// of a multiple of 8 channels.
 void sigmoid_multiply(bf16* x, const GatedHeads& shape, const float* bias, cudaStream_t stream);

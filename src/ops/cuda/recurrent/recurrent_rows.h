@@ -15,7 +15,8 @@ struct RecurrentRows {
   const std::int32_t* firsts = nullptr;  // [sequences + 1] rows before each one; null: a row each
   const std::int32_t* slots = nullptr;   // [sequences]; negative: it only pads, nothing happens
   /// By slot: a sequence's state. At `offset` lie the numbers of the layer: the matrices of all
-  /// heads, then the last inputs of the convolution (ops/causal_conv.h), the oldest first.
+  /// heads (a short convolution has none), then the last inputs of the convolution
+  /// (ops/causal_conv.h), the oldest first.
   float* const* states = nullptr;
   std::size_t offset = 0;
 
@@ -45,7 +46,9 @@ constexpr int matrix_of(const DeltaRuleShape& heads) {
   return heads.key_dim * heads.value_dim;
 }
 
-/// Throws Error unless the kernels take such heads and so many taps of the convolution.
+/// Throws Error unless the kernels take so many taps of a convolution.
+void check_taps(int taps);
+/// The same of such heads, too.
 void check_recurrent(const DeltaRuleShape& heads, int taps);
 
 /// Most channels of a head.

@@ -35,6 +35,8 @@ struct World {
   std::vector<std::int32_t> firsts{0};
   std::vector<Values> states;
   Values tap_values, log_decay, decay_bias;
+  Values conv_bias, skip;  // of heads that do not correct
+  RateLimits limits;
 
   World(const DeltaRuleShape& shape, int tap_count, std::vector<int> tokens)
       : heads(shape),
@@ -43,6 +45,11 @@ struct World {
         tap_values(draw(count_of(tap_count * channels()), 1, 0.5)),
         log_decay(draw(count_of(shape.value_heads), 2, 0.5)),
         decay_bias(draw(count_of(shape.value_heads), 3)) {
+    if (!shape.corrects) {
+      conv_bias = draw(count_of(channels()), 6);
+      skip = draw(count_of(shape.value_heads), 7);
+      limits = {0.2F, 1.5F};
+    }
     for (const int count : counts) {
       firsts.push_back(firsts.back() + count);
       states.push_back(draw(state_size(), 10 + states.size(), 0.3));
@@ -72,6 +79,23 @@ void norm_to(Matrix<float> x, int dim, float length) {
   }
 }
 
+// Rows of values, keys, queries, as a state space has them, to what the rule takes.
+void queries_first(const DeltaRuleShape& heads, Values& mixed) {
+  const auto width = count_of(channels_of(heads));
+  const auto keys = count_of(heads.key_width());
+  const auto values = count_of(heads.value_width());
+  for (std::size_t first = 0; first < mixed.size(); first += width) {
+    const Values row(mixed.begin() + static_cast<std::ptrdiff_t>(first),
+                     mixed.begin() + static_cast<std::ptrdiff_t>(first + width));
+    for (std::size_t i = 0; i < width; ++i) {
+      const std::size_t from = i < keys       ? values + keys + i
+                               : i < 2 * keys ? values + i - keys
+                                              : i - 2 * keys;
+      mixed[first + i] = row[from];
+    }
+  }
+}
+
 Result on_host(const World& world, Values projected, Values gates) {
   const DeltaRuleShape& heads = world.heads;
   const int keys = heads.key_width();
@@ -82,7 +106,11 @@ Result on_host(const World& world, Values projected, Values gates) {
   const Matrix<float> both = matrix(result.gates, count_of(world.stride()));
   const auto rates = columns(both, 0, heads.value_heads);
   const auto decays = columns(both, heads.value_heads, heads.value_heads);
-  delta_gates(decays, rates, world.log_decay, world.decay_bias);
+  if (heads.corrects) {
+    delta_gates(decays, rates, world.log_decay, world.decay_bias);
+  } else {
+    state_space_gates(decays, rates, world.log_decay, world.decay_bias, world.limits);
+  }
   Values by_channel(world.tap_values.size());
   for (std::size_t i = 0; i < by_channel.size(); ++i) {
     const std::size_t channel = i / count_of(world.taps);
@@ -93,13 +121,17 @@ Result on_host(const World& world, Values projected, Values gates) {
     return x.slice(count_of(world.firsts[i]), count_of(world.firsts[i + 1]));
   };
   for (std::size_t i = 0; i < world.counts.size(); ++i) {
-    causal_conv(of(mixed, i), of(input, i), by_channel,
+    causal_conv(of(mixed, i), of(input, i), by_channel, world.conv_bias,
                 std::span(result.states[i]).subspan(count_of(heads.state_size())));
   }
   activate(Activation::silu, mixed);
-  norm_to(columns(mixed, 0, keys), heads.key_dim,
-          1.0F / std::sqrt(static_cast<float>(heads.key_dim)));
-  norm_to(columns(mixed, keys, keys), heads.key_dim, 1.0F);
+  if (heads.corrects) {
+    norm_to(columns(mixed, 0, keys), heads.key_dim,
+            1.0F / std::sqrt(static_cast<float>(heads.key_dim)));
+    norm_to(columns(mixed, keys, keys), heads.key_dim, 1.0F);
+  } else {
+    queries_first(heads, result.mixed);
+  }
   for (std::size_t i = 0; i < world.counts.size(); ++i) {
     const DeltaRuleChunk chunk{
         .queries = of(columns(mixed, 0, keys), i),
@@ -110,6 +142,11 @@ Result on_host(const World& world, Values projected, Values gates) {
         .state = std::span(result.states[i]).first(count_of(heads.state_size())),
         .out = of(matrix(result.out, count_of(heads.value_width())), i)};
     ops::delta_rule(heads, std::span(&chunk, 1));
+  }
+  for (std::size_t i = 0; !heads.corrects && i < result.out.size(); ++i) {
+    const std::size_t at = i % count_of(heads.value_width());
+    const auto row = mixed.row(i / count_of(heads.value_width()));
+    result.out[i] += world.skip[at / count_of(heads.value_dim)] * row[count_of(2 * keys) + at];
   }
   return result;
 }
@@ -144,6 +181,9 @@ Result on_device(const World& world, const Values& projected, const Values& logi
   const auto taps = upload(world.tap_values);
   const auto log_decay = upload(world.log_decay);
   const auto decay_bias = upload(world.decay_bias);
+  const bool corrects = world.heads.corrects;
+  const auto conv_bias = upload(corrects ? Values(1) : world.conv_bias);
+  const auto skip = upload(corrects ? Values(1) : world.skip);
   const auto input = upload(projected);
   const auto gates = upload(logits);
   const auto mixed = poisoned<float>(projected.size());
@@ -155,13 +195,16 @@ Result on_device(const World& world, const Values& projected, const Values& logi
                 .gate_stride = world.stride(),
                 .taps = taps.data(),
                 .tap_count = world.taps,
+                .conv_bias = corrects ? nullptr : conv_bias.data(),
                 .log_decay = log_decay.data(),
-                .decay_bias = decay_bias.data()},
+                .decay_bias = decay_bias.data(),
+                .limits = world.limits},
                rows, nullptr);
   delta_rule(world.heads,
              {.mixed = mixed.data(),
               .gates = gates.data(),
               .gate_stride = world.stride(),
+              .skip = corrects ? nullptr : skip.data(),
               .out = out.data()},
              rows, nullptr);
   Result result{download(mixed), download(gates), download(out), {}};
@@ -193,8 +236,13 @@ void expect_same_on_both(const World& world, bool as_steps) {
   }
 }
 
-constexpr std::array<DeltaRuleShape, 5> kShapes{
-    {{1, 2, 4, 4}, {2, 2, 36, 72}, {16, 32, 128, 128}, {1, 3, 256, 200}, {2, 6, 132, 64}}};
+constexpr std::array<DeltaRuleShape, 7> kShapes{{{1, 2, 4, 4},
+                                                 {2, 2, 36, 72},
+                                                 {16, 32, 128, 128},
+                                                 {1, 3, 256, 200},
+                                                 {2, 6, 132, 64},
+                                                 {1, 48, 128, 64, false},
+                                                 {2, 6, 36, 72, false}}};
 
 using CudaRecurrent = CudaTrainingOps;
 
@@ -285,6 +333,31 @@ TEST_F(CudaRecurrent, GatedOutputs) {
       cuda::sigmoid_multiply(own.data(), shape, has_bias ? biases.data() : nullptr, nullptr);
       expect_close(download(own), multiplied, kRounded, "output gates");
     }
+  }
+}
+
+TEST_F(CudaRecurrent, OutputsNormedBehindTheirGates) {
+  constexpr int kRows = 37;
+  for (const int dim : {8, 100, 1536}) {
+    constexpr int kGroups = 3;
+    const std::size_t width = count_of(kGroups * dim);
+    const auto x = draw(kRows * width, 1);
+    const auto gates = draw(kRows * width, 2, 2.0);
+    const auto weight = draw(width, 3);
+    Values expected = gates;
+    Values ups = x;
+    silu_multiply(matrix(expected, width), matrix(ups, width));
+    for (int group = 0; group < kGroups; ++group) {
+      const auto own = columns(matrix(expected, width), group * dim, dim);
+      rms_norm(own, own, std::span(weight).subspan(count_of(group * dim), count_of(dim)), 1e-6F);
+    }
+    const auto gates_on_device = upload(gates);
+    const auto out = poisoned<bf16>(x.size());
+    const auto from = upload(x);
+    const auto weights = upload(weight);
+    norm_gated(out.data(), from.data(), {kRows, kGroups, dim, gates_on_device.data()},
+               weights.data(), 1e-6F, nullptr);
+    expect_close(download(out), expected, kRounded, "norm of gated outputs");
   }
 }
 

@@ -34,7 +34,7 @@ struct HostInputs {
     world.for_each_document([&](std::size_t first, std::size_t last) {
       Values tail(count_of((world.taps - 1) * world.channels()));
       causal_conv(of(convolved, world).slice(first, last), of(input, world).slice(first, last),
-                  world.tap_values, tail);
+                  world.tap_values, {}, tail);
     });
     activated = convolved;
     activate(Activation::silu, of(activated, world));

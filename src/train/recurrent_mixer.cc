@@ -1,0 +1,38 @@
+#include "train/recurrent_mixer.h"
+
+namespace winnow::train::detail {
+
+using Kind = model::RecurrentSpec::Kind;
+
+void recurrent_mixer(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                     LayerActivations& a) {
+  const Kind kind = mixer_of(pass).kind;
+  const auto mixer = kind == Kind::delta_net    ? delta_net
+                     : kind == Kind::short_conv ? short_conv
+                                                : state_space;
+  mixer(context, pass, weights, a);
+}
+
+void recurrent_mixer_backward(ops::Context& context, const LayerPass& pass,
+                              const LayerWeights& weights, const LayerActivations& a,
+                              const LayerGradients& gradients, ops::Matrix<const float> dout,
+                              ops::Matrix<float> dx) {
+  const Kind kind = mixer_of(pass).kind;
+  const auto backward = kind == Kind::delta_net    ? delta_net_backward
+                        : kind == Kind::short_conv ? short_conv_backward
+                                                   : state_space_backward;
+  backward(context, pass, weights, a, gradients, dout, dx);
+}
+
+std::vector<Document> documents_of(std::span<const std::int32_t> first_key) {
+  std::vector<Document> documents;
+  for (std::size_t t = 0; t < first_key.size(); ++t) {
+    if (static_cast<std::size_t>(first_key[t]) == t) {
+      documents.push_back({t, t});
+    }
+    documents.back().last = t + 1;
+  }
+  return documents;
+}
+
+}  // namespace winnow::train::detail

@@ -1,0 +1,52 @@
+// The mixers of recurrent layers, whole documents at a time. Private to a layer's passes.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "train/layer.h"
+
+namespace winnow::train::detail {
+
+/// The mixer's activations in `a`, up to a.recalled, from a.normed.
+void recurrent_mixer(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                     LayerActivations& a);
+
+/// dx [T, hidden] += the gradient of a.normed, given that of mixer_output() (mixer_output.h); adds
+/// to `gradients`.
+void recurrent_mixer_backward(ops::Context& context, const LayerPass& pass,
+                              const LayerWeights& weights, const LayerActivations& a,
+                              const LayerGradients& gradients, ops::Matrix<const float> dout,
+                              ops::Matrix<float> dx);
+
+// The same of single kinds.
+void delta_net(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+               LayerActivations& a);
+void delta_net_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                        const LayerActivations& a, const LayerGradients& gradients,
+                        ops::Matrix<const float> dout, ops::Matrix<float> dx);
+void short_conv(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                LayerActivations& a);
+void short_conv_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                         const LayerActivations& a, const LayerGradients& gradients,
+                         ops::Matrix<const float> dout, ops::Matrix<float> dx);
+
+void state_space(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                 LayerActivations& a);
+void state_space_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
+                          const LayerActivations& a, const LayerGradients& gradients,
+                          ops::Matrix<const float> dout, ops::Matrix<float> dx);
+
+/// What kinds share: the layer's description.
+inline const model::RecurrentSpec& mixer_of(const LayerPass& pass) {
+  return *pass.layer_spec().recurrent();
+}
+
+/// The documents of a batch, each [first, last).
+struct Document {
+  std::size_t first;
+  std::size_t last;
+};
+std::vector<Document> documents_of(std::span<const std::int32_t> first_key);
+
+}  // namespace winnow::train::detail
