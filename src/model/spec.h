@@ -146,6 +146,7 @@ struct ExpertsSpec {
   ops::RouterScore score = ops::RouterScore::softmax;
   bool normalized = false;  // the scores of the active ones are divided by their sum
   float scale = 1.0F;       // of the weights
+  float nearness = 0.0F;    // ops::Router's
   bool router_bias = false;
   bool choice_bias = false;  // a constant per expert joins the scores in the choice alone
   int groups = 1;            // of experts; the active ones come from the best `active_groups`
@@ -160,7 +161,15 @@ struct ExpertsSpec {
 
   /// `choice_bias`: null where there is none.
   [[nodiscard]] ops::Router router(const float* choice_bias = nullptr) const {
-    return {count, active, score, normalized, scale, groups, active_groups, choice_bias};
+    return {.count = count,
+            .active = active,
+            .score = score,
+            .normalized = normalized,
+            .scale = scale,
+            .groups = groups,
+            .active_groups = active_groups,
+            .choice_bias = choice_bias,
+            .nearness = nearness};
   }
 
   bool operator==(const ExpertsSpec&) const = default;

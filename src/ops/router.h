@@ -12,6 +12,9 @@ enum class RouterScore : std::uint8_t {
   softmax,            // over all experts, then the best are taken
   softmax_of_chosen,  // the best are taken, then their softmax
   sigmoid,
+  /// Phi-3.5-MoE: the best is taken, then the best of the others, each weighed by the softmax over
+  /// it and those of the ones left that are near it (Router::nearness).
+  sparse_mixer,
 };
 
 struct Router {
@@ -31,9 +34,18 @@ struct Router {
   /// gradient.
   const float* expert_scale = nullptr;
 
-  /// Whether the experts with the best scores, and thus logits, are the active ones.
+  /// sparse_mixer: a logit is near the best one if it is below it by no more than this share of
+  /// its own size, or of the best one where that is larger.
+  float nearness = 0.0F;
+
+  /// Whether the experts with the best scores, and thus logits, are the active ones, and their
+  /// weights come from one softmax or sigmoids.
   [[nodiscard]] constexpr bool goes_by_logits() const {
-    return choice_bias == nullptr && active_groups == groups;
+    return choice_bias == nullptr && active_groups == groups && score != RouterScore::sparse_mixer;
+  }
+  [[nodiscard]] constexpr bool is_near(float logit, float best) const {
+    const float size = logit < 0.0F ? -logit : logit;
+    return !((best - logit) / (size < best ? best : size) > nearness);
   }
 };
 

@@ -66,6 +66,35 @@ TEST(FamilyKeys, MellumAndHunyuan3) {
   EXPECT_THAT(error_of_keys({{"mlp_bias", true}}, "HYV3ForCausalLM"), HasSubstr("mlp_bias"));
 }
 
+TEST(FamilyKeys, PhiMoeSaysItsAttentionFactors) {
+  constexpr const char* kClass = "PhimoeForCausalLM";
+  const auto longrope = [](const json& more) {
+    json rope = {{"type", "longrope"},
+                 {"short_factor", {1.0, 2.0}},
+                 {"long_factor", {4.0, 8.0}},
+                 {"original_max_position_embeddings", 16}};
+    rope.update(more);
+    return json{{"rope_scaling", rope}};
+  };
+  const json factors = {{"short_mscale", 1.25}, {"long_mscale", 1.5}};
+  json keys = longrope(factors);
+  EXPECT_EQ(parse_with(keys, kClass).attention().rope->attention_factor, 1.25F);
+  keys["winnow_context"] = 32;
+  EXPECT_EQ(parse_with(keys, kClass).attention().rope->attention_factor, 1.5F);
+  EXPECT_THAT(error_of_keys(longrope({{"short_mscale", "x"}}), kClass), HasSubstr("short_mscale"));
+}
+
+TEST(FamilyKeys, PhiMoeTakesTwoExperts) {
+  constexpr const char* kClass = "PhimoeForCausalLM";
+  const ExpertsSpec experts =
+      *parse_with({{"router_jitter_noise", 0.25}}, kClass).layer(0).feed_forward.experts;
+  EXPECT_EQ(experts.score, ops::RouterScore::sparse_mixer);
+  EXPECT_EQ(experts.nearness, 0.5F);
+  EXPECT_EQ(experts.count, 16);
+  EXPECT_THAT(error_of_keys({{"num_experts_per_tok", 3}}, kClass),
+              HasSubstr("num_experts_per_tok 3 is not supported"));
+}
+
 TEST(FamilyKeys, Gemma4WithoutEmbeddingsForEachLayer) {
   const ModelSpec spec = parse_with({}, "Gemma4UnifiedForCausalLM");
   EXPECT_FALSE(spec.layer_embeddings);

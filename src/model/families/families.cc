@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 63> kFamilies{{
+constexpr std::array<Family, 64> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
@@ -58,6 +58,7 @@ constexpr std::array<Family, 63> kFamilies{{
     {"olmoe", "OlmoeForCausalLM", describe_olmoe},
     {"phi", "PhiForCausalLM", describe_phi},
     {"phi3", "Phi3ForCausalLM", describe_phi3},
+    {"phimoe", "PhimoeForCausalLM", describe_phimoe},
     {"qwen2", "Qwen2ForCausalLM", describe_qwen2},
     {"qwen2_moe", "Qwen2MoeForCausalLM", describe_qwen2_moe},
     {"qwen3", "Qwen3ForCausalLM", describe_qwen3},

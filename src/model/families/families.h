@@ -73,6 +73,7 @@ ModelSpec describe_olmo3(const JsonObject& config);
 ModelSpec describe_olmoe(const JsonObject& config);
 ModelSpec describe_phi(const JsonObject& config);
 ModelSpec describe_phi3(const JsonObject& config);
+ModelSpec describe_phimoe(const JsonObject& config);
 ModelSpec describe_qwen2(const JsonObject& config);
 ModelSpec describe_qwen2_moe(const JsonObject& config);
 ModelSpec describe_qwen3(const JsonObject& config);

@@ -75,8 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
                                            "gpt-neox-serial", "gptj", "granite-hybrid",
                                            "granite-swa", "helium", "hunyuan", "hunyuan-moe",
                                            "jais2", "llama4", "minimax-m2", "ministral", "mistral",
-                                           "mistral-sliding", "nemotron", "phi", "stablelm",
-                                           "stablelm-parallel", "starcoder2"),
+                                           "mistral-sliding", "nemotron", "phi", "phimoe",
+                                           "stablelm", "stablelm-parallel", "starcoder2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
