@@ -11,6 +11,7 @@
 #include "apps/winnow/output.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
+#include "model/model.h"
 #include "ops/kv_page.h"
 
 namespace winnow::cli {
@@ -259,7 +260,7 @@ int run_inspect(const InspectOptions& options) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
-      cost_of(checkpoint.spec(), ops::PageLayout(format, checkpoint.spec().cached_head_dim()));
+      cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
   if (options.json) {
     print_json(to_json(checkpoint, options, cost));
   } else {
