@@ -185,6 +185,7 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
           {"heads", config.attention().heads},
           {"kv_heads", config.attention().kv_heads},
           {"head_dim", config.attention().head_dim},
+          {"latent", config.has_latents() ? Json(config.attention().latent->rank) : Json()},
           {"intermediate", config.dense_width() > 0 ? Json(config.dense_width()) : Json()},
           {"experts", experts_json(config)},
           {"recurrent", recurrent_json(config)},
@@ -204,6 +205,15 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
             {"recurrent_state_bytes", cost.state}}}};
 }
 
+std::string attention_text(const model::AttentionSpec& attention) {
+  if (const auto& latent = attention.latent) {
+    return fmt::format("{} query heads, one latent of {} and {} rotated channels", attention.heads,
+                       latent->rank, attention.rotated_dim());
+  }
+  return fmt::format("{} query heads, {} KV heads of {}", attention.heads, attention.kv_heads,
+                     attention.head_dim);
+}
+
 std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
                   const CacheCost& cost) {
   const model::ModelSpec& config = checkpoint.spec();
@@ -213,8 +223,7 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   };
   row("architecture", fmt::format("{}, {} layers, hidden {}, {}", config.family,
                                   config.layer_count(), config.hidden, mlp_text(config)));
-  row("attention", fmt::format("{} query heads, {} KV heads of {}", config.attention().heads,
-                               config.attention().kv_heads, config.attention().head_dim));
+  row("attention", attention_text(config.attention()));
   if (const model::RecurrentSpec* recurrent = config.recurrent()) {
     row("recurrent",
         fmt::format("{} of the layers: gated delta nets, {} heads of {} x {}",

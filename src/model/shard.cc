@@ -90,6 +90,8 @@ ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
   ModelSpec part = whole;
   for (LayerSpec& layer : part.layers) {
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
+      require(!attention->latent || shard.ranks == 1,
+              "latent attention does not split over ranks yet");
       require_enough(attention->kv_heads, "KV heads", shard);
       require(
           attention->query_key_norm != AttentionSpec::QueryKeyNorm::whole || !layer.norm.centers(),

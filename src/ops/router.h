@@ -23,10 +23,11 @@ struct Router {
   RouterScore score = RouterScore::softmax;
   bool normalized = false;  // the weights of the active ones are divided by their sum
   float scale = 1.0F;       // of the weights, last
-  /// The active ones come from so many of as many groups, of consecutive experts: those whose two
-  /// best experts have the largest sum (DeepSeek V3).
+  /// The active ones come from so many of as many groups, of consecutive experts: those whose best
+  /// experts have the largest sum, two of them (DeepSeek V3) or one (V2).
   int groups = 1;
   int active_groups = 1;
+  int best_of_group = 2;
   /// [count] or null: joins the scores in the choice, not in the weights. Scores are then softmax
   /// over all experts, or sigmoid.
   const float* choice_bias = nullptr;

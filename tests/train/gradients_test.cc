@@ -213,6 +213,19 @@ TEST(Gradients, OfCousinsOnTheCpu) {
   }
 }
 
+TEST(Gradients, OfLatentAttention) {
+  for (const auto& [family, keys] : winnow::testing::latent_families()) {
+    Case c = plain("llama");
+    c.name = family;
+    c.step = 4e-4;
+    c.slack = 6e-2;
+    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
+    expect_gradients(c, false);
+    expect_gradients(c, true, Keep::inputs);
+    expect_gradients(of_family(dms("llama", model::DmsConfig::Source::adapter), c), true);
+  }
+}
+
 // Which of two experts is the better one counts, so that the loss jumps where they change places:
 // steps are too small for that. All logits are near each other.
 TEST(Gradients, OfSparseMixer) {

@@ -7,12 +7,14 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 64> kFamilies{{
+constexpr std::array<Family, 68> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"cohere", "CohereForCausalLM", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", describe_cohere2},
     {"cohere2_moe", "Cohere2MoeForCausalLM", describe_cohere2_moe},
     {"cwm", "CwmForCausalLM", describe_cwm},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", describe_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", describe_deepseek_v3},
     {"dots1", "Dots1ForCausalLM", describe_dots1},
     {"ernie4_5", "Ernie4_5ForCausalLM", describe_ernie4_5},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", describe_ernie4_5_moe},
@@ -29,6 +31,7 @@ constexpr std::array<Family, 64> kFamilies{{
     {"glm", "GlmForCausalLM", describe_glm},
     {"glm4", "Glm4ForCausalLM", describe_glm4},
     {"glm4_moe", "Glm4MoeForCausalLM", describe_glm4_moe},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", describe_glm4_moe_lite},
     {"gpt_neox", "GPTNeoXForCausalLM", describe_gpt_neox},
     {"gpt_oss", "GptOssForCausalLM", describe_gpt_oss},
     {"gptj", "GPTJForCausalLM", describe_gptj},
@@ -47,6 +50,7 @@ constexpr std::array<Family, 64> kFamilies{{
     {"llama", "LlamaForCausalLM", describe_llama},
     {"llama4_text", "Llama4ForCausalLM", describe_llama4},
     {"mellum", "MellumForCausalLM", describe_mellum},
+    {"minicpm3", "MiniCPM3ForCausalLM", describe_minicpm3},
     {"minimax_m2", "MiniMaxM2ForCausalLM", describe_minimax_m2},
     {"ministral", "MinistralForCausalLM", describe_ministral},
     {"ministral3", "Ministral3ForCausalLM", describe_ministral3},

@@ -75,11 +75,11 @@ void keep_best_groups(const Router& router, std::span<float> scores,
                       std::vector<std::int32_t>& order) {
   const std::size_t size = scores.size() / static_cast<std::size_t>(router.groups);
   std::vector<float> best(static_cast<std::size_t>(router.groups));
-  std::vector<std::int32_t> two(std::min<std::size_t>(2, size));
+  std::vector<std::int32_t> first(std::min(static_cast<std::size_t>(router.best_of_group), size));
   for (std::size_t g = 0; g < best.size(); ++g) {
     const auto group = scores.subspan(g * size, size);
-    choose(two, group, order);
-    for (const std::int32_t expert : two) {
+    choose(first, group, order);
+    for (const std::int32_t expert : first) {
       best[g] += group[static_cast<std::size_t>(expert)];
     }
   }

@@ -110,10 +110,11 @@ inline __device__ void keep_best_groups(const Router& router, float* scores, flo
   const int size = router.count / router.groups;
   for (int g = lane; g < router.groups; g += 32) {
     float best = -INFINITY;
-    float second = size > 1 ? -INFINITY : 0.0F;
+    const bool by_two = size > 1 && router.best_of_group > 1;
+    float second = by_two ? -INFINITY : 0.0F;
     for (int e = g * size; e < (g + 1) * size; ++e) {
       const float score = scores[e];
-      second = size > 1 ? fmaxf(second, fminf(best, score)) : second;
+      second = by_two ? fmaxf(second, fminf(best, score)) : second;
       best = fmaxf(best, score);
     }
     sums[g] = best + second;

@@ -60,6 +60,10 @@ TEST(Router, BestGroupsAreThoseWithTheBestPairs) {
       .count = 6, .active = 2, .score = RouterScore::sigmoid, .groups = 2, .active_groups = 1};
   const Chosen chosen = routed(router, logits);
   EXPECT_EQ(chosen.experts, (std::vector<std::int32_t>{4, 3}));
+  // DeepSeek V2 goes by the best one.
+  Router by_one = router;
+  by_one.best_of_group = 1;
+  EXPECT_EQ(routed(by_one, logits).experts, (std::vector<std::int32_t>{0, 1}));
 }
 
 TEST(Router, EveryExpertHasItsScale) {
