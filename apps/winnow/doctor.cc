@@ -16,6 +16,7 @@
 #include "engine/cache_memory.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
+#include "model/model.h"
 #include "ops/kv_page.h"
 #include "winnow/version.h"
 
@@ -56,7 +57,7 @@ Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
   Need need;
   need.weights = kWeightBytes * (stored_weights(spec) +
                                  (spec.tied_embeddings ? 0.0 : 1.0 * spec.hidden * spec.vocab));
-  const ops::PageLayout layout(ops::EntryFormat::bf16, spec.cached_head_dim());
+  const ops::PageLayout layout = model::cache_shape(spec).page_layout(ops::EntryFormat::bf16);
   const double entry_bytes = static_cast<double>(layout.entry_bytes());
   const double window = std::min(options.context, kWindow);
   need.dense = entry_bytes * dense_entries(spec, options.context);

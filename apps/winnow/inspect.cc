@@ -11,6 +11,7 @@
 #include "apps/winnow/output.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
+#include "model/model.h"
 #include "ops/kv_page.h"
 
 namespace winnow::cli {
@@ -207,6 +208,7 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
           {"heads", config.attention().heads},
           {"kv_heads", config.attention().kv_heads},
           {"head_dim", config.attention().head_dim},
+          {"latent", config.has_latents() ? Json(config.attention().latent->rank) : Json()},
           {"intermediate", config.dense_width() > 0 ? Json(config.dense_width()) : Json()},
           {"experts", experts_json(config)},
           {"recurrent", recurrent_json(config)},
@@ -226,6 +228,15 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
             {"recurrent_state_bytes", cost.state}}}};
 }
 
+std::string attention_text(const model::AttentionSpec& attention) {
+  if (const auto& latent = attention.latent) {
+    return fmt::format("{} query heads, one latent of {} and {} rotated channels", attention.heads,
+                       latent->rank, attention.rotated_dim());
+  }
+  return fmt::format("{} query heads, {} KV heads of {}", attention.heads, attention.kv_heads,
+                     attention.head_dim);
+}
+
 std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
                   const CacheCost& cost) {
   const model::ModelSpec& config = checkpoint.spec();
@@ -235,8 +246,7 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   };
   row("architecture", fmt::format("{}, {} layers, hidden {}, {}", config.family,
                                   config.layer_count(), config.hidden, mlp_text(config)));
-  row("attention", fmt::format("{} query heads, {} KV heads of {}", config.attention().heads,
-                               config.attention().kv_heads, config.attention().head_dim));
+  row("attention", attention_text(config.attention()));
   if (const model::RecurrentSpec* recurrent = config.recurrent()) {
     row("recurrent",
         fmt::format("{} of the layers: {}", config.recurrent_before(config.layer_count()),
@@ -281,7 +291,7 @@ int run_inspect(const InspectOptions& options) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
-      cost_of(checkpoint.spec(), ops::PageLayout(format, checkpoint.spec().cached_head_dim()));
+      cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
   if (options.json) {
     print_json(to_json(checkpoint, options, cost));
   } else {

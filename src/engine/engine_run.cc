@@ -14,7 +14,7 @@ constexpr int kPrefixDistance = 256;
 // Tokens between states that a prompt leaves: more where what recurrent layers keep, which states
 // do not share, weighs as much as the entries of more tokens.
 int prefix_distance(const kvcache::CacheShape& shape, ops::EntryFormat format) {
-  const std::size_t entry_bytes = ops::PageLayout(format, shape.head_dim).entry_bytes();
+  const std::size_t entry_bytes = shape.page_layout(format).entry_bytes();
   const std::size_t token_bytes = static_cast<std::size_t>(shape.all_heads()) * entry_bytes;
   return std::max(kPrefixDistance,
                   static_cast<int>(shape.states.bytes() / std::max<std::size_t>(token_bytes, 1)));

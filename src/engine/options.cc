@@ -120,7 +120,7 @@ std::size_t least_cache_bytes(const kvcache::CacheConfig& config,
   // DMC's open entries have pages of their own.
   const ops::EntryFormat format = config.traits().merges ? ops::EntryFormat::f32 : config.format;
   constexpr std::size_t kTables = 2 * sizeof(std::uint32_t);  // of a page, on a device
-  const std::size_t page = ops::PageLayout(format, shape.head_dim).page_bytes() + kTables;
+  const std::size_t page = shape.page_layout(format).page_bytes() + kTables;
   const auto heads = static_cast<std::size_t>(shape.all_heads());
   return heads * page + shape.states.bytes();
 }

@@ -133,7 +133,7 @@ StateKind::StateKind(std::string model_digest, const kvcache::CacheShape& cache_
     : model(std::move(model_digest)),
       shape(cache_shape),
       rule(config.cache, limits),
-      layout(config.cache.format, cache_shape.head_dim),
+      layout(cache_shape.page_layout(config.cache.format)),
       compute(config.compute),
       weights(config.weights),
       deterministic(config.deterministic) {}

@@ -21,7 +21,7 @@ CacheCost cache_cost(const model::ModelSpec& model, double length, double ratio)
     if (const model::AttentionSpec* attention = layer.attention()) {
       const double entries =
           visible_entries(attention->reach, length) / (layer.compresses() ? ratio : 1.0);
-      cost.flops += 2.0 * (attention->query_width() + attention->output_width()) * entries;
+      cost.flops += 2.0 * (attention->query_width() + attention->attended_width()) * entries;
       cost.numbers += (attention->key_width() + attention->value_width()) * entries;
     }
     if (layer.recurrent() != nullptr) {

@@ -56,7 +56,7 @@ void append_head(const HeadChunk& part, int layer) {
   HeadCache& cache = sequence.head(layer, part.head);
   const Rule rule = sequence.rule(layer);
   const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
-  float key_memory[512];
+  float key_memory[ops::kMostEntryChannels];
   const std::span<float> seen_key(key_memory, dim);
   if (rule.window >= 0) {
     std::ranges::fill(part.band_keys.last(ops::kPageEntries * dim), 0.0F);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvcache/recurrent_state.h"
+#include "ops/kv_page.h"
 
 namespace winnow::kvcache {
 
@@ -26,6 +27,7 @@ struct CacheShape {
   float scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0.0F;  // as in ops::AttentionShape
   bool sinks = false;     // query heads have sinks (ops::DecodeRow)
+  bool joint = false;     // values are the keys as they are: pages hold them once
   /// By layer: a query sees the last `reach` tokens, its own included (a sliding window), or all of
   /// them (0, a full layer). Empty: all layers are full.
   std::vector<int> reach = {};
@@ -36,6 +38,9 @@ struct CacheShape {
   /// By layer, where layers differ; empty: all have `kv_heads` and `group`.
   std::vector<LayerHeads> heads = {};
 
+  [[nodiscard]] ops::PageLayout page_layout(ops::EntryFormat format) const {
+    return {format, head_dim, joint};
+  }
   [[nodiscard]] int kv_heads_of(int layer) const {
     return heads.empty() ? kv_heads : heads[static_cast<std::size_t>(layer)].kv_heads;
   }

@@ -11,7 +11,7 @@
 namespace winnow::kvcache {
 namespace {
 
-constexpr std::size_t kMaxHeadDim = 512;  // PageLayout allows no more
+constexpr std::size_t kMaxHeadDim = ops::kMostEntryChannels;
 
 // A key and a value rounded to a storage format.
 class QuantizedEntry {
@@ -22,7 +22,11 @@ class QuantizedEntry {
     key_ = {std::span(key_codes_).first(row_bytes), {}};
     value_ = {std::span(value_codes_).first(row_bytes), {}};
     ops::quantize_row(layout, key, key_);
-    ops::quantize_row(layout, value, value_);
+    if (layout.joint()) {
+      value_ = key_;
+    } else {
+      ops::quantize_row(layout, value, value_);
+    }
   }
   QuantizedEntry(const QuantizedEntry&) = delete;
   QuantizedEntry& operator=(const QuantizedEntry&) = delete;

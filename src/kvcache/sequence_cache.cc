@@ -9,13 +9,13 @@ namespace winnow::kvcache {
 Cache::Cache(const CacheConfig& config, const CacheShape& shape)
     : config_(config),
       shape_(shape),
-      archive_pool_(ops::PageLayout(config.format, shape.head_dim), config.max_bytes),
+      archive_pool_(shape.page_layout(config.format), config.max_bytes),
       state_pool_(shape.states) {
   validate(config);
   validate(shape);
   if (config.traits().merges && config.format != ops::EntryFormat::f32) {
-    open_pool_ = std::make_unique<PagePool>(ops::PageLayout(ops::EntryFormat::f32, shape.head_dim),
-                                            config.max_bytes);
+    open_pool_ =
+        std::make_unique<PagePool>(shape.page_layout(ops::EntryFormat::f32), config.max_bytes);
   }
 }
 

@@ -41,10 +41,10 @@ struct Model::Activations {
         queries(take_matrix(workspace, tokens, widest(spec, &AttentionSpec::query_width))),
         keys(take_matrix(workspace, tokens, widest(spec, &AttentionSpec::key_width))),
         values(take_matrix(workspace, tokens, widest(spec, &AttentionSpec::value_width))),
-        attended(take_matrix(workspace, tokens, widest(spec, &AttentionSpec::output_width))) {
+        attended(take_matrix(workspace, tokens, widest(spec, &AttentionSpec::attended_width))) {
     if (spec.attention().output_gate) {
       projected = take_matrix(workspace, tokens, spec.attention().query_outputs());
-      gates = take_matrix(workspace, tokens, spec.attention().output_width());
+      gates = take_matrix(workspace, tokens, spec.attention().attended_width());
     }
     if (std::ranges::any_of(spec.layers, &LayerSpec::parallel)) {
       parallel = take_matrix(workspace, tokens, spec.hidden);
@@ -66,7 +66,7 @@ struct Model::Activations {
     queries = narrowed(queries, attention.query_width());
     keys = narrowed(keys, attention.key_width());
     values = narrowed(values, attention.value_width());
-    attended = narrowed(attended, attention.output_width());
+    attended = narrowed(attended, attention.attended_width());
   }
 
   // The other tokens are not needed after the last layer's cache has stored them.

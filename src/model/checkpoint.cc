@@ -47,6 +47,8 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
   checkpoint.tensors_ = renamed(names, detail::text_part(weights.tensors()));
   std::map<std::string, Shape> wanted = expected_tensors(checkpoint.spec_);
   wanted.merge(optional_tensors(checkpoint.spec_));
+  const std::map<std::string, Shape> turned = detail::turned_stacks(checkpoint.spec_);
+  wanted.insert(turned.begin(), turned.end());
   const quantized::FindTensor find = [&](const std::string& name) {
     std::optional<StoredTensor> found;
     for (const std::string& stored : detail::stored_names(stored_name(names, name))) {
@@ -60,6 +62,9 @@ Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
       quantized::find_weights(directory, checkpoint.spec_.config.text, find, checkpoint.owner_,
                               wanted, joined, checkpoint.spec_.dtype);
   if (checkpoint.quantized_) {
+    for (const auto& [name, shape] : turned) {
+      checkpoint.quantized_->unpack(name);
+    }
     checkpoint.quantized_->describe(checkpoint.tensors_);
   }
   for (const auto& [name, shape] : wanted) {
@@ -87,10 +92,11 @@ const TensorMap& Checkpoint::tensors_but_packed() const {
 }
 
 const TensorMap& Checkpoint::tensors(quantized::Weights::Which which) const {
+  const TensorMap& all = quantized_ ? quantized_->converted(tensors_, which) : tensors_;
   if (stacks_ != nullptr) {
-    stacks_->fill();
+    stacks_->fill(all);
   }
-  return quantized_ ? quantized_->converted(tensors_, which) : tensors_;
+  return all;
 }
 
 const quantized::QuantizedMatrix* Checkpoint::packed(const std::string& name) const {

@@ -212,6 +212,7 @@ ModelSpec parse_spec(const ConfigTexts& texts) {
   require_supported(spec, where);
   spec.dms = detail::read_dms(config, metadata.get(), named, spec.attention().head_dim);
   spec.dmc = detail::read_dmc(config, named);
+  require_supported_decisions(spec, where);
   require(!(spec.dms && spec.dmc),
           "{}: both DMS and DMC keys are present, expected at most one of the two", where);
   return spec;

@@ -33,7 +33,8 @@ struct RopeDefaults {
   const char* parameters = "{}";         // what stands inside rope_parameters, in JSON
   bool interleaved = false;              // channels 2i and 2i + 1 are a plane
   const char* channels_key = nullptr;    // an older key for the channels that are rotated
-  bool fixed_alpha = false;              // "dynamic" with an "alpha" has one base for all lengths
+  bool mscales = false;      // it may say its attention factors, of short and of long texts
+  bool fixed_alpha = false;  // "dynamic" with an "alpha" has one base for all lengths
 };
 
 /// What transformers assumes where a family's config.json says nothing.

@@ -33,6 +33,11 @@ class RopeReader {
   [[nodiscard]] RopeSpec read() const {
     RopeSpec rope = frequencies();
     rope.interleaved = defaults_.interleaved;
+    if (defaults_.mscales && type_ != "default") {
+      const char* key = positions() > original_context() ? "long_mscale" : "short_mscale";
+      rope.attention_factor =
+          static_cast<float>(inside_.number(key, 0.0, kMaxFactor, rope.attention_factor));
+    }
     return rope;
   }
 

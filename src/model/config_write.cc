@@ -109,7 +109,7 @@ std::string with_plain_constants(std::string text) {
 Json config_document(const ModelSpec& spec, const std::string& text) {
   Json out = Json::parse(text);
   put_names(spec, out);
-  if (spec.has_equal_heads()) {
+  if (spec.has_equal_heads() && !spec.has_latents()) {  // a latent's is one, whatever files say
     out["num_key_value_heads"] = spec.attention().kv_heads;
   }
   out.erase("dtype");

@@ -7,6 +7,12 @@ namespace winnow::model {
 namespace {
 
 double weights_of(const AttentionSpec& attention, double hidden) {
+  if (const auto& latent = attention.latent) {
+    const double inputs = attention.query_inputs(static_cast<int>(hidden));
+    const double up = 1.0 * attention.heads * (latent->key_dim + latent->value_dim) * latent->rank;
+    return hidden * (latent->query_rank + attention.key_width() + attention.output_width()) +
+           inputs * attention.query_outputs() + up;
+  }
   return hidden * (attention.query_outputs() + attention.output_width() +
                    (attention.projects_keys() ? attention.key_width() : 0) +
                    (attention.projects_values() ? attention.value_width() : 0));

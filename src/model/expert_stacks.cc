@@ -135,16 +135,48 @@ std::vector<StackPiece> pieces_of_heads(const ModelSpec& spec, int layer) {
   return result;
 }
 
+// Of latent attention: of each head in turn its key part, which is turned, and its value part.
+std::vector<StackPiece> pieces_of_latents(const ModelSpec& spec, int layer) {
+  const AttentionSpec& attention = *spec.layer(layer).attention();
+  const std::string prefix = layer_prefix(layer) + "self_attn.";
+  const std::int64_t rank = attention.latent->rank;
+  const std::int64_t keys = attention.latent->key_dim;
+  const std::int64_t values = attention.latent->value_dim;
+  const Shape whole{attention.heads * (keys + values), rank};
+  return {{.name = prefix + "k_b_proj.weight",
+           .shape = {attention.heads * rank, keys},
+           .stack = prefix + "kv_b_proj.weight",
+           .stack_shape = whole,
+           .row_stride = 1,
+           .column_stride = rank,
+           .block_rows = rank,
+           .between = (keys + values) * rank - rank},
+          {.name = prefix + "v_b_proj.weight",
+           .shape = {attention.heads * values, rank},
+           .stack = prefix + "kv_b_proj.weight",
+           .stack_shape = whole,
+           .offset = keys * rank,
+           .row_stride = rank,
+           .block_rows = values,
+           .between = keys * rank}};
+}
+
 std::vector<StackPiece> pieces_of(const ModelSpec& spec) {
   std::vector<StackPiece> result;
   for (int layer = 0; layer < spec.layer_count(); ++layer) {
+    if (spec.has_latents()) {
+      const auto pieces = pieces_of_latents(spec, layer);
+      result.insert(result.end(), pieces.begin(), pieces.end());
+    }
     if (spec.names.joins_heads) {
       const auto pieces = pieces_of_heads(spec, layer);
       result.insert(result.end(), pieces.begin(), pieces.end());
     }
     if (spec.layer(layer).feed_forward.experts) {
-      const auto pieces = LayerStacks(spec, layer).pieces();
-      result.insert(result.end(), pieces.begin(), pieces.end());
+      for (StackPiece& piece : LayerStacks(spec, layer).pieces()) {
+        piece.of_expert = true;
+        result.push_back(std::move(piece));
+      }
     }
   }
   return result;
@@ -265,6 +297,15 @@ Joined stacked_rows(const ModelSpec& spec) {
   return result;
 }
 
+std::map<std::string, Shape> turned_stacks(const ModelSpec& spec) {
+  std::map<std::string, Shape> result;
+  for (int layer = 0; spec.has_latents() && layer < spec.layer_count(); ++layer) {
+    const StackPiece piece = pieces_of_latents(spec, layer).front();
+    result[piece.stack] = piece.stack_shape;
+  }
+  return result;
+}
+
 bool StackPiece::is_whole() const {
   return block_rows == 0 && column_stride == 1 && (shape.size() == 1 || row_stride == shape.back());
 }
@@ -299,10 +340,13 @@ ExpertStacks::ExpertStacks(const ModelSpec& spec, const std::string& where, Tens
   }
 }
 
-void ExpertStacks::fill() const {
-  std::call_once(filled_, [this] {
-    parallel_each(copies_.size(), [this](std::size_t i, int) {
+void ExpertStacks::fill(const TensorMap& converted) const {
+  std::call_once(filled_, [&] {
+    parallel_each(copies_.size(), [&](std::size_t i, int) {
       Copy& copy = copies_[i];
+      if (copy.stack.data == nullptr) {
+        copy.stack = converted.find(copy.piece.stack)->second;
+      }
       copy_elements(copy.piece, copy.stack.dtype, copy.stack.data, copy.memory.data(), false);
     });
   });
@@ -314,11 +358,11 @@ bool ExpertStacks::holds(const TensorView& tensor) const {
 }
 
 StackedTensors::StackedTensors(const ModelSpec& spec, const TensorMap& tensors) : map_(tensors) {
-  if (spec.names.stacks == Stacks::none && !spec.names.joins_heads) {
-    return;
-  }
   std::map<std::string, std::byte*> stacks;
   for (const StackPiece& piece : pieces_of(spec)) {
+    if (piece.of_expert && spec.names.stacks == Stacks::none) {
+      continue;
+    }
     const TensorView part = map_.extract(piece.name).mapped();
     auto& memory = stacks[piece.stack];
     if (memory == nullptr) {

@@ -1,5 +1,5 @@
-// Experts whose matrices share one tensor in a file, and q, k and v that alternate in one head by
-// head. All other code sees them as separate tensors.
+// Experts whose matrices share one tensor in a file, q, k and v that alternate in one head by head,
+// and the matrices of latent attention that do. All other code sees them as separate tensors.
 #pragma once
 
 #include <map>
@@ -28,6 +28,7 @@ struct StackPiece {
   std::int64_t column_stride = 1;
   std::int64_t block_rows = 0;  // 0: all rows are one block
   std::int64_t between = 0;
+  bool of_expert = false;  // some families' files hold it as a tensor of its own
 
   /// Where the stack has element [row, column].
   [[nodiscard]] std::int64_t place(std::int64_t row, std::int64_t column) const {
@@ -43,6 +44,10 @@ struct StackPiece {
 /// that alternate.
 std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec);
 
+/// Stacks whose pieces are not rows of them, in any file: their values are needed where they are
+/// quantised.
+std::map<std::string, Shape> turned_stacks(const ModelSpec& spec);
+
 /// The experts of a checkpoint's stacks.
 class ExpertStacks {
  public:
@@ -51,8 +56,8 @@ class ExpertStacks {
   ExpertStacks(const ModelSpec& spec, const std::string& where, TensorMap& tensors);
 
   /// The first call copies pieces whose layout differs; until then only their names and shapes
-  /// exist.
-  void fill() const;
+  /// exist. `converted`: has the values of stacks that are quantised.
+  void fill(const TensorMap& converted) const;
   /// Whether a tensor is one of those copies.
   [[nodiscard]] bool holds(const TensorView& tensor) const;
 

@@ -112,7 +112,8 @@ struct Target {
 Target target_of(const ModelSpec& spec, const Place& place) {
   const LayerSpec& layer = spec.layer(place.layer);
   const AttentionSpec* attention = layer.attention();
-  if (attention != nullptr && !attention->output_gate && !spec.names.joins_qkv) {
+  if (attention != nullptr && !attention->output_gate && !attention->latent &&
+      !spec.names.joins_qkv) {
     const std::array<std::pair<std::string_view, Target>, 4> projections{{
         {"self_attn.q_proj", {&LoraLayer::query, attention->query_width(), spec.hidden}},
         {"self_attn.k_proj", {&LoraLayer::key, attention->key_width(), spec.hidden}},

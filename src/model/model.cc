@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/activations.h"
 #include "model/feed_forward.h"
+#include "model/latent_attention.h"
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
 #include "model/norms.h"
@@ -39,7 +40,8 @@ kvcache::CacheShape cache_shape(const ModelSpec& spec) {
                             .group = attention.group(),
                             .scale = attention.scale,
                             .soft_cap = attention.soft_cap,
-                            .sinks = attention.sinks};
+                            .sinks = attention.sinks,
+                            .joint = spec.has_latents()};
   for (const LayerSpec& layer : spec.layers) {
     if (layer.stores()) {
       const AttentionSpec& own = *layer.attention();
@@ -195,8 +197,8 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
     a.keep_logit_rows(steps);
   }
   add_branch(context, layer, a, {w.attention_post_norm}, [&](ops::Matrix<float> out) {
-    ops::add_linear(context, out, attention != nullptr ? a.attended : a.recalled, w.output,
-                    data_or_null(w.output_bias));
+    const ops::Workspace::Scope scope(*context.workspace);
+    ops::add_linear(context, out, mixed(context, layer, a), w.output, data_or_null(w.output_bias));
     if (spec.beside) {
       ops::add_linear(context, out, a.recalled, w.recurrent.output);
     }
@@ -208,6 +210,22 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
                     }
                   });
   });
+}
+
+// What the output projection takes.
+ops::Matrix<const float> Model::mixed(ops::Context& context, int layer,
+                                      const Activations& a) const {
+  const AttentionSpec* attention = spec_.layer(layer).attention();
+  if (attention == nullptr) {
+    return a.recalled;
+  }
+  if (!attention->latent) {
+    return a.attended;
+  }
+  const auto values = take_matrix(*context.workspace, a.attended.rows, attention->output_width());
+  expand_latents(context, *attention, weights_.layers[static_cast<std::size_t>(layer)], a.attended,
+                 values);
+  return values;
 }
 
 // What the feed-forward of a parallel layer takes, before attention changes the stream.

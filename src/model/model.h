@@ -89,6 +89,10 @@ class Model {
   void embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,
                         Activations& a) const;
   void add_layer_embedding(ops::Context& context, int layer, const Activations& a) const;
+  [[nodiscard]] ops::Matrix<const float> mixed(ops::Context& context, int layer,
+                                               const Activations& a) const;
+  void project_heads(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                     Activations& a) const;
   void project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                Activations& a) const;
   void norm_queries_and_keys(const ops::Context& context, int layer, const Activations& a) const;

@@ -7,6 +7,7 @@
 #include "model/activations.h"
 #include "model/channels.h"
 #include "model/feed_forward.h"
+#include "model/latent_attention.h"
 #include "model/lora_products.h"
 #include "model/mixer_parts.h"
 #include "model/norms.h"
@@ -78,6 +79,21 @@ ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) con
 // What attention and cache take of a layer's input: q, k, v and the decisions.
 void Model::project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                     Activations& a) const {
+  if (spec_.layer(layer).attention()->latent) {
+    project_to_latent(context, spec_.layer(layer), weights_.layers[static_cast<std::size_t>(layer)],
+                      mixer_input(layer, a), {a.queries, a.keys});
+  } else {
+    project_heads(context, layer, steps, a);
+  }
+  decide(context, layer, steps, a);
+  if (spec_.decides(layer)) {
+    scale_channels(spec_, a.queries, a.keys, 0.0F);
+  }
+  rotate(context, layer, a);
+}
+
+void Model::project_heads(ops::Context& context, int layer, std::span<const SequenceStep> steps,
+                          Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
   const bool gated = spec.attention()->output_gate;
@@ -112,11 +128,6 @@ void Model::project(ops::Context& context, int layer, std::span<const SequenceSt
   if (!spec.attention()->norms_after_rope) {
     norm_queries_and_keys(context, layer, a);
   }
-  decide(context, layer, steps, a);
-  if (spec_.decides(layer)) {
-    scale_channels(spec_, a.queries, a.keys, 0.0F);
-  }
-  rotate(context, layer, a);
 }
 
 void Model::norm_queries_and_keys(const ops::Context& context, int layer,
@@ -181,8 +192,9 @@ void Model::attend(ops::Context& context, int layer, std::span<const SequenceSte
 // Those of the layer as the cache has heads: narrower ones with zeros behind them.
 Model::Heads Model::heads_in_cache(ops::Workspace& workspace, const AttentionSpec& attention,
                                    const Activations& a) const {
+  const ops::Matrix<float>& values = attention.latent ? a.keys : a.values;
   if (attention.head_dim == cached_dim_) {
-    return {a.queries, a.keys, a.values, a.attended};
+    return {a.queries, a.keys, values, a.attended};
   }
   const auto widened = [&](const ops::Matrix<float>& x, int heads) {
     const auto wide = take_matrix(workspace, x.rows, heads * cached_dim_);
@@ -190,7 +202,7 @@ Model::Heads Model::heads_in_cache(ops::Workspace& workspace, const AttentionSpe
     return wide;
   };
   return {widened(a.queries, attention.heads), widened(a.keys, attention.kv_heads),
-          widened(a.values, attention.kv_heads),
+          widened(values, attention.kv_heads),
           take_matrix(workspace, a.attended.rows, attention.heads * cached_dim_)};
 }
 

@@ -93,6 +93,8 @@ ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
         layer.recurrent() == nullptr || layer.recurrent()->kind != RecurrentSpec::Kind::state_space,
         "state spaces (Mamba 2) do not split over ranks: their outputs are normed together");
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
+      require(!attention->latent || shard.ranks == 1,
+              "latent attention does not split over ranks yet");
       require_enough(attention->kv_heads, "KV heads", shard);
       require(
           attention->query_key_norm != AttentionSpec::QueryKeyNorm::whole || !layer.norm.centers(),

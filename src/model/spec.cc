@@ -18,7 +18,8 @@ bool has_heads_of(const AttentionSpec& a, const AttentionSpec& b) {
 // all layers or of none.
 bool fits(const AttentionSpec& attention, const AttentionSpec& first) {
   return attention.scale == first.scale && attention.soft_cap == first.soft_cap &&
-         attention.sinks == first.sinks && attention.output_gate == first.output_gate;
+         attention.sinks == first.sinks && attention.output_gate == first.output_gate &&
+         attention.latent.has_value() == first.latent.has_value();
 }
 
 // Entries are of the layer that stores them, which comes before and has the same heads and reach.
@@ -79,6 +80,9 @@ bool norms_whole(const LayerSpec& layer) {
 // What devices have no kernels for. Those of norms over all heads together take rows of queries,
 // keys and values.
 const char* beyond_devices(const LayerSpec& layer) {
+  if (layer.attention() != nullptr && layer.attention()->latent) {
+    return "latent attention";
+  }
   if (layer.beside) {
     return "recurrent mixers beside attention in one layer";
   }
@@ -374,6 +378,14 @@ const char* beyond_devices(const ModelSpec& spec) {
   return spec.attention().output_gate && !spec.has_equal_heads()
              ? "gated attention outputs beside heads of another width"
              : nullptr;
+}
+
+void require_supported_decisions(const ModelSpec& spec, const std::string& where) {
+  const bool borrows = spec.dmc || (spec.dms && spec.dms->source == DmsConfig::Source::borrowed);
+  require(!borrows || !spec.has_latents(),
+          "{}: latent attention has no channel to borrow for decisions: expected those of an "
+          "adapter (dms_separate_alpha; --decisions adapter)",
+          where);
 }
 
 void require_supported(const ModelSpec& spec, const std::string& where) {

@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "model/compression.h"
+#include "model/tensor_names.h"
 #include "ops/activation.h"
 #include "ops/delta_rule.h"
 #include "ops/router.h"
@@ -80,6 +81,20 @@ struct QueryGrowth {
   bool operator==(const QueryGrowth&) const = default;
 };
 
+/// Multi-head latent attention (DeepSeek V2) in its absorbed form: all heads share one entry, whose
+/// key is a rotated part and behind it the normed latent, and whose value is that key. Each head's
+/// query is taken to the latent by its own matrix, and what it attends to from there to its values
+/// by another; files hold both of all heads as one tensor, kv_b_proj.
+struct LatentSpec {
+  int rank = 0;        // channels of the latent
+  int query_rank = 0;  // of the latent that queries come from; 0: they have none
+  int key_dim = 0;     // of a head, without the rotated part
+  int value_dim = 0;   // of a head
+  float norm_eps = 1e-6F;
+
+  bool operator==(const LatentSpec&) const = default;
+};
+
 /// Softmax attention with grouped query heads.
 struct AttentionSpec {
   /// Norm of queries and keys, of the layer's kind: of each head, with weights that all heads share
@@ -109,17 +124,33 @@ struct AttentionSpec {
   /// The earlier layer whose entries this one attends to. It then has no keys and values of its
   /// own.
   std::optional<int> shares;
+  /// With one KV head of head_dim channels: those that RoPE rotates, then the latent.
+  std::optional<LatentSpec> latent;
 
   /// Whether it projects keys, and values apart from them.
   [[nodiscard]] bool projects_keys() const { return !shares; }
-  [[nodiscard]] bool projects_values() const { return !shares && !values_are_keys; }
+  [[nodiscard]] bool projects_values() const { return !shares && !values_are_keys && !latent; }
   [[nodiscard]] int group() const { return heads / kv_heads; }
   [[nodiscard]] int query_width() const { return heads * head_dim; }
+  /// Of a head with a latent: channels that RoPE rotates.
+  [[nodiscard]] int rotated_dim() const { return head_dim - latent->rank; }
   /// Outputs of the query projection.
-  [[nodiscard]] int query_outputs() const { return query_width() * (output_gate ? 2 : 1); }
+  [[nodiscard]] int query_outputs() const {
+    return latent ? heads * (latent->key_dim + rotated_dim())
+                  : query_width() * (output_gate ? 2 : 1);
+  }
+  /// And its inputs, in a model of `hidden` channels.
+  [[nodiscard]] int query_inputs(int hidden) const {
+    return latent && latent->query_rank > 0 ? latent->query_rank : hidden;
+  }
   [[nodiscard]] int key_width() const { return kv_heads * head_dim; }
-  [[nodiscard]] int value_width() const { return kv_heads * value_dim; }
-  [[nodiscard]] int output_width() const { return heads * value_dim; }
+  /// Of values beside the keys.
+  [[nodiscard]] int value_width() const { return latent ? 0 : kv_heads * value_dim; }
+  /// What attention gives, and what its output projection takes.
+  [[nodiscard]] int attended_width() const { return heads * value_dim; }
+  [[nodiscard]] int output_width() const {
+    return heads * (latent ? latent->value_dim : value_dim);
+  }
 
   bool operator==(const AttentionSpec&) const = default;
 };
@@ -200,10 +231,12 @@ struct ExpertsSpec {
   ops::RouterScore score = ops::RouterScore::softmax;
   bool normalized = false;  // the scores of the active ones are divided by their sum
   float scale = 1.0F;       // of the weights
+  float nearness = 0.0F;    // ops::Router's
   bool router_bias = false;
   bool choice_bias = false;  // a constant per expert joins the scores in the choice alone
   int groups = 1;            // of experts; the active ones come from the best `active_groups`
   int active_groups = 1;
+  int best_of_group = 2;        // by which groups are compared
   bool scales_input = false;    // a score multiplies what its expert takes, not what it gives
   int shared_intermediate = 0;  // of an expert that every token takes; 0: there is none
   bool shared_gate = false;     // its output is multiplied by a sigmoid
@@ -214,7 +247,16 @@ struct ExpertsSpec {
 
   /// `choice_bias`: null where there is none.
   [[nodiscard]] ops::Router router(const float* choice_bias = nullptr) const {
-    return {count, active, score, normalized, scale, groups, active_groups, choice_bias};
+    return {.count = count,
+            .active = active,
+            .score = score,
+            .normalized = normalized,
+            .scale = scale,
+            .groups = groups,
+            .active_groups = active_groups,
+            .best_of_group = best_of_group,
+            .choice_bias = choice_bias,
+            .nearness = nearness};
   }
 
   bool operator==(const ExpertsSpec&) const = default;
@@ -286,43 +328,6 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-/// Tensor names that differ between families; "" for tensors that a family lacks.
-struct TensorNames {
-  /// How a family's files hold experts: each matrix by itself, or those of all in one tensor, [out,
-  /// in] or transposed, with gate and up side by side (halves) or in turn (pairs).
-  enum class ExpertStacks : std::uint8_t { none, halves, transposed_halves, transposed_pairs };
-
-  std::string attention_norm = "input_layernorm";
-  std::string attention_post_norm;
-  std::string mlp_norm = "post_attention_layernorm";
-  std::string mlp_post_norm;
-  /// Files hold q, k and v as one tensor (joined_tensors.h).
-  bool joins_qkv = false;
-  /// The same of gate and up.
-  bool joins_gate_up = false;
-  /// Files hold the projections of a recurrent layer as two tensors, key head by key head: q, k, v
-  /// and the gate; rates and decays. Other kinds of recurrent layers always have them as one.
-  bool joins_recurrent = false;
-  /// Files hold of each KV head in turn its queries, key and value in one tensor, and so their
-  /// biases (GPT-NeoX, Falcon; expert_stacks.h).
-  bool joins_heads = false;
-  std::string feed_forward = "mlp";
-  // Of a feed-forward with experts:
-  std::string router = "gate";
-  std::string expert_gate = "gate_proj";
-  std::string expert_up = "up_proj";
-  std::string expert_down = "down_proj";
-  std::string shared_expert = "shared_expert";
-  std::string choice_bias = "gate.e_score_correction_bias";
-  bool choice_bias_is_row = false;  // a matrix of one row
-  ExpertStacks stacks = ExpertStacks::none;
-  /// Parts of the names above, or of those that are Llama's in all families, and what files have in
-  /// their place (renamed_tensors.h).
-  std::vector<std::pair<std::string, std::string>> renamed = {};
-
-  bool operator==(const TensorNames&) const = default;
-};
-
 /// Embeddings of tokens for each layer beside that of the model (Gemma 4). Layer i gets
 ///   p_i = (norm(projection_i x) + embedding_i(token)) / sqrt(2), x the model's own embedding,
 /// and adds to its stream, last of all, norm(out(act(gate stream) * p_i)).
@@ -382,6 +387,8 @@ struct ModelSpec {
   /// The first layer that compresses, whose shape all that do have; the first attention layer where
   /// none does.
   [[nodiscard]] const AttentionSpec& compressing_attention() const;
+  /// Whether attention layers have latents: all have, or none.
+  [[nodiscard]] bool has_latents() const { return attention().latent.has_value(); }
   /// The mixer that all recurrent layers share; null where there are none.
   [[nodiscard]] const RecurrentSpec* recurrent() const;
   /// The widest network that every token takes in some layer (FeedForwardSpec::dense_width).
@@ -442,5 +449,9 @@ const char* beyond_training(const ModelSpec& spec);
 /// Throws Error naming the first property of `spec` that no runner of this version computes
 /// (`where`: the file that asks for it).
 void require_supported(const ModelSpec& spec, const std::string& where);
+
+/// Throws Error where decisions of the spec's retrofit would take channels of latents, all of which
+/// are needed.
+void require_supported_decisions(const ModelSpec& spec, const std::string& where);
 
 }  // namespace winnow::model

@@ -23,6 +23,9 @@ struct RecurrentOfNothing {
   Nothing input_gate, input, gate, rate, decay, taps, conv_bias, log_decay, decay_bias, skip, norm,
       output;
 };
+struct LatentOfNothing {
+  Nothing query_down, query_bias, query_norm, norm, key_up, value_up;
+};
 struct LayerOfNothing {
   Nothing attention_norm, attention_norm_bias, attention_post_norm, mlp_norm, mlp_norm_bias,
       mlp_post_norm, query_norm, key_norm, query_bias, sinks, key_bias, value_bias, output_bias,
@@ -30,6 +33,7 @@ struct LayerOfNothing {
       choice_bias, shared_gate, shared_post_norm, experts_norm, experts_post_norm, router_norm,
       expert_scale, output_scale, embedding_gate, embedding_output, embedding_norm;
   RecurrentOfNothing recurrent;
+  LatentOfNothing latent;
   std::vector<ExpertOfNothing> experts;
 };
 struct TreeOfNothing {

@@ -102,10 +102,44 @@ void visit_head_norms(const AttentionSpec& attention, const std::string& prefix,
   }
 }
 
+/// The tensors of latent attention; `prefix`: of their names. The last two share one in files
+/// (expert_stacks.h).
+template <class Layer, class Visit>
+void visit_latent_attention(const ModelSpec& spec, const AttentionSpec& attention,
+                            const std::string& prefix, Layer& layer, const Visit& visit) {
+  const LatentSpec& latent = *attention.latent;
+  auto& members = layer.latent;
+  const bool has_query_latent = latent.query_rank > 0;
+  visit(prefix + "kv_a_layernorm.weight", Shape{latent.rank}, members.norm);
+  if (attention.qkv_bias) {
+    visit(prefix + "kv_a_proj_with_mqa.bias", Shape{attention.key_width()}, layer.key_bias);
+  }
+  if (has_query_latent) {
+    visit(prefix + "q_a_layernorm.weight", Shape{latent.query_rank}, members.query_norm);
+    if (attention.qkv_bias) {
+      visit(prefix + "q_a_proj.bias", Shape{latent.query_rank}, members.query_bias);
+    }
+    visit(prefix + "q_a_proj.weight", Shape{latent.query_rank, spec.hidden}, members.query_down);
+  }
+  if (attention.output_bias) {
+    visit(prefix + "o_proj.bias", Shape{spec.hidden}, layer.output_bias);
+  }
+  visit(prefix + (has_query_latent ? "q_b_proj.weight" : "q_proj.weight"),
+        Shape{attention.query_outputs(), attention.query_inputs(spec.hidden)}, layer.query);
+  visit(prefix + "kv_a_proj_with_mqa.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
+  visit(prefix + "k_b_proj.weight",
+        Shape{std::int64_t{attention.heads} * latent.rank, latent.key_dim}, members.key_up);
+  visit(prefix + "v_b_proj.weight", Shape{attention.output_width(), latent.rank}, members.value_up);
+  visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
+}
+
 /// The tensors of softmax attention; `prefix`: of their names.
 template <class Layer, class Visit>
 void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
                      const std::string& prefix, Layer& layer, const Visit& visit) {
+  if (attention.latent) {
+    return visit_latent_attention(spec, attention, prefix, layer, visit);
+  }
   visit_head_norms(attention, prefix, layer, visit);
   if (attention.qkv_bias) {
     visit(prefix + "q_proj.bias", Shape{attention.query_outputs()}, layer.query_bias);

@@ -178,6 +178,20 @@ class StoredTensors : public TensorSource {
   std::shared_ptr<Packed> memory_ = std::make_shared<Packed>();
 };
 
+// Those of latent attention that are multiplied head by head.
+void add_heads(const LatentWeights& latent, std::vector<ops::Weight>& result) {
+  if (latent.key_up.data == nullptr) {
+    return;
+  }
+  const auto rank = static_cast<std::int64_t>(latent.norm.size());
+  const std::int64_t heads = latent.key_up.rows / rank;
+  const std::int64_t value_dim = latent.value_up.rows / heads;
+  for (std::int64_t h = 0; h < heads; ++h) {
+    result.push_back(ops::rows_of(latent.key_up, h * rank, rank));
+    result.push_back(ops::rows_of(latent.value_up, h * value_dim, value_dim));
+  }
+}
+
 }  // namespace
 
 std::vector<ops::Weight> Weights::matrices() const {
@@ -190,12 +204,13 @@ std::vector<ops::Weight> Weights::matrices() const {
          {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up,
           &layer.down, &layer.router, &layer.shared_gate, &layer.recurrent.input_gate,
           &layer.recurrent.input, &layer.recurrent.gate, &layer.recurrent.rate,
-          &layer.recurrent.decay, &layer.recurrent.output, &layer.embedding_gate,
-          &layer.embedding_output}) {
+          &layer.recurrent.decay, &layer.recurrent.output, &layer.latent.query_down,
+          &layer.embedding_gate, &layer.embedding_output}) {
       if (weight->data != nullptr) {
         result.push_back(*weight);
       }
     }
+    add_heads(layer.latent, result);
   }
   return result;
 }

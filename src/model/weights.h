@@ -59,6 +59,17 @@ struct RecurrentWeights {
   ops::Weight output;             // [hidden, value width], of a mixer beside attention
 };
 
+/// Of latent attention (LatentSpec), whose `query` is the second projection of queries where they
+/// have a latent, and whose `key` gives the latent and behind it what is rotated.
+struct LatentWeights {
+  ops::Weight query_down;         // [query_rank, hidden]
+  std::vector<float> query_bias;  // [query_rank] or empty
+  std::vector<float> query_norm;  // [query_rank]
+  std::vector<float> norm;        // [rank]
+  ops::Weight key_up;             // [heads * rank, key_dim]: takes queries to the latent
+  ops::Weight value_up;           // [heads * value_dim, rank]
+};
+
 struct LayerWeights {
   // Empty is what the model does not have. Norms hold what x / rms(x) is multiplied by.
   std::vector<float> attention_norm;       // [hidden] before attention
@@ -97,6 +108,7 @@ struct LayerWeights {
   std::vector<float> expert_scale;  // [experts]
   std::vector<ExpertWeights> experts;
   RecurrentWeights recurrent;
+  LatentWeights latent;
   AdapterWeights adapter;
   std::vector<float> output_scale;  // [1]
   // Of a model with embeddings for each layer (LayerEmbeddings):

@@ -13,6 +13,9 @@ namespace winnow::ops {
 /// Entries per page: the number of scores that attention computes side by side.
 inline constexpr int kPageEntries = 16;
 
+/// Channels of a head that a page takes at most.
+inline constexpr int kMostEntryChannels = 1024;
+
 /// Pages that so many entries take.
 constexpr std::size_t pages_for(int entries) {
   return static_cast<std::size_t>((entries + kPageEntries - 1) / kPageEntries);
@@ -36,13 +39,17 @@ std::string_view format_name(EntryFormat format);
 /// or value. Of q4, whose codes number the levels of a codebook (codebook.h), 16 codes are two
 /// 32-bit words: code i is nibble i / 2 of word i % 2, so that one shift per lane brings all of
 /// them down.
+///
+/// An entry of a joint layout is one vector, which is both key and value (multi-head latent
+/// attention): pages have keys and their scales alone.
 class PageLayout {
  public:
   PageLayout() = default;
-  PageLayout(EntryFormat format, int head_dim);
+  PageLayout(EntryFormat format, int head_dim, bool joint = false);
 
   [[nodiscard]] EntryFormat format() const { return format_; }
   [[nodiscard]] int head_dim() const { return head_dim_; }
+  [[nodiscard]] bool joint() const { return joint_; }
   [[nodiscard]] bool scaled() const {
     return format_ != EntryFormat::f32 && format_ != EntryFormat::bf16;
   }
@@ -53,8 +60,10 @@ class PageLayout {
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::size_t values_offset() const { return values_offset_; }
   [[nodiscard]] std::size_t scales_offset() const {
-    return values_offset_ + kPageEntries * row_bytes_;
+    return values_offset_ + (joint_ ? 0 : kPageEntries * row_bytes_);
   }
+  /// Which of the scales are those of values.
+  [[nodiscard]] std::size_t first_value_scale() const { return joint_ ? 0 : kPageEntries; }
   /// A multiple of 64.
   [[nodiscard]] std::size_t page_bytes() const { return page_bytes_; }
   /// Bytes one entry takes, its share of the scales included.
@@ -65,6 +74,7 @@ class PageLayout {
  private:
   EntryFormat format_ = EntryFormat::f32;
   int head_dim_ = 0;
+  bool joint_ = false;
   std::size_t row_bytes_ = 0;
   std::size_t values_offset_ = 0;
   std::size_t page_bytes_ = 0;
@@ -84,7 +94,7 @@ void quantize_row(const PageLayout& layout, std::span<const float> x, QuantizedR
 /// x = the value that `row` stands for.
 void dequantize_row(const PageLayout& layout, const QuantizedRow& row, std::span<float> x);
 
-/// Writes a key and a value into slot `slot` of `page`.
+/// Writes a key and a value into slot `slot` of `page`; a joint layout takes the key alone.
 void store_entry(const PageLayout& layout, std::byte* page, int slot, const QuantizedRow& key,
                  const QuantizedRow& value);
 

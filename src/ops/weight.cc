@@ -32,26 +32,40 @@ WeightFormat format_of(DType type) {
   }
 }
 
-}  // namespace
-
-std::size_t Weight::bytes() const {
-  const std::size_t n = count(*this);
-  const auto quantized = [&](std::size_t packed) {
-    return packed + n / static_cast<std::size_t>(group) * sizeof(bf16);
-  };
-  switch (format) {
+std::size_t code_bytes(const Weight& weight) {
+  const std::size_t n = count(weight);
+  switch (weight.format) {
     case WeightFormat::f32:
       return n * 4;
     case WeightFormat::f16:
     case WeightFormat::bf16:
       return n * 2;
     case WeightFormat::int8:
-      return quantized(n);
+      return n;
     case WeightFormat::int4:
     case WeightFormat::mxfp4:
-      return quantized(n / 2);
+      return n / 2;
   }
   return 0;
+}
+
+}  // namespace
+
+Weight rows_of(const Weight& weight, std::int64_t first, std::int64_t count) {
+  Weight part = weight;
+  part.rows = first;
+  part.data = static_cast<const std::byte*>(weight.data) + code_bytes(part);
+  part.rows = count;
+  if (weight.scales != nullptr) {
+    part.scales += first * (weight.cols / weight.group);
+  }
+  return part;
+}
+
+std::size_t Weight::bytes() const {
+  const std::size_t scales_in_all =
+      is_quantized(format) ? count(*this) / static_cast<std::size_t>(group) : 0;
+  return code_bytes(*this) + scales_in_all * sizeof(bf16);
 }
 
 Weight weight_view(const TensorView& tensor) {

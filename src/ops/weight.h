@@ -39,6 +39,9 @@ struct Weight {
   [[nodiscard]] std::size_t bytes() const;
 };
 
+/// A view of `count` rows from `first` on.
+Weight rows_of(const Weight& weight, std::int64_t first, std::int64_t count);
+
 /// A view of a floating-point checkpoint tensor [rows, cols]; no copy.
 Weight weight_view(const TensorView& tensor);
 

@@ -62,7 +62,7 @@ HttpResponse Service::show_metrics() const {
 
 RouterView Service::router_view() const {
   const kvcache::CacheShape shape = model_.cache_shape();
-  const ops::PageLayout page(model_.engine.cache.format, shape.head_dim);
+  const ops::PageLayout page = shape.page_layout(model_.engine.cache.format);
   RouterView view{{.tokens = config_.block_tokens, .bytes = page.page_bytes()}};
   view.blocks.bytes = view.blocks.bytes * static_cast<std::size_t>(shape.all_heads()) *
                       static_cast<std::size_t>(config_.block_tokens) / ops::kPageEntries;
@@ -144,7 +144,7 @@ std::shared_ptr<const winnow::model::Lora> Service::adapter(std::string_view nam
 
 HttpResponse Service::models(std::string_view id) const {
   const kvcache::CacheConfig& cache = model_.engine.cache;
-  const auto page = ops::PageLayout(cache.format, model().cached_head_dim()).page_bytes();
+  const auto page = model_.cache_shape().page_layout(cache.format).page_bytes();
   const double entry_bytes = static_cast<double>(page) / ops::kPageEntries;
   Json entry{{"id", config_.model_name},
              {"object", "model"},

@@ -12,7 +12,7 @@ double mixer_flops(const model::ModelSpec& spec, std::size_t length) {
   double flops = 0.0;
   for (const model::LayerSpec& layer : spec.layers) {
     if (const model::AttentionSpec* attention = layer.attention()) {
-      flops += 2.0 * (attention->query_width() + attention->output_width()) *
+      flops += 2.0 * (attention->query_width() + attention->attended_width()) *
                mean_visible_entries(attention->reach, static_cast<double>(length));
     } else {
       flops += 6.0 * layer.recurrent()->heads.state_size();

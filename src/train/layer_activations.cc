@@ -25,12 +25,17 @@ void lay_out_attention(const model::AttentionSpec& attention, LayerMatrices& a, 
     take(a.raw_queries, attention.query_width());
     take(a.raw_keys, keys);
   }
+  if (const auto& latent = attention.latent) {
+    take(a.raw_query_latent, latent->query_rank);
+    take(a.raw_queries, attention.query_outputs());
+    take(a.raw_keys, keys);
+  }
   take(a.raw_values, attention.value_norm ? values : 0);
   take(a.queries, attention.query_width());
   take(a.keys, keys);
   take(a.values, values);
-  take(a.output_gates, attention.output_gate ? attention.output_width() : 0);
-  take(a.attended, attention.output_width());
+  take(a.output_gates, attention.output_gate ? attention.attended_width() : 0);
+  take(a.attended, attention.attended_width());
   take(a.normalizers, attention.heads);
 }
 

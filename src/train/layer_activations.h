@@ -11,7 +11,9 @@ namespace winnow::train {
 
 /// Empty is what the layer does not have.
 struct LayerMatrices {
-  ops::Matrix<float> normed;       // [T, hidden]: input of q, k and v
+  ops::Matrix<float> normed;  // [T, hidden]: input of q, k and v
+  // Of latent attention: before the norm of queries' latent; what projections give.
+  ops::Matrix<float> raw_query_latent;
   ops::Matrix<float> raw_queries;  // [T, heads * head_dim]: before q-norm
   ops::Matrix<float> raw_keys;
   ops::Matrix<float> raw_values;

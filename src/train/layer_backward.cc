@@ -6,6 +6,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "train/feed_forward.h"
+#include "train/latent_attention.h"
 #include "train/layer.h"
 #include "train/layer_embeddings.h"
 #include "train/layer_parts.h"
@@ -77,18 +78,24 @@ class LayerBackward {
   // Converts the gradient of a_.middle to that of the layer's input.
   void mixer(Matrix<float> gradient, const DecisionLoss& loss) {
     const ops::Workspace::Scope scope(workspace_);
-    const auto output = detail::mixer_output(pass_, w_, a_, workspace_);
+    const auto output = detail::mixer_output(context_, pass_, w_, a_);
     const auto doutput = zeros_like(output);
     backward(w_.output, {doutput, g_.output, g_.output_bias},
              branch_gradient(gradient, a_.attention_branch, w_.attention_post_norm,
                              g_.attention_post_norm),
              output);
-    if (pass_.layer_spec().attention() != nullptr) {
-      return attention(gradient, loss, doutput);
+    if (const model::AttentionSpec* spec = pass_.layer_spec().attention()) {
+      return attention(gradient, loss, spec->latent ? through_values(doutput) : doutput);
     }
     const auto dnormed = zeros_like(a_.normed);
     detail::recurrent_mixer_backward(context_, pass_, w_, a_, g_, doutput, dnormed);
     through_attention_input(gradient, dnormed);
+  }
+
+  [[nodiscard]] Matrix<float> through_values(Matrix<const float> dvalues) const {
+    const auto dattended = zeros_like(a_.attended);
+    detail::expand_latents_backward(context_, pass_, w_, a_, g_, dvalues, dattended);
+    return dattended;
   }
 
   void through_attention_input(Matrix<float> gradient, Matrix<const float> dnormed) {
@@ -118,6 +125,9 @@ class LayerBackward {
     if (detail::borrows(pass_) && model::clears_after_rope(spec_)) {
       model::scale_channels(spec_, dqueries, dkeys, detail::channel_factor(pass_));
     }
+    if (pass_.attention().latent) {  // one vector is both
+      ops::add(dkeys, dvalues);
+    }
     if (const auto& growth = pass_.attention().query_growth) {
       model::grow_queries(*growth, pass_.positions, dqueries);
     }
@@ -138,7 +148,8 @@ class LayerBackward {
       const Entries& all = *pass_.shared_gradients;
       return {all.keys, all.values, decided ? all.bias : Matrix<float>()};
     }
-    return {zeros_like(a_.keys), zeros_like(a_.values),
+    const Matrix<float>& values = pass_.attention().latent ? a_.keys : a_.values;
+    return {zeros_like(a_.keys), zeros_like(values),
             decided ? zeros_like(a_.key_bias) : Matrix<float>()};
   }
 
@@ -254,6 +265,10 @@ class LayerBackward {
       through_head_norms(dqueries, dkeys);
     }
     const auto dnormed = zeros_like(a_.normed);
+    if (pass_.attention().latent) {
+      detail::project_to_latent_backward(context_, pass_, w_, a_, g_, dqueries, dkeys, dnormed);
+      return through_attention_input(gradient, dnormed);
+    }
     if (detail::borrows(pass_)) {
       channels(dqueries, dkeys, dnormed);
     }

@@ -7,6 +7,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "train/feed_forward.h"
+#include "train/latent_attention.h"
 #include "train/layer.h"
 #include "train/layer_embeddings.h"
 #include "train/layer_parts.h"
@@ -199,7 +200,11 @@ void show_entries(const LayerPass& pass, const LayerActivations& a) {
 void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
              Matrix<const float> input, LayerActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
-  project_heads(context, pass, w, a);
+  if (pass.attention().latent) {
+    detail::project_to_latent(context, pass, w, a);
+  } else {
+    project_heads(context, pass, w, a);
+  }
   if (detail::borrows(pass)) {
     compose_channels(context, pass, w, a);
   }
@@ -240,7 +245,7 @@ void mix(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
     detail::recurrent_mixer(context, pass, w, a);
   }
   const Matrix<float> branch = pass.layer_spec().norm_after ? a.attention_branch : a.middle;
-  ops::linear(context, branch, detail::mixer_output(pass, w, a, *context.workspace), w.output,
+  ops::linear(context, branch, detail::mixer_output(context, pass, w, a), w.output,
               data_or_null(w.output_bias));
   add_branch(pass, w.attention_post_norm, branch, input, a.middle);
 }

@@ -86,8 +86,9 @@ inline Entries entries_of(const LayerPass& pass, const LayerActivations& a) {
   if (shares(pass)) {
     return *pass.shared;
   }
+  const ops::Matrix<float>& values = pass.attention().latent ? a.keys : a.values;
   return {.keys = merges(pass) ? a.merged_keys : a.keys,
-          .values = merges(pass) ? a.merged_values : a.values,
+          .values = merges(pass) ? a.merged_values : values,
           .bias = a.key_bias};
 }
 

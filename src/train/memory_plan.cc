@@ -33,8 +33,12 @@ int widest_network(const model::ModelSpec& spec) {
 // Of an attention layer's activations, and what its gates need.
 int attention_floats(const model::AttentionSpec& attention) {
   const bool norms_heads = attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
-  return (norms_heads ? 3 : 2) * (attention.query_width() + attention.key_width()) +
-         (attention.output_gate ? 4 * attention.output_width() : 0);
+  const int around =  // the one KV head of a latent
+      attention.latent ? attention.query_outputs() + attention.output_width() +
+                             3 * attention.latent->query_rank + attention.key_width()
+                       : 0;
+  return (norms_heads ? 3 : 2) * (attention.query_width() + attention.key_width()) + around +
+         (attention.output_gate ? 4 * attention.attended_width() : 0);
 }
 
 int recurrent_floats(const model::RecurrentSpec& recurrent) {

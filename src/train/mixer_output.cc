@@ -5,13 +5,21 @@
 #include "model/mixer_parts.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
+#include "train/latent_attention.h"
 #include "train/layer_parts.h"
 
 namespace winnow::train::detail {
 
-ops::Matrix<const float> mixer_output(const LayerPass& pass, const LayerWeights& weights,
-                                      const LayerActivations& a, ops::Workspace& workspace) {
+ops::Matrix<const float> mixer_output(ops::Context& context, const LayerPass& pass,
+                                      const LayerWeights& weights, const LayerActivations& a) {
+  ops::Workspace& workspace = *context.workspace;
   const model::AttentionSpec* attention = pass.layer_spec().attention();
+  if (attention != nullptr && attention->latent) {
+    const auto values = take_matrix(workspace, a.attended.rows,
+                                    static_cast<std::size_t>(attention->output_width()));
+    expand_latents(context, pass, weights, a, values);
+    return values;
+  }
   if (attention != nullptr && !attention->output_gate) {
     return a.attended;
   }

@@ -6,8 +6,8 @@
 namespace winnow::train::detail {
 
 /// [T, inputs of the output projection], from activations that are there: a.attended itself, or in
-/// the workspace with its gates applied.
-ops::Matrix<const float> mixer_output(const LayerPass& pass, const LayerWeights& weights,
-                                      const LayerActivations& a, ops::Workspace& workspace);
+/// the workspace with its gates applied, or values of its latents.
+ops::Matrix<const float> mixer_output(ops::Context& context, const LayerPass& pass,
+                                      const LayerWeights& weights, const LayerActivations& a);
 
 }  // namespace winnow::train::detail

@@ -46,6 +46,7 @@ void check_saved_config(const TrainingOptions& options, const model::ModelSpec& 
 
 void check_retrofit(const TrainingOptions& options, const model::ModelSpec& base) {
   const RetrofitOptions& retrofit = *options.retrofit;
+  model::require_supported_decisions(student_config(options, base), "the model");
   if (retrofit.dmc) {
     require(retrofit.merge_span >= 2, "--merge-span {}: expected 2 or more", retrofit.merge_span);
     const int pooled = retrofit.dmc->pooled;

@@ -41,6 +41,17 @@ struct RecurrentTensors {
   Matrix output;
 };
 
+/// Of latent attention, as model::LatentWeights.
+template <class Matrix, class Vector>
+struct LatentTensors {
+  Matrix query_down;
+  Vector query_bias;
+  Vector query_norm;
+  Vector norm;
+  Matrix key_up;
+  Matrix value_up;
+};
+
 template <class Matrix, class Vector>
 struct LayerTensors {
   // Empty is what the model does not have.
@@ -82,6 +93,7 @@ struct LayerTensors {
   Vector expert_scale;
   std::vector<ExpertTensors<Matrix, Vector>> experts;
   RecurrentTensors<Matrix, Vector> recurrent;
+  LatentTensors<Matrix, Vector> latent;
   Vector output_scale;    // [1]; has no gradient
   Matrix embedding_gate;  // of LayerEmbeddings, as the next
   Matrix embedding_output;

@@ -329,6 +329,16 @@ TEST(Inspect, SlidingLayersDoNotGrow) {
   EXPECT_THAT(table.out, HasSubstr("for sliding layers"));
 }
 
+TEST(Inspect, LatentsCostWhatTheyAre) {
+  constexpr const char* kModel = "tests/fixtures/models/deepseek-v3";
+  const json shown = run_json({"inspect", "--json", kModel});
+  EXPECT_EQ(shown.at("latent"), 16);
+  EXPECT_EQ(shown.at("kv_cache").at("dense_bytes_per_1k_tokens"), 1024 * 2 * (16 + 8) * 2)
+      << "two layers, in bf16";
+  EXPECT_THAT(run_winnow({"inspect", kModel}).out,
+              HasSubstr("4 query heads, one latent of 16 and 8 rotated channels"));
+}
+
 TEST(Inspect, SaysWhatARetrofitWouldSave) {
   const CommandResult plain = run_winnow({"inspect", "tests/fixtures/models/llama"});
   EXPECT_THAT(plain.out, HasSubstr("384 KiB per 1K tokens dense"));

@@ -214,9 +214,10 @@ WorldConfig any_world(RuleKind rule) {
                   .group = *rc::gen::inRange(1, 5)};
   config.shape.reach = any_reach(config.shape.layers);
   config.shape.chunked = *rc::gen::arbitrary<bool>();
+  config.shape.joint = *rc::gen::arbitrary<bool>();
   config.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   config.deterministic = *rc::gen::arbitrary<bool>();
-  const std::size_t page = ops::PageLayout(config.cache.format, config.shape.head_dim).page_bytes();
+  const std::size_t page = config.shape.page_layout(config.cache.format).page_bytes();
   const auto pages = *rc::gen::element(std::size_t{60}, std::size_t{100000});
   config.cache.max_bytes = std::max(page, std::size_t{8192}) * pages;
   return config;
@@ -235,7 +236,8 @@ void show(const WorldConfig& config) {
            << config.shape.layers << " heads " << config.shape.kv_heads << " x "
            << config.shape.group << " dim " << config.shape.head_dim << " reach ["
            << fmt::format("{}", fmt::join(config.shape.reach, " "))
-           << (config.shape.chunked ? "] chunked rate " : "] rate ") << config.rate
+           << (config.shape.chunked ? "] chunked" : "]")
+           << (config.shape.joint ? " joint rate " : " rate ") << config.rate
            << (config.deterministic ? " deterministic" : "") << " bytes " << config.cache.max_bytes
            << '\n';
 }

@@ -28,7 +28,7 @@ class TokenSource {
     LayerToken token;
     token.queries = normal(random, width * static_cast<std::size_t>(shape_.group));
     token.keys = normal(random, width);
-    token.values = normal(random, width);
+    token.values = shape_.joint ? token.keys : normal(random, width);
     for (std::size_t h = 0; h < heads; ++h) {
       token.decisions.push_back(random.uniform() < rate_ ? 1 : 0);
       token.omegas.push_back(0.01F + static_cast<float>(random.uniform()));

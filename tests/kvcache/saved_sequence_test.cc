@@ -32,7 +32,7 @@ bool is_same(const SavedSequence& a, const SavedSequence& b) {
 }
 
 ops::PageLayout layout_of(const WorldConfig& world) {
-  return {world.cache.format, world.shape.head_dim};
+  return world.shape.page_layout(world.cache.format);
 }
 
 /// Appends `rows` tokens to all layers, recurrent ones too; returns the answers.
@@ -81,6 +81,7 @@ WorldConfig saved_world(RuleKind rule) {
                  .group = *rc::gen::inRange(1, 4)};
   world.shape.reach = any_reach(world.shape.layers);
   world.shape.chunked = *rc::gen::arbitrary<bool>();
+  world.shape.joint = *rc::gen::arbitrary<bool>();
   world.shape.states = {.layers = *rc::gen::inRange(0, 3), .floats = *rc::gen::inRange(1, 9)};
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
@@ -89,7 +90,8 @@ WorldConfig saved_world(RuleKind rule) {
            << " sinks " << world.cache.sinks << " layers " << world.shape.layers << " heads "
            << world.shape.kv_heads << " dim " << world.shape.head_dim << " reach ["
            << fmt::format("{}", fmt::join(world.shape.reach, " "))
-           << (world.shape.chunked ? "] chunked rate " : "] rate ") << world.rate << '\n';
+           << (world.shape.chunked ? "] chunked" : "]")
+           << (world.shape.joint ? " joint rate " : " rate ") << world.rate << '\n';
   return world;
 }
 

@@ -150,6 +150,86 @@ TEST(HeadStacks, MayBeQuantised) {
                            static_cast<std::size_t>(4 * spec.attention().heads * dim)));
 }
 
+// DeepSeek: of each head in turn its key part [key_dim, rank] and its value part [value_dim, rank].
+ModelSpec latent_spec() {
+  json config = tiny_config("DeepseekV3ForCausalLM");
+  config.merge_patch({{"torch_dtype", "float32"},
+                      {"kv_lora_rank", 12},
+                      {"qk_nope_head_dim", 3},
+                      {"qk_rope_head_dim", 4},
+                      {"v_head_dim", 5},
+                      {"first_k_dense_replace", 9}});
+  config["q_lora_rank"] = nullptr;
+  return parse(config);
+}
+
+// Calls check(place in kv_b_proj, name of the part, place in it).
+template <class Check>
+void each_element_of_latents(const ModelSpec& spec, const Check& check) {
+  const LatentSpec& latent = *spec.attention().latent;
+  for (std::int64_t h = 0; h < spec.attention().heads; ++h) {
+    const std::int64_t first = h * (latent.key_dim + latent.value_dim);
+    for (std::int64_t r = 0; r < latent.rank; ++r) {
+      for (std::int64_t i = 0; i < latent.key_dim; ++i) {
+        check((first + i) * latent.rank + r, "k_b_proj.weight",
+              (h * latent.rank + r) * latent.key_dim + i);
+      }
+      for (std::int64_t i = 0; i < latent.value_dim; ++i) {
+        check((first + latent.key_dim + i) * latent.rank + r, "v_b_proj.weight",
+              (h * latent.value_dim + i) * latent.rank + r);
+      }
+    }
+  }
+}
+
+TEST(LatentStacks, AreSavedAsTheFamilyHasThem) {
+  const ModelSpec spec = latent_spec();
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  save_checkpoint(dir.path(), spec, tensors.map());
+  const SafetensorsFile file(dir.path() / "model.safetensors");
+  const std::string prefix = "model.layers.1.self_attn.";
+  const TensorView whole = file.tensor(prefix + "kv_b_proj.weight");
+  EXPECT_EQ(whole.shape, (Shape{spec.attention().heads * 8, 12}));
+  each_element_of_latents(spec, [&](std::int64_t in_whole, const char* part, std::int64_t place) {
+    ASSERT_EQ(at(whole, in_whole), at(tensors.map().at(prefix + part), place)) << part;
+  });
+  EXPECT_FALSE(file.holds(prefix + "k_b_proj.weight"));
+  expect_same_tensors(Checkpoint::open(dir.path()).tensors(), tensors.map());
+}
+
+TEST(LatentStacks, MayBeQuantised) {
+  const ModelSpec spec = latent_spec();
+  const TempDir dir;
+  OwnedTensors tensors = tensors_of(spec);
+  save_checkpoint(dir.path(), spec, tensors.map());
+  const SafetensorsFile plain(dir.path() / "model.safetensors");
+  TensorMap quantised = plain.tensors();
+  const std::string prefix = "model.layers.1.self_attn.";
+  OwnedTensors codes;
+  codes.add(prefix + "kv_b_proj.weight", DType::f8e4m3,
+            plain.tensor(prefix + "kv_b_proj.weight").shape, 7);
+  const TensorView whole = codes.map().at(prefix + "kv_b_proj.weight");
+  auto* bytes = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(whole.data));
+  std::for_each_n(bytes, whole.count(), [](std::uint8_t& byte) { byte &= 0xBFU; });  // no NaN
+  const float scale = 0.5F;
+  quantised[prefix + "kv_b_proj.weight"] = whole;
+  quantised[prefix + "kv_b_proj.weight_scale"] = {
+      DType::f32, {1}, reinterpret_cast<const std::byte*>(&scale)};
+  const TempDir other;
+  json config = json::parse(spec.config.text);
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  other.write("config.json", config.dump());
+  write_safetensors(other.path() / "model.safetensors", quantised, {{"format", "pt"}});
+  const Checkpoint opened = Checkpoint::open(other.path());
+  each_element_of_latents(spec, [&](std::int64_t in_whole, const char* part, std::int64_t place) {
+    const auto code = whole.as<f8e4m3>()[static_cast<std::size_t>(in_whole)];
+    ASSERT_EQ(opened.tensor(prefix + part).as<float>()[static_cast<std::size_t>(place)],
+              scale * to_float(code))
+        << part;
+  });
+}
+
 // Transformers' own layout of families whose files hold experts one by one: [expert, out, in].
 TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
   const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");

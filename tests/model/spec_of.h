@@ -165,6 +165,25 @@ inline std::vector<FamilyKeys> further_cousins() {
       {"starcoder2", json::object()}};
 }
 
+/// Families with latent attention. All experts are taken.
+inline std::vector<FamilyKeys> latent_families() {
+  const nlohmann::json latent = {{"kv_lora_rank", 16},       {"q_lora_rank", 12},
+                                 {"qk_rope_head_dim", 8},    {"qk_nope_head_dim", 6},
+                                 {"v_head_dim", 10},         {"n_routed_experts", 2},
+                                 {"num_experts_per_tok", 2}, {"moe_intermediate_size", 12},
+                                 {"n_shared_experts", 1},    {"n_group", 1},
+                                 {"topk_group", 1},          {"first_k_dense_replace", 1}};
+  const auto with = [&](const nlohmann::json& more) {
+    nlohmann::json keys = latent;
+    keys.update(more);
+    return keys;
+  };
+  return {{"deepseek_v2", with({{"q_lora_rank", nullptr}})},
+          {"deepseek_v3", with({{"attention_bias", true}, {"rope_interleave", false}})},
+          {"glm4_moe_lite", latent},
+          {"minicpm3", with({{"scale_emb", 1.5}, {"dim_model_base", 20}})}};
+}
+
 /// Keys of Qwen's hybrids: small recurrent layers, each before one of attention.
 inline nlohmann::json hybrid_keys() {
   return {{"full_attention_interval", 2}, {"partial_rotary_factor", 0.5},

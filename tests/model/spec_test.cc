@@ -63,6 +63,15 @@ TEST(Spec, LayersOfAMixerAloneRunOnTheCpu) {
   EXPECT_STREQ(beyond_training(spec), kWhat);
 }
 
+TEST(Spec, DevicesRefuseLatentAttention) {
+  for (const auto& [family, keys] : winnow::testing::latent_families()) {
+    const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
+    EXPECT_STREQ(beyond_devices(spec), "latent attention") << family;
+    EXPECT_STREQ(beyond_device_training(spec), "latent attention") << family;
+    EXPECT_NE(beyond_plain(spec), nullptr) << family;
+  }
+}
+
 // One property at a time of a model that is plain without it: nothing of it is left out in silence.
 class Properties : public ::testing::Test {
  protected:

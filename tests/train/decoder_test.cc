@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "phi3-longrope-long", "ministral3", "gemma3-whole", "mistral3-whole",
                       "qwen2.5-vl-whole", "qwen3-vl-whole", "mixtral", "qwen2-moe", "qwen3-moe",
                       "dms-qwen3-moe", "gpt-oss", "dms-gpt-oss", "lfm2", "lfm2-moe", "granite-4",
-                      "granite-4-dense", "bamba"),
+                      "granite-4-dense", "bamba", "deepseek-v2", "deepseek-v3", "glm4-moe-lite"),
     [](const auto& info) {
       std::string name = info.param;
       std::ranges::replace_if(
@@ -194,6 +194,21 @@ TEST(ExportedModel, HybridsAreRunAsTheyWereTrained) {
     const testing::World world(testing::tiny_config(family, sizes, keys));
     for (const TrainingOptions& options : testing::every_retrofit()) {
       expect_run_as_trained(world, options, options.retrofit->dmc ? 0 : 1);
+    }
+  }
+}
+
+// A latent has no channel to borrow.
+TEST(ExportedModel, LatentsAreRunAsTheyWereTrained) {
+  for (const auto& [family, keys] : winnow::testing::latent_families()) {
+    const testing::World world(testing::tiny_config(family, testing::kTinySizes, keys));
+    for (const TrainingOptions& options : testing::every_retrofit()) {
+      const bool adapter = options.retrofit->dms.source == model::DmsConfig::Source::adapter;
+      if (!options.retrofit->dmc && adapter) {
+        expect_run_as_trained(world, options, 1);
+      } else {
+        EXPECT_THROW(validate(options, world.base().spec()), Error) << family;
+      }
     }
   }
 }

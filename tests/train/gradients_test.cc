@@ -213,6 +213,38 @@ TEST(Gradients, OfCousinsOnTheCpu) {
   }
 }
 
+TEST(Gradients, OfLatentAttention) {
+  for (const auto& [family, keys] : winnow::testing::latent_families()) {
+    Case c = plain("llama");
+    c.name = family;
+    c.step = 4e-4;
+    c.slack = 6e-2;
+    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
+    expect_gradients(c, false);
+    expect_gradients(c, true, Keep::inputs);
+    expect_gradients(of_family(dms("llama", model::DmsConfig::Source::adapter), c), true);
+  }
+}
+
+// Which of two experts is the better one counts, so that the loss jumps where they change places:
+// steps are too small for that. All logits are near each other.
+TEST(Gradients, OfSparseMixer) {
+  Case c = plain("llama");
+  c.name = "phimoe";
+  c.singles = 1;
+  c.step = 6e-5;
+  c.slack = 4e-1;
+  c.spec = testing::tiny_config("phimoe", testing::kTinySizes,
+                                {{"num_local_experts", 2},
+                                 {"router_jitter_noise", 1.0},
+                                 {"attention_bias", true},
+                                 {"lm_head_bias", true}});
+  expect_gradients(c, false);
+  expect_gradients(c, true, Keep::inputs);
+  expect_gradients(of_family(dms("llama", model::DmsConfig::Source::borrowed), c), true);
+  expect_gradients(of_family(dmc("llama"), c), false);
+}
+
 // All experts are taken: where a token's choice changes the loss jumps, which finite differences do
 // not like (tests/ops/cpu/experts/experts_test.cc has choices).
 TEST(Gradients, OfExperts) {

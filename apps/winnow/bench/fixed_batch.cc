@@ -39,7 +39,7 @@ class Bench {
     plan_.depth ? run_at_depth() : run_from_start();
     result_.memory_in_use = backend_.memory_in_use();
     const std::size_t entry =
-        ops::PageLayout(config_.cache.format, model_.cached_head_dim()).entry_bytes();
+        model::cache_shape(model_).page_layout(config_.cache.format).entry_bytes();
     result_.entry_bytes_per_step =
         static_cast<std::size_t>(seen_) / (2 * static_cast<std::size_t>(plan_.repeat)) * entry;
     return std::move(result_);
@@ -73,7 +73,7 @@ class Bench {
     Sequences probe = open(1, plan_.decode_depth());
     next_.resize(1);
     prefill(probe, longest_, "fit");
-    const ops::PageLayout page(config_.cache.format, model_.cached_head_dim());
+    const ops::PageLayout page = model::cache_shape(model_).page_layout(config_.cache.format);
     const bool decides = config_.cache.traits().learned();
     const std::size_t spare = decides ? static_cast<std::size_t>(model_.cached_heads()) : 0;
     const std::size_t bytes = probe[0]->usage().bytes + spare * page.page_bytes();

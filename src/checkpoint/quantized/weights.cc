@@ -80,6 +80,12 @@ std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
   return weights;
 }
 
+void Weights::unpack(const std::string& name) {
+  if (const auto found = matrices_.find(name); found != matrices_.end()) {
+    found->second.packed = false;
+  }
+}
+
 void Weights::describe(TensorMap& tensors) const {
   for (const auto& [name, entry] : matrices_) {
     tensors[name] = {type_, entry.shape, nullptr};

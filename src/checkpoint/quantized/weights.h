@@ -27,6 +27,8 @@ class Weights {
     const bool packed = matrix.stays_packed();
     matrices_.emplace(name, Entry{shape, std::move(matrix), packed});
   }
+  /// This matrix, if it is there, does not stay packed: its values are needed.
+  void unpack(const std::string& name);
   [[nodiscard]] bool holds(const std::string& name) const { return matrices_.contains(name); }
   /// Puts views of the matrices' type and shape into `tensors`, without their values.
   void describe(TensorMap& tensors) const;

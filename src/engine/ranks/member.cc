@@ -135,7 +135,7 @@ void Member::restore(MessageReader& message, MessageWriter& answer) {
   const auto limits = message.take<kvcache::SequenceLimits>();
   const kvcache::CacheConfig& cache = runners_.at(id).cache;
   const SavedForm form{
-      whole_, whole_shape_, {cache.format, whole_shape_.head_dim}, {cache, limits}};
+      whole_, whole_shape_, whole_shape_.page_layout(cache.format), {cache, limits}};
   auto state = runner(id).restore(limits, shard_saved(form, take_saved(message), shard_));
   answer.put(state != nullptr);
   sequences_[sequence] = {id, limits, std::move(state)};

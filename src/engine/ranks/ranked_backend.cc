@@ -86,7 +86,7 @@ class RankedSequence : public SequenceState {
     }
     const SavedForm form{group_.whole(),
                          group_.shape(),
-                         {runner_.cache.format, group_.shape().head_dim},
+                         group_.shape().page_layout(runner_.cache.format),
                          {runner_.cache, limits_}};
     return join_saved(form, parts);
   }

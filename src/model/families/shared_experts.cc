@@ -36,9 +36,10 @@ std::vector<bool> read_expert_layers(const JsonObject& config, int layers, int d
 
 namespace {
 
-void read_groups(const JsonObject& config, ExpertsSpec& experts) {
-  experts.groups = config.integer("n_group", 1, experts.count, 1);
-  experts.active_groups = config.integer("topk_group", 1, experts.groups, 1);
+void read_groups(const JsonObject& config, const SharedExpertDefaults& defaults,
+                 ExpertsSpec& experts) {
+  experts.groups = config.integer("n_group", 1, experts.count, defaults.groups);
+  experts.active_groups = config.integer("topk_group", 1, experts.groups, defaults.active_groups);
   const int size = experts.count / experts.groups;
   require(experts.count % experts.groups == 0 && experts.active <= size * experts.active_groups,
           "{}: {} experts, of which a token takes {} from {} of {} groups: expected groups of one "
@@ -61,7 +62,7 @@ void set_shared_experts(const JsonObject& config, ModelSpec& spec,
   experts.normalized = config.boolean("norm_topk_prob", defaults.normalized);
   experts.scale =
       static_cast<float>(config.number("routed_scaling_factor", 1e-6, 1e6, defaults.scale));
-  read_groups(config, experts);
+  read_groups(config, defaults, experts);
   const int intermediate =
       config.integer("moe_intermediate_size", 1, kMaxIntermediate, defaults.intermediate);
   const int shared = config.integer(defaults.shared_key, 0, kMaxExperts, defaults.shared);

@@ -22,6 +22,8 @@ struct SharedExpertDefaults {
   int dense_layers = 0;  // the first ones
   bool normalized = true;
   double scale = 1.0;
+  int groups = 1;
+  int active_groups = 1;
 };
 
 /// Gives all layers but the first "first_k_dense_replace", or those that "mlp_layer_types" calls

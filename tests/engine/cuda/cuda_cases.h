@@ -296,7 +296,7 @@ inline constexpr Case kCases[] = {
     plain_case("gemma4_unified", "gemma4_unified_text", 8e-2), plain_case("gptj", "gptj", 2e-2),
     plain_case("granite_swa", "granite_swa", 8e-2),
     plain_case("granitemoe_swa", "granitemoe_swa", 6e-1),
-    plain_case("granitemoehybrid", "granitemoehybrid", 6e-1),
+    plain_case("granitemoehybrid", "granitemoehybrid", 6e-1), plain_case("phimoe", "phimoe", 3e-1),
     plain_case("granitemoehybrid_dense", "granitemoehybrid", 2e-1),
     plain_case("granite_4", "granitemoehybrid", 2e-1), plain_case("bamba", "bamba", 1e-1),
     plain_case("hy_v3", "hy_v3", 4e-1), plain_case("lfm2", "lfm2", 5e-2),

@@ -78,6 +78,7 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"mellum", with(with(plain_experts, beside_full), {{"num_experts_per_tok", 6}})},
       {"glm4_moe", with(shared, {{"use_qk_norm", true}, {"norm_topk_prob", false}})},
       {"dots1", with(shared, {{"n_group", 4}, {"topk_group", 2}})},
+      {"phimoe", {{"num_local_experts", 6}, {"router_jitter_noise", 0.3}, {"lm_head_bias", true}}},
       {"solar_open", shared},
       {"exaone_moe", with(sliding, {{"num_shared_experts", 1}})},
       {"minimax_m2", {{"num_local_experts", 6}, {"num_experts_per_tok", 2}, {"rotary_dim", 32}}},

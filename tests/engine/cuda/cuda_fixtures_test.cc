@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
                                            "helium", "hunyuan", "hunyuan-moe", "jais2", "lfm2",
                                            "lfm2-moe", "llama4", "minimax-m2", "ministral",
                                            "mistral", "mistral-sliding", "nemotron", "phi",
-                                           "stablelm", "stablelm-parallel", "starcoder2"),
+                                           "phimoe", "stablelm", "stablelm-parallel", "starcoder2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -280,7 +280,7 @@ HWY_POP_ATTRIBUTES
 namespace winnow::ops::cpu {
 
 bool attends_in_dots(const PageLayout& layout) {
-  return has_bf16_dots() && layout.head_dim() % kValueChannels == 0 &&
+  return has_bf16_dots() && !layout.joint() && layout.head_dim() % kValueChannels == 0 &&
          layout.format() != EntryFormat::f32 && layout.format() != EntryFormat::q4;
 }
 

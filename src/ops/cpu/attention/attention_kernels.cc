@@ -181,28 +181,68 @@ std::size_t row_codes(const PageLayout& layout) {
                                             : static_cast<std::size_t>(layout.head_dim());
 }
 
+// What weights [rows, entries] make of values, which go to `out` [rows, head_dim].
+struct Weighing {
+  const float* weights;
+  std::size_t weight_stride;
+  std::size_t rows;
+  std::size_t entries;
+  float* out;
+  std::size_t out_stride;
+};
+
+template <class Codes>
+HWY_INLINE void accumulate_values(const std::byte* values, std::size_t row_codes,
+                                  std::size_t head_dim, const Weighing& to,
+                                  std::span<const std::byte> upcoming) {
+  const Upcoming once(upcoming, kPageEntries);
+  const Upcoming nothing;
+  for_row_blocks<6>(to.rows, [&]<int R>(std::size_t row) HWY_ATTR {
+    const float* w = to.weights + row * to.weight_stride;
+    float* o = to.out + row * to.out_stride;
+    const Upcoming& fetched = row == 0 ? once : nothing;
+    if constexpr (hn::MaxLanes(PanelTag()) > 8) {
+      if (head_dim % kPageEntries == 0) {
+        return accumulate_rows<Codes, R>(PanelTag(), values, row_codes, head_dim, to.entries, w,
+                                         to.weight_stride, o, to.out_stride, fetched);
+      }
+    }
+    accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, row_codes, head_dim, to.entries, w,
+                              to.weight_stride, o, to.out_stride, fetched);
+  });
+}
+
+// The codes of a joint page's entries, row by row: [kPageEntries, head_dim].
+template <class Codes>
+HWY_INLINE void turn_keys(const std::byte* keys, std::size_t head_dim, float* HWY_RESTRICT rows) {
+  const PanelTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  HWY_ALIGN float codes[kPageEntries];
+  for (std::size_t c = 0; c < head_dim; ++c) {
+    for (std::size_t v = 0; v < kPanelVectors; ++v) {
+      hn::Store(Codes::load(d, keys, c * kPageEntries + v * lanes), d, codes + v * lanes);
+    }
+    for (std::size_t j = 0; j < kPageEntries; ++j) {
+      rows[j * head_dim + c] = codes[j];
+    }
+  }
+}
+
 void AccumulatePage(const PageLayout& layout, const std::byte* page, int entries,
                     const float* weights, std::size_t weight_stride, std::size_t rows, float* out,
                     std::size_t out_stride, std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
-  const auto count = static_cast<std::size_t>(entries);
-  const Upcoming once(upcoming, kPageEntries);
-  const Upcoming nothing;
+  const Weighing to{weights, weight_stride, rows, static_cast<std::size_t>(entries),
+                    out,     out_stride};
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
-    const std::byte* values = page + layout.values_offset();
-    for_row_blocks<6>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
-      const float* w = weights + row * weight_stride;
-      float* o = out + row * out_stride;
-      const Upcoming& fetched = row == 0 ? once : nothing;
-      if constexpr (hn::MaxLanes(PanelTag()) > 8) {
-        if (head_dim % kPageEntries == 0) {
-          return accumulate_rows<Codes, R>(PanelTag(), values, row_codes(layout), head_dim, count,
-                                           w, weight_stride, o, out_stride, fetched);
-        }
-      }
-      accumulate_rows<Codes, R>(hn::CappedTag<float, 8>(), values, row_codes(layout), head_dim,
-                                count, w, weight_stride, o, out_stride, fetched);
-    });
+    if (!layout.joint()) {
+      return accumulate_values<Codes>(page + layout.values_offset(), row_codes(layout), head_dim,
+                                      to, upcoming);
+    }
+    HWY_ALIGN float values[kPageEntries * kMostEntryChannels];
+    turn_keys<Codes>(page, head_dim, values);
+    accumulate_values<F32Codes>(reinterpret_cast<const std::byte*>(values), head_dim, head_dim, to,
+                                {});
   });
 }
 
@@ -211,18 +251,22 @@ void DecodePage(const PageLayout& layout, const std::byte* page, float* keys, fl
   const std::size_t lanes = hn::Lanes(d);
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   float scale[2 * kPageEntries];
-  for (int i = 0; i < 2 * kPageEntries; ++i) {
+  const int scales = static_cast<int>(layout.first_value_scale()) + kPageEntries;
+  for (int i = 0; i < scales; ++i) {
     scale[i] = layout.scaled()
                    ? to_float(reinterpret_cast<const bf16*>(page + layout.scales_offset())[i]) *
                          code_unit(layout)
                    : 1.0F;
   }
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
-    const std::byte* value_codes = page + layout.values_offset();
     for (std::size_t i = 0; i < head_dim * kPageEntries; i += lanes) {
       const auto factors = hn::LoadU(d, scale + i % kPageEntries);
       hn::StoreU(hn::Mul(Codes::load(d, page, i), factors), d, keys + i);
     }
+    if (layout.joint()) {
+      return turn_keys<F32Codes>(reinterpret_cast<const std::byte*>(keys), head_dim, values);
+    }
+    const std::byte* value_codes = page + layout.values_offset();
     for (std::size_t j = 0; j < kPageEntries; ++j) {
       const auto factor = hn::Set(d, scale[kPageEntries + j]);
       for (std::size_t c = 0; c < head_dim; c += lanes) {

@@ -44,7 +44,7 @@ struct Scratch {
 
 // The scales of the keys or values of a segment, behind each other.
 void read_scales(const Segment& segment, Half half, std::span<float> out) {
-  const std::size_t first = half == Half::keys ? 0 : kPageEntries;
+  const std::size_t first = half == Half::keys ? 0 : segment.layout->first_value_scale();
   for (int page = 0; page < segment.page_count(); ++page) {
     const std::byte* memory = &segment.page(page)[segment.layout->scales_offset()];
     const auto* scales = reinterpret_cast<const bf16*>(memory) + first;

@@ -148,13 +148,16 @@ std::string_view format_name(EntryFormat format) {
   return "?";
 }
 
-PageLayout::PageLayout(EntryFormat format, int head_dim) : format_(format), head_dim_(head_dim) {
-  require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 512,
-          "head_dim {} is not supported, expected a multiple of 8 up to 512", head_dim);
+PageLayout::PageLayout(EntryFormat format, int head_dim, bool joint)
+    : format_(format), head_dim_(head_dim), joint_(joint) {
+  require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= kMostEntryChannels,
+          "head_dim {} is not supported, expected a multiple of 8 up to {}", head_dim,
+          kMostEntryChannels);
   const auto dim = static_cast<std::size_t>(head_dim);
   row_bytes_ = row_bytes_of(format, dim);
   values_offset_ = dim * row_bytes_of(format, kPageEntries);
-  const std::size_t scale_bytes = scaled() ? std::size_t{2} * kPageEntries * sizeof(bf16) : 0;
+  const std::size_t scale_bytes =
+      scaled() ? (first_value_scale() + kPageEntries) * sizeof(bf16) : 0;
   page_bytes_ = round_up(scales_offset() + scale_bytes, 64);
 }
 
@@ -211,10 +214,15 @@ void store_entry(const PageLayout& layout, std::byte* page, int slot, const Quan
       write(page, d * kPageEntries + column, read(key.codes.data(), d));
     }
   });
+  if (layout.scaled()) {
+    scales(layout, page)[slot] = key.scale;
+  }
+  if (layout.joint()) {
+    return;
+  }
   std::memcpy(page + layout.values_offset() + column * layout.row_bytes(), value.codes.data(),
               layout.row_bytes());
   if (layout.scaled()) {
-    scales(layout, page)[slot] = key.scale;
     scales(layout, page)[kPageEntries + slot] = value.scale;
   }
 }
@@ -223,13 +231,19 @@ void load_entry(const PageLayout& layout, const std::byte* page, int slot, std::
                 std::span<float> value) {
   assert(slot >= 0 && slot < kPageEntries);
   const float key_scale = layout.scaled() ? to_float(scales(layout, page)[slot]) : 1.0F;
-  const float value_scale =
-      layout.scaled() ? to_float(scales(layout, page)[kPageEntries + slot]) : 1.0F;
   const auto dim = static_cast<std::size_t>(layout.head_dim());
   const auto column = static_cast<std::size_t>(slot);
-  const std::byte* values = page + layout.values_offset() + column * layout.row_bytes();
   for (std::size_t d = 0; d < dim; ++d) {
     key[d] = dequantize_element(layout.format(), page, d * kPageEntries + column) * key_scale;
+  }
+  if (layout.joint()) {
+    std::copy_n(key.begin(), dim, value.begin());
+    return;
+  }
+  const float value_scale =
+      layout.scaled() ? to_float(scales(layout, page)[kPageEntries + slot]) : 1.0F;
+  const std::byte* values = page + layout.values_offset() + column * layout.row_bytes();
+  for (std::size_t d = 0; d < dim; ++d) {
     value[d] = dequantize_element(layout.format(), values, d) * value_scale;
   }
 }
@@ -243,12 +257,16 @@ void copy_entry(const PageLayout& layout, const std::byte* from, int from_slot, 
       write(to, d * kPageEntries + to_column, read(from, d * kPageEntries + from_column));
     }
   });
+  if (layout.scaled()) {
+    scales(layout, to)[to_slot] = scales(layout, from)[from_slot];
+  }
+  if (layout.joint()) {
+    return;
+  }
   std::memcpy(to + layout.values_offset() + to_column * layout.row_bytes(),
               from + layout.values_offset() + from_column * layout.row_bytes(), layout.row_bytes());
   if (layout.scaled()) {
-    for (const int part : {0, kPageEntries}) {
-      scales(layout, to)[part + to_slot] = scales(layout, from)[part + from_slot];
-    }
+    scales(layout, to)[kPageEntries + to_slot] = scales(layout, from)[kPageEntries + from_slot];
   }
 }
 

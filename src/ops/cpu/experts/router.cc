@@ -51,16 +51,35 @@ std::vector<float> biased_scores(const Router& router, std::span<const float> lo
   return scores;
 }
 
+// sparse_mixer: of expert e, its share of the softmax that weighs the k-th of the chosen ones. Zero
+// for those that this softmax leaves out.
+float mixed_share(const Router& router, std::span<const std::int32_t> chosen, std::size_t k,
+                  std::span<const float> logits, std::size_t e) {
+  const auto before = chosen.first(k);
+  const float best = logits[static_cast<std::size_t>(chosen[k])];
+  const bool taken = std::ranges::find(before, static_cast<std::int32_t>(e)) != before.end();
+  return taken || !router.is_near(logits[e], best) ? 0.0F : std::exp(logits[e] - best);
+}
+
+float mixed_sum(const Router& router, std::span<const std::int32_t> chosen, std::size_t k,
+                std::span<const float> logits) {
+  float sum = 0.0F;
+  for (std::size_t e = 0; e < logits.size(); ++e) {
+    sum += mixed_share(router, chosen, k, logits, e);
+  }
+  return sum;
+}
+
 // Leaves the experts of the best groups in the choice.
 void keep_best_groups(const Router& router, std::span<float> scores,
                       std::vector<std::int32_t>& order) {
   const std::size_t size = scores.size() / static_cast<std::size_t>(router.groups);
   std::vector<float> best(static_cast<std::size_t>(router.groups));
-  std::vector<std::int32_t> two(std::min<std::size_t>(2, size));
+  std::vector<std::int32_t> first(std::min(static_cast<std::size_t>(router.best_of_group), size));
   for (std::size_t g = 0; g < best.size(); ++g) {
     const auto group = scores.subspan(g * size, size);
-    choose(two, group, order);
-    for (const std::int32_t expert : two) {
+    choose(first, group, order);
+    for (const std::int32_t expert : first) {
       best[g] += group[static_cast<std::size_t>(expert)];
     }
   }
@@ -75,7 +94,7 @@ void keep_best_groups(const Router& router, std::span<float> scores,
 
 void choose_experts(const Router& router, std::span<std::int32_t> chosen,
                     std::span<const float> logits, std::vector<std::int32_t>& order) {
-  if (router.goes_by_logits()) {
+  if (router.goes_by_logits() || router.score == RouterScore::sparse_mixer) {
     return choose(chosen, logits, order);
   }
   std::vector<float> scores = biased_scores(router, logits);
@@ -87,6 +106,12 @@ void choose_experts(const Router& router, std::span<std::int32_t> chosen,
 
 void weigh(const Router& router, std::span<float> weights, std::span<const std::int32_t> chosen,
            std::span<const float> logits) {
+  if (router.score == RouterScore::sparse_mixer) {
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      weights[k] = 1.0F / mixed_sum(router, chosen, k, logits);
+    }
+    return;
+  }
   // A bias may choose others than the one with the largest logit.
   const float largest = router.choice_bias == nullptr
                             ? logits[static_cast<std::size_t>(chosen.front())]
@@ -115,10 +140,25 @@ void scale_experts(const Router& router, std::span<float> weights,
   }
 }
 
+void mixed_backward_row(const Router& router, std::span<float> dlogits,
+                        std::span<const std::int32_t> chosen, std::span<const float> weights,
+                        std::span<const float> weighted, std::span<const float> logits) {
+  std::ranges::fill(dlogits, 0.0F);
+  for (std::size_t k = 0; k < chosen.size(); ++k) {
+    dlogits[static_cast<std::size_t>(chosen[k])] += weighted[k];
+    for (std::size_t e = 0; e < logits.size(); ++e) {
+      dlogits[e] -= mixed_share(router, chosen, k, logits, e) * weights[k] * weighted[k];
+    }
+  }
+}
+
 // `weights`: without what multiplies each expert's, which `weighted` has.
 void backward_row(const Router& router, std::span<float> dlogits,
                   std::span<const std::int32_t> chosen, std::span<const float> weights,
                   std::span<const float> weighted, std::span<const float> logits) {
+  if (router.score == RouterScore::sparse_mixer) {
+    return mixed_backward_row(router, dlogits, chosen, weights, weighted, logits);
+  }
   std::ranges::fill(dlogits, 0.0F);
   const float sum = std::accumulate(weighted.begin(), weighted.end(), 0.0F);
   const bool of_all = router.score == RouterScore::softmax && !router.normalized;

@@ -81,6 +81,28 @@ inline __device__ void route_token(const Router& router, float* logits, std::int
   finish_weights(router, of_chosen, of_all, experts, weights);
 }
 
+/// The same of RouterScore::sparse_mixer.
+inline __device__ void route_token_by_turns(const Router& router, float* logits,
+                                            std::int32_t* experts, float* weights) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int k = 0; k < router.active; ++k) {
+    float best = 0.0F;
+    int expert = 0;
+    take_best(logits, router.count, best, expert);
+    float others = 0.0F;
+    for (int e = lane; e < router.count; e += 32) {
+      // What was taken before is infinitely low.
+      others +=
+          logits[e] > -INFINITY && router.is_near(logits[e], best) ? expf(logits[e] - best) : 0.0F;
+    }
+    others = lane_sum(others);
+    if (lane == 0) {
+      experts[k] = expert;
+      weights[k] = 1.0F / (1.0F + others);
+    }
+  }
+}
+
 /// Takes the experts of all but the best groups out of the choice. `sums` [groups] is scratch, in
 /// shared memory as the scores are.
 inline __device__ void keep_best_groups(const Router& router, float* scores, float* sums) {
@@ -88,10 +110,11 @@ inline __device__ void keep_best_groups(const Router& router, float* scores, flo
   const int size = router.count / router.groups;
   for (int g = lane; g < router.groups; g += 32) {
     float best = -INFINITY;
-    float second = size > 1 ? -INFINITY : 0.0F;
+    const bool by_two = size > 1 && router.best_of_group > 1;
+    float second = by_two ? -INFINITY : 0.0F;
     for (int e = g * size; e < (g + 1) * size; ++e) {
       const float score = scores[e];
-      second = size > 1 ? fmaxf(second, fminf(best, score)) : second;
+      second = by_two ? fmaxf(second, fminf(best, score)) : second;
       best = fmaxf(best, score);
     }
     sums[g] = best + second;

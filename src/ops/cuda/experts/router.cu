@@ -36,6 +36,8 @@ __global__ void __launch_bounds__(32 * kRouteWarps)
   const std::size_t first = std::size_t{static_cast<unsigned>(row)} * router.active;
   if (router.goes_by_logits()) {
     route_token(router, own, routes.experts + first, routes.weights + first);
+  } else if (router.score == RouterScore::sparse_mixer) {
+    route_token_by_turns(router, own, routes.experts + first, routes.weights + first);
   } else {
     route_token_by_choice(router, own, own + router.count, routes.experts + first,
                           routes.weights + first);

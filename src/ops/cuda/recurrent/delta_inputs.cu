@@ -95,8 +95,9 @@ __device__ void take_gates(const DeltaInputs& inputs, const DeltaRuleShape& head
                            float* gates) {
   float& rate = gates[head];
   float& decay = gates[heads.value_heads + head];
-  const float slowed = fminf(fmaxf(soft_plus(decay + inputs.decay_bias[head]), inputs.limits.lowest),
-                             inputs.limits.highest);
+  const float slowed =
+      fminf(fmaxf(soft_plus(decay + inputs.decay_bias[head]), inputs.limits.lowest),
+            inputs.limits.highest);
   decay = expf(-expf(inputs.log_decay[head]) * slowed);
   rate = heads.corrects ? sigmoid(rate) : slowed;
 }

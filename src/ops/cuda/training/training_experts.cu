@@ -98,6 +98,23 @@ __device__ float sum_of(int count, const Of& of) {
   return lane_sum(sum);
 }
 
+// Of sparse_mixer, the gradient of logit e of a token, whose products of weights and gradients are
+// `weighted`.
+template <class Logit>
+__device__ float mixed_gradient(const Router& router, const std::int32_t* experts,
+                                const float* weights, const float* weighted, const Logit& logit,
+                                int e) {
+  float gradient = 0.0F;
+  bool taken = false;
+  for (int k = 0; k < router.active && !taken; ++k) {
+    const float best = logit(experts[k]);
+    const float share = router.is_near(logit(e), best) ? expf(logit(e) - best) * weights[k] : 0.0F;
+    taken = experts[k] == e;
+    gradient += weighted[k] * ((taken ? 1.0F : 0.0F) - share);
+  }
+  return gradient;
+}
+
 // A warp per token (ops/cpu/experts/router.cc).
 __global__ void __launch_bounds__(32 * kTokenWarps)
     route_backward_kernel(Router router, RoutesView routes, bf16* dlogits, const float* products,
@@ -128,7 +145,11 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   const float divisor = of_all ? sum_of(router.count, score) : chosen;
   for (int e = static_cast<int>(threadIdx.x) % 32; e < stride; e += 32) {
     float gradient = 0.0F;
-    if (e < router.count) {
+    if (router.score == RouterScore::sparse_mixer) {
+      gradient = e < router.count ? mixed_gradient(router, experts, routes.weights + first_pair,
+                                                   weighted, logit, e)
+                                  : 0.0F;
+    } else if (e < router.count) {
       // Also the logits of the others divide the weights.
       gradient = of_all ? -score(e) / divisor * sum : 0.0F;
       for (int k = 0; k < router.active; ++k) {

@@ -35,7 +35,7 @@ class Entries {
                 pages_[static_cast<std::size_t>(random.uniform() * static_cast<double>(i))]);
     }
     keys_ = normal(static_cast<std::size_t>(count) * dim, seed + 1, spread);
-    values_ = normal(static_cast<std::size_t>(count) * dim, seed + 2);
+    values_ = layout.joint() ? keys_ : normal(static_cast<std::size_t>(count) * dim, seed + 2);
     for (int i = 0; i < count; ++i) {
       store(i);
     }
@@ -142,6 +142,13 @@ double largest_difference(std::span<const float> a, const Numbers& b) {
     largest = difference <= largest ? largest : difference;  // a NaN stays
   }
   return largest;
+}
+
+/// `shape` with entries that are both key and value.
+inline AttentionShape joint(AttentionShape shape) {
+  shape.archive = PageLayout(shape.archive.format(), shape.head_dim, true);
+  shape.window = PageLayout(shape.window.format(), shape.head_dim, true);
+  return shape;
 }
 
 inline AttentionShape shape_of(EntryFormat format, int dim, int group) {

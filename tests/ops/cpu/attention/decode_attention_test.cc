@@ -55,6 +55,21 @@ TEST_P(Decode, AnyShape) {
   }
 }
 
+// Multi-head latent attention: DeepSeek's size among them.
+TEST_P(Decode, ValuesThatAreKeys) {
+  for (const int dim : {8, 24, 288, 576}) {
+    for (const int group : {1, 3, 16, 40}) {
+      SCOPED_TRACE(std::to_string(group) + " x " + std::to_string(dim));
+      const AttentionShape shape = testing::joint(OverPages::shape(dim, group));
+      const Entries archive(shape.archive, 351, static_cast<std::uint64_t>(dim));
+      const Entries window(shape.window, 18, static_cast<std::uint64_t>(group));
+      std::vector<Row> rows{{shape, archive, window, 5}};
+      run(shape, rows, true);
+      expect_exact(shape, rows.front(), true, tolerance());
+    }
+  }
+}
+
 // Few entries (one split), and many (several that are merged).
 TEST_P(Decode, SoftCapAndSinks) {
   std::uint64_t seed = 0;

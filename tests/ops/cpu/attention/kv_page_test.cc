@@ -120,6 +120,34 @@ TEST_P(Page, TheScaleIsTheLeastThatKeepsCodesInRange) {
   }
 }
 
+// An entry that is one vector is stored once.
+TEST_P(Page, JointEntriesAreKeyAndValue) {
+  const int dim = 576;
+  const PageLayout layout(GetParam(), dim, true);
+  const PageLayout apart(GetParam(), dim);
+  EXPECT_EQ(2 * layout.scales_offset(), apart.scales_offset());
+  std::vector<float> memory(layout.page_bytes() / sizeof(float), -1.0F);
+  std::vector<float> copy = memory;
+  auto* page = reinterpret_cast<std::byte*>(memory.data());
+  auto* other = reinterpret_cast<std::byte*>(copy.data());
+  for (int slot = 0; slot < kPageEntries; ++slot) {
+    const Quantized entry(layout, normal(dim, static_cast<std::uint64_t>(slot), 1.0 + slot));
+    store_entry(layout, page, slot, entry.row, {});
+    copy_entry(layout, page, slot, other, kPageEntries - 1 - slot);
+  }
+  std::vector<float> key(dim);
+  std::vector<float> value(key.size());
+  for (int slot = 0; slot < kPageEntries; ++slot) {
+    const Quantized entry(layout, normal(dim, static_cast<std::uint64_t>(slot), 1.0 + slot));
+    load_entry(layout, page, slot, key, value);
+    EXPECT_EQ(key, entry.dequantized(layout));
+    EXPECT_EQ(value, key);
+    load_entry(layout, other, kPageEntries - 1 - slot, key, value);
+    EXPECT_EQ(key, entry.dequantized(layout));
+    EXPECT_EQ(value, key);
+  }
+}
+
 // Entries in every slot, written in a mixed order: none disturbs another.
 TEST_P(Page, StoredEntriesLoadBack) {
   for (const int dim : kDims) {
@@ -268,7 +296,7 @@ TEST(Q4, ErrorOfNormalNumbers) {
 TEST(PageLayout, RefusesWhatItCannotStore) {
   EXPECT_THROW(PageLayout(EntryFormat::bf16, 12), Error);
   EXPECT_THROW(PageLayout(EntryFormat::bf16, 0), Error);
-  EXPECT_THROW(PageLayout(EntryFormat::bf16, 520), Error);
+  EXPECT_THROW(PageLayout(EntryFormat::bf16, kMostEntryChannels + 8), Error);
 }
 
 }  // namespace

@@ -144,6 +144,20 @@ TEST_P(Prefill, AnyShape) {
   }
 }
 
+TEST_P(Prefill, ValuesThatAreKeys) {
+  for (const int dim : {24, 288, 576}) {
+    for (const int group : {1, 3, 16}) {
+      SCOPED_TRACE(std::to_string(group) + " x " + std::to_string(dim));
+      const AttentionShape shape = testing::joint(OverPages::shape(dim, group));
+      const Entries archive(shape.archive, 35, static_cast<std::uint64_t>(dim));
+      Chunk chunk(shape, archive, 30, 5, 20, 1);
+      const PrefillHead head = chunk.view();
+      prefill_attention(context_, shape, std::span(&head, 1));
+      expect_exact(shape, chunk);
+    }
+  }
+}
+
 TEST_P(Prefill, SoftCapAndSinks) {
   for (const int dim : {48, 64, 256}) {
     for (const float soft_cap : {0.0F, 2.0F}) {

@@ -60,6 +60,10 @@ TEST(Router, BestGroupsAreThoseWithTheBestPairs) {
       .count = 6, .active = 2, .score = RouterScore::sigmoid, .groups = 2, .active_groups = 1};
   const Chosen chosen = routed(router, logits);
   EXPECT_EQ(chosen.experts, (std::vector<std::int32_t>{4, 3}));
+  // DeepSeek V2 goes by the best one.
+  Router by_one = router;
+  by_one.best_of_group = 1;
+  EXPECT_EQ(routed(by_one, logits).experts, (std::vector<std::int32_t>{0, 1}));
 }
 
 TEST(Router, EveryExpertHasItsScale) {
@@ -69,6 +73,45 @@ TEST(Router, EveryExpertHasItsScale) {
   const Chosen chosen = routed(router, logits);
   EXPECT_EQ(chosen.experts, (std::vector<std::int32_t>{2, 0}));
   EXPECT_NEAR(chosen.weights[0], 3.0F * std::exp(1.0F) / (1.0F + std::exp(1.0F)), 1e-5);
+}
+
+// SparseMixer as transformers' Phi-3.5-MoE has it: two softmaxes, the second one without the best
+// expert, each over the logits that are near its largest.
+constexpr Router kMixer{
+    .count = 5, .active = 2, .score = RouterScore::sparse_mixer, .nearness = 0.5F};
+
+TEST(Router, SparseMixerWeighsByTurns) {
+  // Near 3: 2 and 1.5, which is below it by half. Near 2: 1.5 and 1.
+  const Chosen chosen = routed(kMixer, {1.0F, 3.0F, -4.0F, 2.0F, 1.5F});
+  EXPECT_EQ(chosen.experts, (std::vector<std::int32_t>{1, 3}));
+  const auto e = [](float x) { return std::exp(x); };
+  EXPECT_NEAR(chosen.weights[0], e(3) / (e(3) + e(2) + e(1.5F)), 1e-6);
+  EXPECT_NEAR(chosen.weights[1], e(2) / (e(2) + e(1.5F) + e(1)), 1e-6);
+  // Below zero a distance counts by the size of the lower one.
+  const Chosen below = routed(kMixer, {-1.0F, -1.5F, -2.5F, -9.0F, -1.9F});
+  EXPECT_EQ(below.experts, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_NEAR(below.weights[0], e(-1) / (e(-1) + e(-1.5F) + e(-1.9F)), 1e-6);
+  EXPECT_NEAR(below.weights[1], e(-1.5F) / (e(-1.5F) + e(-1.9F) + e(-2.5F)), 1e-6);
+}
+
+TEST(Router, GradientsOfSparseMixer) {
+  const testing::Values logits{1.0, 3.0, -4.0, 2.0, 1.4};
+  const auto floats = testing::to_floats(logits);
+  Chosen chosen = routed(kMixer, floats);
+  const testing::Values dout{0.7, -1.3};
+  std::vector<float> weighted{0.7F * chosen.weights[0], -1.3F * chosen.weights[1]};
+  std::vector<float> dlogits(5);
+  route_backward(kMixer, {dlogits.data(), 1, 5},
+                 {{chosen.experts.data(), 1, 2}, {chosen.weights.data(), 1, 2}},
+                 {weighted.data(), 1, 2}, {floats.data(), 1, 5});
+  testing::expect_gradient(
+      [&](const testing::Values& x) {
+        // Near 3: 2, but not 1.4. Near 2: 1.4 and 1.
+        const double first = std::exp(x[1]) / (std::exp(x[1]) + std::exp(x[3]));
+        const double second = std::exp(x[3]) / (std::exp(x[3]) + std::exp(x[4]) + std::exp(x[0]));
+        return dout[0] * first + dout[1] * second;
+      },
+      logits, dlogits, 1e-4);
 }
 
 // Of a sum of weights, to the logits; what is chosen does not change.

@@ -25,7 +25,15 @@ constexpr Choice kChoices[] = {
     {{.count = 80, .active = 3, .score = RouterScore::softmax, .groups = 40, .active_groups = 3},
      false},
     {{.count = 6, .active = 2, .score = RouterScore::sigmoid, .groups = 6, .active_groups = 2}},
-    {{.count = 1000, .active = 9, .score = RouterScore::sigmoid}}};
+    {{.count = 1000, .active = 9, .score = RouterScore::sigmoid}},
+    {{.count = 160,
+      .active = 6,
+      .score = RouterScore::softmax,
+      .groups = 8,
+      .active_groups = 3,
+      .best_of_group = 1},
+     false},
+    {{.count = 16, .active = 2, .score = RouterScore::sparse_mixer, .nearness = 0.4F}, false}};
 
 // Few numbers: scores with a bias are equal or far apart, whatever the last bit of a sigmoid. With
 // an offset no two of them are opposite, whose sigmoids have the same sum as others'.

@@ -17,7 +17,8 @@ constexpr Router kTrainedRouters[] = {
     {.count = 60, .active = 4, .score = RouterScore::softmax},
     {.count = 33, .active = 3, .score = RouterScore::softmax_of_chosen},
     {.count = 16, .active = 1, .score = RouterScore::sigmoid},
-    {.count = 40, .active = 5, .score = RouterScore::sigmoid, .normalized = true}};
+    {.count = 40, .active = 5, .score = RouterScore::sigmoid, .normalized = true},
+    {.count = 16, .active = 2, .score = RouterScore::sparse_mixer, .nearness = 0.4F}};
 
 template <class T>
 std::vector<T> read_back(const T* from, std::size_t count) {
