@@ -264,10 +264,12 @@ TEST_F(CheckpointTest, AdapterTensors) {
 TEST_F(CheckpointTest, MissingFilesAreNamed) {
   EXPECT_EQ(error_of([] { Checkpoint::open("nowhere"); }), "nowhere: no such file or directory");
   EXPECT_EQ(open_error(), dir_.path().string() + ": no model: it has no config.json");
-  const std::string text = dir_.write("README.md", "words");
+  dir_.write("README.md", "words");
+  const std::string text = in_dir("README.md");
   EXPECT_EQ(error_of([&] { Checkpoint::open(text); }),
             text + ": neither a directory nor a GGUF file");
-  const std::string damaged = dir_.write("x.gguf", "words");
+  dir_.write("x.gguf", "words");
+  const std::string damaged = in_dir("x.gguf");
   EXPECT_THAT(error_of([&] { Checkpoint::open(damaged); }),
               StartsWith(damaged + ": damaged, or not GGUF"));
   dir_.write("config.json", tiny_config().dump());

@@ -7,7 +7,7 @@
 namespace winnow::model {
 namespace {
 
-constexpr std::array<Family, 68> kFamilies{{
+constexpr std::array<Family, 73> kFamilies{{
     {"arcee", "ArceeForCausalLM", describe_arcee},
     {"bamba", "BambaForCausalLM", describe_bamba},
     {"cohere", "CohereForCausalLM", describe_cohere},

@@ -135,6 +135,11 @@ class Pass {
   std::unique_ptr<Backend> backend_;
 };
 
+bool weighs_experts(const std::string& name) {
+  return name.ends_with("router.weight") || name.ends_with("mlp.gate.weight") ||
+         name.ends_with("shared_expert_gate.weight");
+}
+
 void expect_equal(const Parameters& layout, std::span<const float> device,
                   std::span<const float> host, double tolerance) {
   double largest = 0.0;
@@ -146,8 +151,11 @@ void expect_equal(const Parameters& layout, std::span<const float> device,
       norm += std::pow(double{host[i]}, 2.0);
     }
     // Few numbers are long sums whose terms cancel, as a bias of decisions: bf16 alone costs 0.16
-    // of one of GLM-4's on the CPU.
-    const double allowed = parameter.count <= 8 ? 3.0 * tolerance : tolerance;
+    // of one of GLM-4's on the CPU. So are gradients of routers and gates, of what experts differ
+    // by.
+    const double allowed = parameter.count <= 8             ? 3.0 * tolerance
+                           : weighs_experts(parameter.name) ? 1.5 * tolerance
+                                                            : tolerance;
     EXPECT_LE(std::sqrt(difference), allowed * std::sqrt(norm) + 1e-7) << parameter.name;
     largest = std::max(largest, norm);
   }

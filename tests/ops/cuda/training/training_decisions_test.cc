@@ -187,11 +187,5 @@ TEST_F(CudaTrainingOps, SegmentAverages) {
   }
 }
 
-TEST_F(CudaTrainingOps, SegmentAveragesOfWiderHeadsAreRefused) {
-  const SegmentAverage average{.rows = 1, .kv_heads = 1, .head_dim = kMostHeadDim + 8};
-  EXPECT_THROW(segment_average(average, nullptr, nullptr, nullptr), Error);
-  EXPECT_THROW(segment_average_backward(average, nullptr, nullptr, {}, nullptr, nullptr), Error);
-}
-
 }  // namespace
 }  // namespace winnow::ops::cuda::testing
