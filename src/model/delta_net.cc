@@ -1,11 +1,9 @@
 // The gated delta net of Qwen3-Next (Yang, Kautz and Hatamizadeh 2024).
 #include <array>
-#include <vector>
 
 #include "model/mixer_parts.h"
 #include "model/recurrent_mixer.h"
 #include "ops/activation.h"
-#include "ops/causal_conv.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
@@ -57,24 +55,7 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
   const auto mixed = take(workspace, rows, what.channels());
   const auto recalled = take(workspace, rows, heads.value_width());
   const int keys = heads.key_width();
-  const auto matrices = static_cast<std::size_t>(heads.state_size());
-  std::vector<ops::DeltaRuleChunk> chunks;
-  std::size_t first = 0;
-  for (const SequenceStep& step : steps) {
-    const std::size_t last = first + step.tokens.size();
-    const auto state = step.cache->state().layer(spec.recurrent_before(layer));
-    const auto own = mixed.slice(first, last);
-    ops::causal_conv(own, projected.input.slice(first, last), w.taps, w.conv_bias,
-                     state.subspan(matrices));
-    chunks.push_back({.queries = columns(own, 0, keys),
-                      .keys = columns(own, keys, keys),
-                      .values = columns(own, 2 * keys, heads.value_width()),
-                      .decays = projected.decays.slice(first, last),
-                      .rates = projected.rates.slice(first, last),
-                      .state = state.first(matrices),
-                      .out = recalled.slice(first, last)});
-    first = last;
-  }
+  const auto chunks = convolve(spec, layer, w, steps, projected, mixed, recalled);
   ops::activate(ops::Activation::silu, mixed);
   norm_lengths(query_length(heads), columns(mixed, 0, keys));
   norm_lengths(key_length(heads), columns(mixed, keys, keys));

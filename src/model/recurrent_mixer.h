@@ -2,7 +2,9 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
+#include "model/mixer_parts.h"
 #include "model/model.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -29,6 +31,15 @@ void short_conv(ops::Context& context, const ModelSpec& spec, int layer, const R
 void state_space(ops::Context& context, const ModelSpec& spec, int layer, const RecurrentWeights& w,
                  std::span<const SequenceStep> steps, ops::Matrix<const float> input,
                  ops::Matrix<float> out);
+
+/// The last inputs of each sequence's convolution go on: mixed [T, channels] gets what it gives for
+/// projected.input. The chunk of each sequence of the delta rule behind it, whose results go to
+/// `out` [T, value width].
+std::vector<ops::DeltaRuleChunk> convolve(const ModelSpec& spec, int layer,
+                                          const RecurrentWeights& w,
+                                          std::span<const SequenceStep> steps,
+                                          const RecurrentProjections& projected,
+                                          ops::Matrix<float> mixed, ops::Matrix<float> out);
 
 /// A matrix of the workspace, uninitialised.
 inline ops::Matrix<float> take(ops::Workspace& workspace, std::size_t rows, std::int64_t cols) {

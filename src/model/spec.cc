@@ -77,20 +77,28 @@ bool norms_whole(const LayerSpec& layer) {
          layer.attention()->query_key_norm == AttentionSpec::QueryKeyNorm::whole;
 }
 
-// What devices have no kernels for. Those of norms over all heads together take rows of queries,
-// keys and values.
-const char* beyond_devices(const LayerSpec& layer) {
-  if (layer.attention() != nullptr && layer.attention()->latent) {
-    return "latent attention";
-  }
+// What is computed on CPUs alone, and not trained.
+const char* beyond_training(const LayerSpec& layer) {
   if (layer.beside) {
     return "recurrent mixers beside attention in one layer";
   }
   if (!layer.feed_forward.exists()) {
     return "layers without a feed-forward network";
   }
-  if (layer.feed_forward.gate_multiplier != 1.0F || layer.feed_forward.multiplier != 1.0F) {
-    return "multipliers in feed-forward networks";
+  const FeedForwardSpec& feed_forward = layer.feed_forward;
+  return feed_forward.gate_multiplier != 1.0F || feed_forward.multiplier != 1.0F
+             ? "multipliers in feed-forward networks"
+             : nullptr;
+}
+
+// What devices have no kernels for. Those of norms over all heads together take rows of queries,
+// keys and values.
+const char* beyond_devices(const LayerSpec& layer) {
+  if (layer.attention() != nullptr && layer.attention()->latent) {
+    return "latent attention";
+  }
+  if (const char* what = beyond_training(layer)) {
+    return what;
   }
   if (!norms_whole(layer)) {
     return nullptr;
@@ -353,14 +361,8 @@ const char* beyond_device_training(const ModelSpec& spec) {
 
 const char* beyond_training(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.beside) {
-      return "recurrent mixers beside attention in one layer";
-    }
-    if (!layer.feed_forward.exists()) {
-      return "layers without a feed-forward network";
-    }
-    if (layer.feed_forward.gate_multiplier != 1.0F || layer.feed_forward.multiplier != 1.0F) {
-      return "multipliers in feed-forward networks";
+    if (const char* what = beyond_training(layer)) {
+      return what;
     }
   }
   return nullptr;

@@ -1,11 +1,9 @@
 // The state space of Mamba 2 (Dao and Gu 2024).
 #include <array>
-#include <vector>
 
 #include "model/mixer_parts.h"
 #include "model/recurrent_mixer.h"
 #include "ops/activation.h"
-#include "ops/causal_conv.h"
 #include "ops/delta_rule.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -61,24 +59,9 @@ void state_space(ops::Context& context, const ModelSpec& spec, int layer, const 
   const auto mixed = take(workspace, rows, what.channels());
   const auto recalled = take(workspace, rows, heads.value_width());
   const auto values = columns(mixed, what.first_value(), heads.value_width());
-  const auto matrices = static_cast<std::size_t>(heads.state_size());
-  std::vector<ops::DeltaRuleChunk> chunks;
-  std::size_t first = 0;
-  for (const SequenceStep& step : steps) {
-    const std::size_t last = first + step.tokens.size();
-    const auto state = step.cache->state().layer(spec.recurrent_before(layer));
-    const auto own = mixed.slice(first, last);
-    ops::causal_conv(own, projected.slice(first, last), w.taps, w.conv_bias,
-                     state.subspan(matrices));
-    chunks.push_back({.queries = columns(own, what.first_query(), heads.key_width()),
-                      .keys = columns(own, what.first_key(), heads.key_width()),
-                      .values = values.slice(first, last),
-                      .decays = decays.slice(first, last),
-                      .rates = rates.slice(first, last),
-                      .state = state.first(matrices),
-                      .out = recalled.slice(first, last)});
-    first = last;
-  }
+  const auto chunks = convolve(spec, layer, w, steps,
+                               {.input = projected, .gates = out, .rates = rates, .decays = decays},
+                               mixed, recalled);
   ops::activate(ops::Activation::silu, mixed);
   ops::delta_rule(heads, chunks);
   add_skip(heads, w.skip, values, recalled);
