@@ -26,7 +26,7 @@ const TokenMask& TokenMasks::mask(State state) {
     return mask;
   }
   mask.resize((vocabulary_.size() + 63) / 64);
-  for (const auto& [stack, nodes] : nodes_by_stack(state)) {
+  for (const auto& [stacks, nodes] : nodes_by_stacks(state)) {
     for (std::size_t layer = 0; layer < locals_.size(); ++layer) {
       if (vocabulary_.layers()[layer].empty()) {
         continue;
@@ -36,7 +36,7 @@ const TokenMask& TokenMasks::mask(State state) {
       for (std::size_t i = 0; i < part.mask.size(); ++i) {
         mask[i] |= part.mask[i];
       }
-      const State behind = part.rests.empty() ? Automaton::kDead : automaton_.popped(stack);
+      const State behind = part.rests.empty() ? Automaton::kDead : automaton_.popped(stacks);
       if (behind != Automaton::kDead) {
         walk_rest(part, 0, behind, mask);
       }
@@ -45,10 +45,10 @@ const TokenMask& TokenMasks::mask(State state) {
   return mask;
 }
 
-std::map<Automaton::Stack, TokenMasks::Nodes> TokenMasks::nodes_by_stack(State state) const {
-  std::map<Automaton::Stack, Nodes> groups;
-  for (const Automaton::Place& place : automaton_.places(state)) {
-    groups[place.stack].push_back(place.node);  // in order, as places are
+std::map<Stacks, TokenMasks::Nodes> TokenMasks::nodes_by_stacks(State state) const {
+  std::map<Stacks, Nodes> groups;
+  for (const Place& place : automaton_.places(state)) {
+    groups[place.stacks].push_back(place.node);  // in order, as places are
   }
   return groups;
 }
@@ -165,14 +165,12 @@ void TokenMasks::prepare(double seconds) {
       if (state == Automaton::kDead || !seen.insert(state).second) {
         continue;
       }
-      for (const auto& [stack, nodes] : nodes_by_stack(state)) {
+      for (const auto& [stacks, nodes] : nodes_by_stacks(state)) {
         Nodes farthest = twins(kDepths.size() - 1, nodes);
         if (known.insert(farthest).second) {
           open.push_back(std::move(farthest));
         }
-        if (stack != Automaton::kBottom && stack != Automaton::kOpen) {
-          states.push_back(automaton_.popped(stack));
-        }
+        states.push_back(automaton_.popped(stacks));
       }
     }
   };

@@ -78,7 +78,7 @@ class TokenMasks {
   Local walk(const TokenTrie& trie, State begin);
   void walk_rest(Local& local, std::int32_t rest, State state, TokenMask& mask);
   static void find_children(Local& local, std::int32_t rest);
-  std::map<Automaton::Stack, Nodes> nodes_by_stack(State state) const;
+  std::map<Stacks, Nodes> nodes_by_stacks(State state) const;
 
   Automaton& automaton_;
   const Vocabulary& vocabulary_;
