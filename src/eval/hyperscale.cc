@@ -7,6 +7,7 @@
 #include "answers/majority.h"
 #include "base/error.h"
 #include "engine/request.h"
+#include "eval/tasks/text_tasks.h"
 
 namespace winnow::eval {
 namespace {
@@ -62,7 +63,8 @@ bool solved_together(const Json& record, std::size_t first, std::size_t width) {
   for (std::size_t i = first; i < first + width; ++i) {
     group.push_back(record.at("answers").at(i));
   }
-  if (record.at("task") == "humaneval") {
+  const TextTask* task = find_text_task(record.at("task").get<std::string>());
+  if (task != nullptr && task->program != nullptr) {
     return std::ranges::any_of(group,
                                [](const Json& answer) { return answer.at("correct").get<bool>(); });
   }

@@ -24,8 +24,7 @@ std::string resolve(const std::string& interpreter) {
   std::array<char, 4096> line{};
   const bool read = std::fgets(line.data(), line.size(), pipe) != nullptr;
   const int status = ::pclose(pipe);
-  require(read && status == 0, "--python {}: cannot run it, and HumanEval needs a Python 3",
-          interpreter);
+  require(read && status == 0, "--python {}: cannot run it; programs need a Python 3", interpreter);
   const std::string path(line.data());
   std::error_code error;
   const auto real = std::filesystem::canonical(path.substr(0, path.find('\n')), error);

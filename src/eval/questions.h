@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct Question {
   int max_tokens = 64;
   std::vector<std::string> stop;  // an answer ends before the first of these
   Json facts = Json::object();    // what else is to stand in the record: expected, depth ...
+  std::shared_ptr<const Json> hidden = {};  // what the grader needs besides: tests of programs
 };
 
 /// What a grader says of one answer; "correct" (true or false) has to be in it.

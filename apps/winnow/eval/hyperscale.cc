@@ -12,7 +12,7 @@
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "eval/hyperscale.h"
-#include "eval/tasks/text_tasks.h"
+#include "eval/tasks/programs.h"
 
 namespace winnow::cli {
 namespace {
@@ -56,7 +56,9 @@ void print_points(const std::vector<eval::ScalingPoint>& points) {
 
 int run_hyperscale(const HyperscaleFlags& flags) {
   const eval::TextTask* task = eval::find_text_task(flags.data.task);
-  require(task != nullptr, "--task {}: expected gsm8k, math, aime or humaneval", flags.data.task);
+  require(task != nullptr,
+          "--task {}: expected gsm8k, math, aime, gpqa, humaneval or livecodebench",
+          flags.data.task);
   require(!flags.lengths.empty() && std::ranges::min(flags.lengths) >= 1,
           "--lengths: expected numbers of tokens");
   require(!flags.widths.empty() && std::ranges::min(flags.widths) >= 1,
@@ -87,7 +89,7 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   options.sampling = flags.sampling;
   options.sampling.seed = flags.seed;
   options.on_progress = run.progress(static_cast<std::int64_t>(all.size()), "questions");
-  eval::answer_questions(run.model(), run.tokenizer(), all, make_grade(flags.data), options,
+  eval::answer_questions(run.model(), run.tokenizer(), all, make_grade(flags.data, *task), options,
                          run.journal());
   std::vector<eval::ScalingPoint> points;
   for (std::size_t i = 0; i < by_length.size(); ++i) {
@@ -105,7 +107,8 @@ void add_eval_hyperscale(CLI::App& eval, Run& run) {
   std::shared_ptr<HyperscaleFlags> flags;
   CLI::App* command = add_command(
       eval, run, "hyperscale",
-      "Accuracy of W parallel chains of at most L tokens by majority vote (humaneval: pass@all) "
+      "Accuracy of W parallel chains of at most L tokens by majority vote (humaneval, "
+      "livecodebench: pass@all) "
       "beside the KV reads and peak tokens they take; compare several with `eval frontier`",
       flags, run_hyperscale);
   add_task_data_flags(*command, flags->data);

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "eval/python.h"
-#include "eval/tasks/text_tasks.h"
+#include "eval/tasks/programs.h"
 
 namespace winnow::cli {
 namespace {
@@ -28,7 +28,8 @@ std::string digest_of(const std::string& file) {
 void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
   const FlagGroup own(command);
   own.open_option("--task", flags.task, "TASK", "The task (no default)")->required();
-  own.open_option("--data", flags.data, "FILE", "Its cases: JSON lines as published (no default)")
+  own.open_option("--data", flags.data, "FILE",
+                  "Its cases as published: JSON lines or .csv (no default)")
       ->required();
   own.option("--shots", flags.shots, "N", "Demonstrations in front of every case");
   own.open_option(
@@ -36,8 +37,9 @@ void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
       "File of demonstrations, in the format of --data; the first ones are used (no default)");
   own.option("--limit", flags.limit, "N", "Only the first cases; 0: all");
   own.option("--python", flags.python, "FILE",
-             "humaneval: the Python that runs the programs, in a sandbox");
-  own.option("--seconds", flags.seconds, "S", "humaneval: time for each program");
+             "humaneval, livecodebench: the Python that runs the programs, in a sandbox");
+  own.option("--seconds", flags.seconds, "S",
+             "humaneval, livecodebench: time for each program, for all its tests together");
 }
 
 eval::Json describe_task_data(const TaskDataFlags& flags) {
@@ -48,7 +50,8 @@ eval::Json describe_task_data(const TaskDataFlags& flags) {
                       {"shots_data", flags.shots_data},
                       {"shots_data_sha256", digest_of(flags.shots_data)},
                       {"limit", flags.limit}};
-  if (flags.task == "humaneval") {
+  const eval::TextTask* task = eval::find_text_task(flags.task);
+  if (task != nullptr && task->program != nullptr) {
     settings["python"] = flags.python;
     settings["seconds"] = flags.seconds;
   }
@@ -70,14 +73,14 @@ TaskData read_task_data(const TaskDataFlags& flags) {
   return data;
 }
 
-eval::Grade make_grade(const TaskDataFlags& flags) {
-  if (flags.task != "humaneval") {
+eval::Grade make_grade(const TaskDataFlags& flags, const eval::TextTask& task) {
+  if (task.program == nullptr) {
     return eval::grade_text;
   }
   const auto python = std::make_shared<const eval::SandboxedPython>(
       flags.python, eval::SandboxLimits{.seconds = flags.seconds});
-  return [python](const eval::Question& question, const std::string& text) {
-    return eval::grade_program(*python, question, text);
+  return [python, &task](const eval::Question& question, const std::string& text) {
+    return eval::grade_program(*python, task, question, text);
   };
 }
 

@@ -8,6 +8,7 @@
 
 #include "eval/questions.h"
 #include "eval/tasks/data_file.h"
+#include "eval/tasks/text_tasks.h"
 
 namespace winnow::cli {
 
@@ -32,7 +33,7 @@ struct TaskData {
 };
 TaskData read_task_data(const TaskDataFlags& flags);
 
-/// Grades the answers of a text task; humaneval's programs in a sandboxed --python.
-eval::Grade make_grade(const TaskDataFlags& flags);
+/// Grades the answers of a text task, which outlives this; programs in a sandboxed --python.
+eval::Grade make_grade(const TaskDataFlags& flags, const eval::TextTask& task);
 
 }  // namespace winnow::cli

@@ -9,7 +9,7 @@
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "eval/tasks/choice_formats.h"
-#include "eval/tasks/text_tasks.h"
+#include "eval/tasks/programs.h"
 
 namespace winnow::cli {
 namespace {
@@ -94,8 +94,8 @@ int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
   options.sampling = flags.sampling;
   options.sampling.seed = flags.seed;
   options.on_progress = run.progress(static_cast<std::int64_t>(questions.size()), "questions");
-  eval::answer_questions(run.model(), run.tokenizer(), questions, make_grade(flags.data), options,
-                         run.journal());
+  eval::answer_questions(run.model(), run.tokenizer(), questions, make_grade(flags.data, task),
+                         options, run.journal());
   const auto summary = eval::summarize_answers(run.journal(), questions);
   Json results = eval::to_json(summary);
   results["pass_at"] = pass_at(run.journal(), questions, flags.samples);
@@ -119,8 +119,8 @@ int run_tasks(const TasksFlags& flags) {
   }
   const eval::TextTask* task = eval::find_text_task(flags.data.task);
   require(task != nullptr,
-          "--task {}: expected gsm8k, mmlu, hellaswag, arc, piqa, boolq, winogrande, math, aime or "
-          "humaneval",
+          "--task {}: expected gsm8k, mmlu, hellaswag, arc, piqa, boolq, winogrande, math, aime, "
+          "gpqa, humaneval or livecodebench",
           flags.data.task);
   return run_answers(flags, *task);
 }
@@ -131,14 +131,14 @@ void add_eval_tasks(CLI::App& eval, Run& run) {
   std::shared_ptr<TasksFlags> flags;
   CLI::App* command = add_command(
       eval, run, "tasks",
-      "Accuracy on a benchmark: gsm8k, math, aime and humaneval by generated answers, mmlu, "
-      "hellaswag, arc, piqa, boolq and winogrande by likelihood",
+      "Accuracy on a benchmark: gsm8k, math, aime, gpqa, humaneval and livecodebench by generated "
+      "answers, mmlu, hellaswag, arc, piqa, boolq and winogrande by likelihood",
       flags, run_tasks);
   add_task_data_flags(*command, flags->data);
   const FlagGroup own(*command);
-  own.option("--max-tokens", flags->max_tokens, "N",
-             "Most tokens of an answer; 0: 256 (gsm8k), 1024 (math), 4096 (aime), 512 "
-             "(humaneval)");
+  own.option(
+      "--max-tokens", flags->max_tokens, "N",
+      "Most tokens of an answer; 0: 256 (gsm8k), 1024 (math), 512 (humaneval), 4096 (others)");
   own.option("--samples", flags->samples, "N", "Answers per case; more give pass@k");
   add_temperature_flags(own, flags->sampling);
   add_chat_flag(*command, *flags);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "eval/tasks/csv.h"
 
 namespace winnow::eval {
 namespace {
@@ -96,11 +97,20 @@ DataLine DataLine::object(Names names) const {
   return {*found, where_};
 }
 
+DataLine DataLine::object_in_text(Names names) const {
+  nlohmann::json value = parse_json(text(names), fmt::format("{}: {}", where_, listed(names)));
+  if (!value.is_object()) {
+    reject(names, "an object in a text");
+  }
+  return {std::move(value), where_};
+}
+
 std::vector<DataLine> read_data(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   require(stream.is_open() && !std::filesystem::is_directory(file), "{}: cannot read: {}",
           file.string(), stream.is_open() ? "is a directory" : "no such file or no permission");
-  return read_data(stream, file.string());
+  return file.extension() == ".csv" ? read_csv(stream, file.string())
+                                    : read_data(stream, file.string());
 }
 
 std::vector<DataLine> read_data(std::istream& stream, const std::string& name) {

@@ -30,6 +30,8 @@ class DataLine {
   [[nodiscard]] int index(Names names, int low, int high) const;
   /// An object under a name.
   [[nodiscard]] DataLine object(Names names) const;
+  /// An object that is written as a text.
+  [[nodiscard]] DataLine object_in_text(Names names) const;
   /// Throws: the field is not what was expected.
   [[noreturn]] void reject(Names names, std::string_view expected) const;
 
@@ -38,10 +40,10 @@ class DataLine {
   std::string where_;
 };
 
-/// All lines of a file that are not blank. Error when it cannot be read, has none, or a line is no
-/// JSON object.
+/// All lines of a file that are not blank; of a .csv file all rows, as objects of texts that the
+/// first row names. Error when it cannot be read, has none, or a line is no JSON object.
 std::vector<DataLine> read_data(const std::filesystem::path& file);
-/// The same from a stream, which messages call `name`.
+/// The same from a stream of JSON lines, which messages call `name`.
 std::vector<DataLine> read_data(std::istream& stream, const std::string& name);
 
 }  // namespace winnow::eval

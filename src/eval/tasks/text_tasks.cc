@@ -1,10 +1,15 @@
 #include "eval/tasks/text_tasks.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "answers/answer_check.h"
 #include "base/error.h"
+#include "eval/tasks/gpqa.h"
+#include "eval/tasks/programs.h"
 
+// Messages of math, aime, gpqa and livecodebench are those with which Open-R1 evaluates (its tasks
+// for lighteval), word for word: accuracies depend on them.
 namespace winnow::eval {
 namespace {
 
@@ -34,7 +39,12 @@ TextCase parse_math(const DataLine& line) {
   const std::string prompt = fmt::format("Problem:\n{}\n\nSolution:", problem);
   TextCase result{
       prompt,
-      problem + "\nPlease reason step by step, and put your final answer within \\boxed{}.",
+      "Solve the following math problem efficiently and clearly.  The last line of your response "
+      "should be of the following format: 'Therefore, the final answer is: $\\boxed{ANSWER}$. I "
+      "hope "
+      "it is correct' (without quotes) where ANSWER is just the final number or expression that "
+      "solves the problem. Think step by step before answering.\n\n" +
+          problem,
       line.text({"solution", "Solution"}, ""),
       {{"task", "math"}, {"expected", expected}}};
   for (const char* field : {"subject", "level"}) {
@@ -45,27 +55,18 @@ TextCase parse_math(const DataLine& line) {
   return result;
 }
 
-// {"task_id", "prompt", "entry_point", "test"}
-TextCase parse_humaneval(const DataLine& line) {
-  const std::string prompt = line.text({"prompt"});
-  return {prompt,
-          fmt::format("Complete this Python function. Answer with the whole function in one code "
-                      "block.\n\n```python\n{}```",
-                      prompt),
-          "",
-          {{"task", "humaneval"},
-           {"task_id", line.text({"task_id"})},
-           {"prompt", prompt},
-           {"entry_point", line.text({"entry_point"})},
-           {"test", line.text({"test"})}}};
-}
-
 const std::vector<TextTask>& all_tasks() {
   static const std::vector<TextTask> tasks{
       {"gsm8k", parse_gsm8k, {"Question:"}, 256},
       {"math", parse_math, {"Problem:"}, 1024},
       {"aime", parse_math, {"Problem:"}, 4096},
-      {"humaneval", parse_humaneval, {"\nclass", "\ndef", "\n#", "\nif", "\nprint"}, 512},
+      {"gpqa", parse_gpqa, {"Question:"}, 4096},
+      {"humaneval",
+       parse_humaneval,
+       {"\nclass", "\ndef", "\n#", "\nif", "\nprint"},
+       512,
+       humaneval_program},
+      {"livecodebench", parse_livecodebench, {"Question:"}, 4096, livecodebench_program},
   };
   return tasks;
 }
@@ -107,7 +108,8 @@ std::vector<Question> load_questions(const TextTask& task, const std::vector<Dat
          .prompt = options.chat ? options.chat(messages) : encode(text),
          .max_tokens = options.max_tokens > 0 ? options.max_tokens : task.max_tokens,
          .stop = options.chat ? std::vector<std::string>() : task.stop,
-         .facts = one.facts});
+         .facts = one.facts,
+         .hidden = std::make_shared<const Json>(one.hidden)});
   }
   return questions;
 }
@@ -121,50 +123,15 @@ Json grade_text(const Question& question, const std::string& text) {
             {"correct", answers_agree(stated, expected)},
             {"strict", !marked.empty() && answers_agree(marked, expected)}};
   }
+  if (question.facts.at("task") == "gpqa") {
+    const std::string letter = stated_letter(text);
+    return {{"stated", letter}, {"correct", letter == expected}};
+  }
   std::string stated = stated_answer(text, /*number=*/false);
   if (stated.empty()) {
     stated = stated_answer(text, /*number=*/true);
   }
   return {{"stated", stated}, {"correct", answers_agree(stated, expected)}};
-}
-
-std::string code_of(const std::string& text) {
-  const std::size_t fence = text.find("```");
-  if (fence == std::string::npos) {
-    return text;
-  }
-  const std::size_t begin = text.find('\n', fence);
-  if (begin == std::string::npos) {
-    return "";
-  }
-  return text.substr(begin + 1, text.find("```", begin) - begin - 1);
-}
-
-Json grade_program(const SandboxedPython& python, const Question& question,
-                   const std::string& text) {
-  const auto field = [&question](const char* name) {
-    return question.facts.at(name).get<std::string>();
-  };
-  const std::string code = code_of(text);
-  // A chat model writes the function again, a completion goes on with it.
-  const std::string prompt = field("prompt");
-  const bool whole = code.find("def " + field("entry_point")) != std::string::npos;
-  const std::size_t definition = prompt.find("def " + field("entry_point"));
-  const std::string program = (whole ? prompt.substr(0, definition) : prompt) + code;
-  const auto verdict = python.passes(
-      fmt::format("{}\n{}\ncheck({})\n", program, field("test"), field("entry_point")));
-  return {{"correct", verdict.passed}, {"why", verdict.why}};
-}
-
-double pass_at_k(int n, int correct, int k) {
-  if (n - correct < k) {
-    return 1.0;
-  }
-  double none = 1.0;
-  for (int i = n - correct + 1; i <= n; ++i) {
-    none *= 1.0 - static_cast<double>(k) / i;
-  }
-  return 1.0 - none;
 }
 
 }  // namespace winnow::eval

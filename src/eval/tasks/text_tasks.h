@@ -1,5 +1,5 @@
-// Tasks that are answered in words or code: GSM8K, MATH, AIME and HumanEval in their published
-// formats.
+// Tasks that are answered in words or code, in their published formats: GSM8K, MATH, AIME, GPQA,
+// HumanEval and LiveCodeBench.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "eval/haystack.h"
-#include "eval/python.h"
 #include "eval/questions.h"
 #include "eval/tasks/data_file.h"
 #include "winnow/llm.h"
@@ -17,10 +16,11 @@ namespace winnow::eval {
 
 /// A task's case without demonstrations.
 struct TextCase {
-  std::string prompt;    // as text to be continued
-  std::string message;   // as a chat's message
-  std::string solution;  // what should follow either; "" where none are demonstrated
-  Json facts;            // what the grader needs
+  std::string prompt;         // as text to be continued
+  std::string message;        // as a chat's message
+  std::string solution = {};  // what should follow either; "" where none are demonstrated
+  Json facts = {};            // what stands in the record
+  Json hidden = {};           // what else the grader needs
 };
 
 struct TextTask {
@@ -28,9 +28,11 @@ struct TextTask {
   TextCase (*parse)(const DataLine& line);
   std::vector<std::string> stop;
   int max_tokens;  // of an answer, unless told otherwise
+  /// Of a task that programs answer: an answer as a program that fails where it is wrong.
+  std::string (*program)(const Json& hidden, const std::string& answer) = nullptr;
 };
 
-/// nullptr for a name that is none of: gsm8k, math, aime, humaneval.
+/// nullptr for a name that is none of: gsm8k, math, aime, gpqa, humaneval, livecodebench.
 const TextTask* find_text_task(std::string_view name);
 
 /// A chat's messages to the tokens after which the model answers the last one.
@@ -49,18 +51,7 @@ std::vector<Question> load_questions(const TextTask& task, const std::vector<Dat
                                      const QuestionOptions& options, const EncodePrompt& encode);
 
 /// gsm8k: correct when the number stated last is the answer, strict: it stands behind "####".
-/// math and aime: correct when the stated answer agrees (answer_check.h).
+/// math and aime: correct when the stated answer agrees (answer_check.h). gpqa: by the letter.
 Json grade_text(const Question& question, const std::string& text);
-
-/// humaneval: correct when the program, run in `python`, passes the task's tests.
-Json grade_program(const SandboxedPython& python, const Question& question,
-                   const std::string& text);
-
-/// What of an answer is code: the first fenced block, else all of it.
-std::string code_of(const std::string& text);
-
-/// The probability that one of k answers is correct, from `correct` of n: 1 - C(n-c, k) / C(n, k)
-/// (Chen et al. 2021).
-double pass_at_k(int n, int correct, int k);
 
 }  // namespace winnow::eval

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "api/llm_session.h"
 #include "base/error.h"
 #include "eval/tasks/choice_formats.h"
+#include "eval/tasks/gpqa.h"
 #include "eval/tasks/text_tasks.h"
 #include "eval/temp_file.h"
 
@@ -283,6 +285,71 @@ TEST(TextTasks, ShowOthersFirst) {
   EXPECT_TRUE(chat[0].stop.empty());
 }
 
+TEST(TextTasks, GpqaHidesTheAnswerAmongOthers) {
+  const char* const text = R"({"Question": "Why? ", "Correct Answer": "red\n", "Incorrect Answer 1":
+      "green", "Incorrect Answer 2": "blue", "Incorrect Answer 3": "grey", "Explanation": "So."})";
+  const TextCase gpqa = find_text_task("gpqa")->parse(line(text));
+  const auto letter = gpqa.facts.at("expected").get<std::string>();
+  EXPECT_THAT(gpqa.prompt, HasSubstr("\n" + letter + ") red\n"));
+  for (const char* choice : {") green\n", ") blue\n", ") grey\n"}) {
+    EXPECT_THAT(gpqa.prompt, HasSubstr(choice));
+  }
+  EXPECT_TRUE(gpqa.prompt.starts_with("Question: Why?\n\nA) ")) << gpqa.prompt;
+  EXPECT_TRUE(gpqa.prompt.ends_with("\nAnswer:")) << gpqa.prompt;
+  EXPECT_THAT(gpqa.message, HasSubstr("'Answer: $LETTER'"));
+  EXPECT_EQ(gpqa.solution, "So.\n\nAnswer: " + letter);
+  EXPECT_EQ(find_text_task("gpqa")->parse(line(text)).prompt, gpqa.prompt);
+}
+
+TEST(TextTasks, GpqaPutsCorrectAnswersEverywhere) {
+  std::map<std::string, int> places;
+  for (int i = 0; i < 400; ++i) {
+    const std::string text = fmt::format(
+        R"({{"Question": "What is {}?", "Correct Answer": "a", "Incorrect Answer 1": "b",
+             "Incorrect Answer 2": "c", "Incorrect Answer 3": "d"}})",
+        i);
+    ++places[find_text_task("gpqa")->parse(line(text.c_str())).facts.at("expected")];
+  }
+  ASSERT_EQ(places.size(), 4);
+  for (const auto& [letter, count] : places) {
+    EXPECT_GT(count, 60) << letter;
+  }
+}
+
+TEST(StatedLetter, IsTheLastOneStated) {
+  EXPECT_EQ(stated_letter("A is wrong. Answer: C"), "C");
+  EXPECT_EQ(stated_letter("The answer is A? No.\n**Answer: (B)**"), "B");
+  EXPECT_EQ(stated_letter("the correct answer is **D**."), "D");
+  EXPECT_EQ(stated_letter("so the final answer is: $\\boxed{\\text{B}}$. I hope"), "B");
+  EXPECT_EQ(stated_letter("Hence \\boxed{C}."), "C");
+  EXPECT_EQ(stated_letter(" B"), "B");
+  EXPECT_EQ(stated_letter("Answer: A. My answer stands."), "A");
+  EXPECT_EQ(stated_letter("Answer: All of them"), "");
+  EXPECT_EQ(stated_letter("Because of gravity"), "");
+  EXPECT_EQ(stated_letter("Answer: E"), "");
+  EXPECT_EQ(stated_letter(""), "");
+}
+
+TEST(ReadData, TakesCommaSeparatedValues) {
+  const TempFile file(".csv");
+  file.write("Question,Answer\r\n\"Why, \"\"he\"\"\nasked?\",42\r\nplain,\n");
+  const auto lines = read_data(file.path());
+  ASSERT_EQ(lines.size(), 2);
+  EXPECT_EQ(lines[0].text({"Question"}), "Why, \"he\"\nasked?");
+  EXPECT_EQ(lines[0].text({"Answer"}), "42");
+  EXPECT_EQ(lines[1].text({"Answer"}), "");
+  EXPECT_THAT(lines[1].where(), HasSubstr(".csv:4"));
+  const auto message = [&](const std::string& text) {
+    file.write(text);
+    return message_of([&] { read_data(file.path()); });
+  };
+  EXPECT_THAT(message("a,b\n1,2,3\n"), HasSubstr(":2: expected 2 fields, found 3"));
+  EXPECT_THAT(message("a,b\n1,\"2\n"), HasSubstr(":2: a quote is opened and not closed"));
+  EXPECT_THAT(message("a,b\n1,\"2\"3\n"), HasSubstr(":2: expected a comma or a line's end"));
+  EXPECT_THAT(message("a,b\n"), HasSubstr("expected a case per row, found none"));
+  EXPECT_THAT(message("a,b\n1,\xFF\n"), HasSubstr(":2: field \"b\" is not UTF-8"));
+}
+
 TEST(GradeText, OfGsm8kAndMath) {
   Question gsm8k;
   gsm8k.facts = {{"task", "gsm8k"}, {"expected", "18"}};
@@ -299,36 +366,10 @@ TEST(GradeText, OfGsm8kAndMath) {
   EXPECT_TRUE(graded(math, "so $\\boxed{0.5}$"));
   EXPECT_TRUE(graded(math, "The final answer is $1/2$."));
   EXPECT_FALSE(graded(math, "\\boxed{\\frac{1}{3}} is 1/2"));
-}
-
-TEST(GradeProgram, RunsTheTests) {
-  std::unique_ptr<SandboxedPython> python;
-  try {
-    python = std::make_unique<SandboxedPython>("python3");
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
-  Question question;
-  question.facts = {{"task", "humaneval"},
-                    {"prompt", "import math\n\ndef add(a, b):\n    \"\"\"The sum.\"\"\"\n"},
-                    {"entry_point", "add"},
-                    {"test", "def check(candidate):\n    assert candidate(1, 2) == 3\n"}};
-  const auto graded = [&](const std::string& text) {
-    return grade_program(*python, question, text).at("correct").get<bool>();
-  };
-  EXPECT_TRUE(graded("    return a + b\n"));
-  EXPECT_FALSE(graded("    return a - b\n"));
-  EXPECT_TRUE(
-      graded("Here:\n```python\ndef add(a, b):\n    return int(math.fsum([a, b]))\n```\nDone."));
-  EXPECT_FALSE(graded("    import sys; sys.exit(0)\n"));
-  EXPECT_FALSE(graded(""));
-}
-
-TEST(PassAtK, IsTheUnbiasedEstimate) {
-  EXPECT_DOUBLE_EQ(pass_at_k(10, 3, 1), 0.3);
-  EXPECT_DOUBLE_EQ(pass_at_k(5, 1, 2), 1.0 - 6.0 / 10.0);  // C(4, 2) of C(5, 2) miss it
-  EXPECT_DOUBLE_EQ(pass_at_k(4, 0, 2), 0.0);
-  EXPECT_DOUBLE_EQ(pass_at_k(4, 3, 2), 1.0);
+  Question gpqa;
+  gpqa.facts = {{"task", "gpqa"}, {"expected", "C"}};
+  EXPECT_TRUE(graded(gpqa, "It is not B. Answer: C"));
+  EXPECT_FALSE(graded(gpqa, "C would be wrong. Answer: B"));
 }
 
 }  // namespace
