@@ -29,6 +29,7 @@ struct GenerateCommand {
   bool json = false;
   std::string data_out;
   std::string prompts;
+  bool keep_correct = false;
   std::int64_t documents = 1000;
 };
 
@@ -43,9 +44,12 @@ void check(const GenerateCommand& command) {
     require(command.generate.samples == 1 && command.generate.stop.empty(),
             "--data-out: --n and --stop do not go with it");
     require(command.generate.prompt_cache.empty(), "--data-out: has no --prompt-cache");
+    require(!command.keep_correct || !command.prompts.empty(),
+            "--keep-correct: --prompts is needed, with an answer to each");
     return;
   }
   require(command.prompts.empty(), "--prompts goes with --data-out only");
+  require(!command.keep_correct, "--keep-correct goes with --data-out and --prompts only");
   require(!command.generate.prompt_cache.empty() || !command.generate.prompt_cache_read_only,
           "--prompt-cache-ro goes with --prompt-cache only");
   const int prompts = (command.prompt ? 1 : 0) + (command.prompt_file.empty() ? 0 : 1);
@@ -127,26 +131,46 @@ std::vector<ChatMessage> opening(const GenerateCommand& command) {
   return {{"system", command.system}};
 }
 
-std::vector<std::string> read_prompts(const std::string& file) {
-  std::vector<std::string> prompts;
-  if (file.empty()) {
+std::vector<train::DocumentPrompt> read_prompts(const GenerateCommand& command) {
+  std::vector<train::DocumentPrompt> prompts;
+  if (command.prompts.empty()) {
     return prompts;
   }
-  train::LineReader reader(file);
+  train::LineReader reader(command.prompts);
   for (std::string line; reader.next(line);) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    require(json.is_object() && json.contains("prompt") && json.at("prompt").is_string(),
-            "{}:{}: expected an object with a \"prompt\"", file, reader.number());
-    prompts.push_back(json.at("prompt").get<std::string>());
+    const auto has_text = [&json](const char* name) {
+      return json.is_object() && json.contains(name) && json.at(name).is_string();
+    };
+    require(has_text("prompt"), "{}:{}: expected an object with a \"prompt\"", command.prompts,
+            reader.number());
+    prompts.push_back({.text = json.at("prompt").get<std::string>()});
+    if (command.keep_correct) {
+      require(has_text("answer"), "{}:{}: expected an \"answer\", a text, for --keep-correct",
+              command.prompts, reader.number());
+      prompts.back().answer = json.at("answer").get<std::string>();
+    }
   }
-  require(!prompts.empty(), "{}: no prompts", file);
+  require(!prompts.empty(), "{}: no prompts", command.prompts);
   return prompts;
+}
+
+std::string outcome(const GenerateCommand& command, const train::SelfGeneratedCounts& counts) {
+  if (counts.finished == 0) {
+    return fmt::format("{}: no document was finished\n", command.data_out);
+  }
+  if (!command.keep_correct) {
+    return fmt::format("{}: {} documents\n", command.data_out, grouped(counts.kept));
+  }
+  return fmt::format("{}: {} of {} documents, which state their answers{}\n", command.data_out,
+                     grouped(counts.kept), grouped(counts.finished),
+                     counts.kept == 0 ? "; the file is unchanged" : "");
 }
 
 int write_data(const GenerateCommand& command) {
   train::SelfGeneratedOptions options;
   options.documents = command.documents;
-  options.prompts = read_prompts(command.prompts);
+  options.prompts = read_prompts(command);
   options.max_tokens = command.generate.max_tokens;
   options.sampling = command.generate.sampling;
   const auto model = engine::load_model(command.load);
@@ -156,11 +180,10 @@ int write_data(const GenerateCommand& command) {
     bar.update(done);
     return !interrupted();
   };
-  const std::int64_t written =
+  const train::SelfGeneratedCounts counts =
       train::write_self_generated(*model, *tokenizer, options, command.data_out);
   bar.clear();
-  print_note(written > 0 ? fmt::format("{}: {} documents\n", command.data_out, grouped(written))
-                         : fmt::format("{}: no document was finished\n", command.data_out));
+  print_note(outcome(command, counts));
   return interrupted() ? kInterrupted : kSuccess;
 }
 
@@ -233,6 +256,9 @@ void add_generate(CLI::App& app, Run& run) {
   data.open_option("--prompts", options->prompts, "FILE",
                    "--data-out: JSON lines with a \"prompt\" each, used in turn (default: "
                    "documents start with the beginning-of-text token)");
+  data.flag("--keep-correct", options->keep_correct,
+            "--prompts: each also has an \"answer\"; only documents that state it are written, by "
+            "their last \\boxed{}, \"answer is\" or number (default: off)");
   add_load_flags(*command, options->load);
   add_speculate_flag(*command, options->load.speculate);
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "answers/answer_check.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/atomic_file.h"
@@ -15,6 +16,14 @@ namespace {
 
 // Documents that wait or are being written: enough to keep the engine busy.
 constexpr std::size_t kInFlight = 512;
+
+bool states(const std::string& completion, const std::string& answer) {
+  std::string stated = answers::stated_answer(completion, /*number=*/false);
+  if (stated.empty()) {
+    stated = answers::stated_answer(completion, /*number=*/true);
+  }
+  return answers::answers_agree(stated, answer);
+}
 
 class SelfGeneration {
  public:
@@ -29,7 +38,7 @@ class SelfGeneration {
             "the model has no beginning-of-text token: documents need prompts");
   }
 
-  std::int64_t run() {
+  SelfGeneratedCounts run() {
     bool go_on = true;
     while (go_on && (submitted_ < options_.documents || !engine_.idle())) {
       while (submitted_ < options_.documents && texts_.size() < kInFlight) {
@@ -39,12 +48,12 @@ class SelfGeneration {
         take(event);
       }
       write_finished();
-      go_on = !options_.on_progress || options_.on_progress(written_);
+      go_on = !options_.on_progress || options_.on_progress(counts_.finished);
     }
-    if (written_ > 0) {  // stopped before the first one, it leaves what was there
+    if (counts_.kept > 0) {  // stopped before the first one, it leaves what was there
       file_.commit();
     }
-    return written_;
+    return counts_;
   }
 
  private:
@@ -54,17 +63,17 @@ class SelfGeneration {
     bool finished = false;
   };
 
-  [[nodiscard]] const std::string* prompt_of(std::int64_t document) const {
+  [[nodiscard]] const DocumentPrompt* prompt_of(std::int64_t document) const {
     const auto& prompts = options_.prompts;
     return prompts.empty() ? nullptr
                            : &prompts[static_cast<std::size_t>(document) % prompts.size()];
   }
 
   void submit(std::int64_t document) {
-    const std::string* prompt = prompt_of(document);
+    const DocumentPrompt* prompt = prompt_of(document);
     engine::Request request;
     request.prompt = prompt == nullptr ? std::vector<std::int32_t>{*spec_.bos_token}
-                                       : tokenizer_.encode(*prompt);
+                                       : tokenizer_.encode(prompt->text);
     request.max_tokens = options_.max_tokens;
     request.sampling = options_.sampling;
     request.sampling.seed =
@@ -97,12 +106,17 @@ class SelfGeneration {
     for (auto first = texts_.begin(); first != texts_.end() && first->second.finished;
          first = texts_.erase(first)) {
       const std::string written = tokenizer_.decode(first->second.tokens, /*skip_special=*/true);
-      const std::string* prompt = prompt_of(first->first);
+      const DocumentPrompt* prompt = prompt_of(first->first);
+      ++counts_.finished;
+      if (prompt != nullptr && prompt->answer && !states(written, *prompt->answer)) {
+        continue;
+      }
       const nlohmann::ordered_json line =
-          prompt == nullptr ? nlohmann::ordered_json{{"text", written}}
-                            : nlohmann::ordered_json{{"prompt", *prompt}, {"completion", written}};
+          prompt == nullptr
+              ? nlohmann::ordered_json{{"text", written}}
+              : nlohmann::ordered_json{{"prompt", prompt->text}, {"completion", written}};
       file_.write(line.dump() + "\n");
-      ++written_;
+      ++counts_.kept;
     }
   }
 
@@ -113,16 +127,17 @@ class SelfGeneration {
   AtomicFile file_;
 
   std::int64_t submitted_ = 0;
-  std::int64_t written_ = 0;
+  SelfGeneratedCounts counts_;
   std::map<std::int64_t, Text> texts_;  // by document
   std::map<engine::RequestId, std::int64_t> documents_;
 };
 
 }  // namespace
 
-std::int64_t write_self_generated(const engine::LoadedModel& model, const Tokenizer& tokenizer,
-                                  const SelfGeneratedOptions& options,
-                                  const std::filesystem::path& file) {
+SelfGeneratedCounts write_self_generated(const engine::LoadedModel& model,
+                                         const Tokenizer& tokenizer,
+                                         const SelfGeneratedOptions& options,
+                                         const std::filesystem::path& file) {
   return SelfGeneration(model, tokenizer, options, file).run();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,22 +15,34 @@
 
 namespace winnow::train {
 
+struct DocumentPrompt {
+  std::string text;
+  std::optional<std::string> answer = {};  // what a continuation has to state, to be kept
+};
+
 struct SelfGeneratedOptions {
   std::int64_t documents = 0;
   /// Taken one after another: document i continues prompt i mod n. Empty: documents begin with
   /// nothing but the beginning-of-text token.
-  std::vector<std::string> prompts;
+  std::vector<DocumentPrompt> prompts;
   int max_tokens = 0;        // most new tokens of a document
   SamplingOptions sampling;  // every document's seed follows from this one
   std::function<bool(std::int64_t done)> on_progress;  // false ends the work with what there is
 };
 
+struct SelfGeneratedCounts {
+  std::int64_t finished = 0;
+  std::int64_t kept = 0;
+};
+
 /// Writes JSON lines, {"text": ...} or {"prompt": ..., "completion": ...}, in the order of the
-/// documents; many are written at once. The file appears or is replaced at the end; it is unchanged
-/// if no document was finished. Returns their number. Throws Error when a document does not fit the
-/// model, or the file cannot be written.
-std::int64_t write_self_generated(const engine::LoadedModel& model, const Tokenizer& tokenizer,
-                                  const SelfGeneratedOptions& options,
-                                  const std::filesystem::path& file);
+/// documents; many are written at once. Those that do not state their prompt's answer
+/// (answers_agree()) are left out. The file appears or is replaced at the end; it is unchanged if
+/// no document was kept. Throws Error when a document does not fit the model, or the file cannot be
+/// written.
+SelfGeneratedCounts write_self_generated(const engine::LoadedModel& model,
+                                         const Tokenizer& tokenizer,
+                                         const SelfGeneratedOptions& options,
+                                         const std::filesystem::path& file);
 
 }  // namespace winnow::train

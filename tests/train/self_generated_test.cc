@@ -1,11 +1,13 @@
 #include "train/self_generated.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <iterator>
 
+#include "answers/answer_check.h"
 #include "checkpoint/checkpoint_testing.h"
 #include "train/document.h"
 #include "train/line_reader.h"
@@ -30,7 +32,8 @@ class SelfGenerated : public ::testing::Test {
 
   std::vector<std::string> write(const SelfGeneratedOptions& options) {
     const auto file = directory_.path() / "data.jsonl";
-    EXPECT_EQ(write_self_generated(*model_, *tokenizer_, options, file), options.documents);
+    const auto counts = write_self_generated(*model_, *tokenizer_, options, file);
+    EXPECT_EQ(counts.finished, options.documents);
     std::vector<std::string> lines;
     LineReader reader(file);
     for (std::string line; reader.next(line);) {
@@ -74,13 +77,34 @@ TEST_F(SelfGenerated, FollowsFromTheSeed) {
 
 TEST_F(SelfGenerated, ContinuesPromptsInTurn) {
   auto prompted = options();
-  prompted.prompts = {"Once upon a time", "The capital of France"};
+  prompted.prompts = {{"Once upon a time"}, {"The capital of France"}};
   const auto lines = write(prompted);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const auto json = nlohmann::json::parse(lines[i]);
-    EXPECT_EQ(json.at("prompt"), prompted.prompts[i % 2]);
+    EXPECT_EQ(json.at("prompt"), prompted.prompts[i % 2].text);
     EXPECT_FALSE(json.at("completion").get<std::string>().empty());
   }
+}
+
+TEST_F(SelfGenerated, KeepsWhatStatesTheAnswer) {
+  auto asked = options();
+  for (int i = 0; i < 7; ++i) {
+    asked.prompts.push_back(
+        {fmt::format("Question: How much is {} + 2?\nAnswer: The answer is", i)});
+  }
+  const auto all = write(asked);
+  std::vector<std::string> expected;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto completion = nlohmann::json::parse(all[i]).at("completion").get<std::string>();
+    const std::string stated = answers::last_number(completion);
+    const bool is_right = i % 2 == 0 && !stated.empty();
+    asked.prompts[i].answer = is_right ? stated + ".0" : "-77777";
+    if (is_right) {
+      expected.push_back(all[i]);
+    }
+  }
+  ASSERT_FALSE(expected.empty());
+  EXPECT_EQ(write(asked), expected);
 }
 
 TEST_F(SelfGenerated, EndsWhenItIsTold) {
@@ -88,7 +112,7 @@ TEST_F(SelfGenerated, EndsWhenItIsTold) {
   stopped.documents = 100000;
   stopped.on_progress = [](std::int64_t done) { return done < 3; };
   const auto written =
-      write_self_generated(*model_, *tokenizer_, stopped, directory_.path() / "data.jsonl");
+      write_self_generated(*model_, *tokenizer_, stopped, directory_.path() / "data.jsonl").kept;
   EXPECT_GE(written, 3);
   EXPECT_LT(written, 100000);
   const std::string lines = directory_.read("data.jsonl");
@@ -115,7 +139,7 @@ TEST_F(SelfGenerated, RefusedOrStoppedAtOnceItTouchesNothing) {
               ::testing::HasSubstr("top-p"));
   auto stopped = options();
   stopped.on_progress = [](std::int64_t) { return false; };
-  EXPECT_EQ(write_self_generated(*model_, *tokenizer_, stopped, file), 0);
+  EXPECT_EQ(write_self_generated(*model_, *tokenizer_, stopped, file).finished, 0);
   EXPECT_EQ(directory_.read("data.jsonl"), "of an earlier run");
   const std::filesystem::directory_iterator left(directory_.path());
   EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "nothing lies beside it";
