@@ -38,7 +38,7 @@ td {{ text-align: right; padding: .6rem; border-bottom: 1px solid var(--line); v
 th:first-child, td:first-child {{ text-align: left; padding-left: 0; width: 30% }}
 td.number {{ white-space: nowrap }} td.verdict, th.verdict {{ text-align: left; width: 15rem }}
 .verdict b {{ color: var(--tone) }} .name {{ font-weight: 600 }}
-svg {{ max-width: 100% }} svg text {{ fill: var(--ink) }} svg line {{ stroke: var(--line) }} td svg line {{ stroke: var(--soft) }}
+svg {{ max-width: 100% }} svg text {{ fill: var(--ink) }} svg line {{ stroke: var(--line) }} td svg {{ min-width: 10.5rem }} td svg line {{ stroke: var(--soft) }}
 code {{ font-size: .85rem; overflow-wrap: anywhere }} .plot {{ overflow-x: auto }} .plot svg {{ min-width: 34rem; max-width: none }}
 @media (max-width: 52rem) {{
   thead {{ display: none }} table, tbody, tr, td, td:first-child {{ display: block; width: auto }}
