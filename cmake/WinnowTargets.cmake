@@ -102,6 +102,19 @@ function(winnow_choose_instruction_sets target)
   endforeach()
 endfunction()
 
+# winnow_embed_text(ROOM FILE): compiles the manual, docs/*.md, into the room as a text, through FILE.in.
+function(winnow_embed_text room file)
+  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
+  list(SORT pages)
+  foreach(page ${pages})
+    file(READ ${page} part)
+    string(APPEND manual "${part}\n")
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${pages})
+  configure_file(${room}/${file}.in ${CMAKE_CURRENT_BINARY_DIR}/${room}/${file} @ONLY)
+  target_sources(winnow_${room} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${room}/${file})
+endfunction()
+
 # winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in; the
 # scripts become one.
 function(winnow_embed_page room)

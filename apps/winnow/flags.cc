@@ -69,6 +69,8 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
   group.open_option("--rope-context", options.context, "N",
                     "Longest text, where the model's RoPE depends on that: LongRoPE, dynamic "
                     "(default: as config.json says)");
+  group.open_option("--rope-yarn", options.rope_yarn, "X",
+                    "Stretch a plain RoPE by YaRN: X times the model's positions (default: not)");
   group.option("--kv-gib", options.kv_gib, "GIB",
                "Most memory for the cache in GiB; 0: nine tenths of what the weights leave");
   group.option(

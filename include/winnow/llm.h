@@ -31,6 +31,8 @@ struct LoadOptions {
   /// The longest text, for models whose RoPE depends on it (docs/models.md); for other models it
   /// lowers the limit. Unset: the value in config.json.
   std::optional<int> context = {};
+  /// Stretch a plain RoPE by YaRN, to so many times the positions (docs/models.md). Unset: not.
+  std::optional<double> rope_yarn = {};
 
   /// A compression probe for a plain model (docs/method.md): a directory. Empty: none.
   std::string probe = {};

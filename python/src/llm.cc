@@ -65,6 +65,7 @@ void bind_llm(nb::module_& module) {
       .def(nb::init<>())
       .def_rw("model", &LoadOptions::model)
       .def_rw("context", &LoadOptions::context, nb::arg().none())
+      .def_rw("rope_yarn", &LoadOptions::rope_yarn, nb::arg().none())
       .def_rw("probe", &LoadOptions::probe)
       .def_rw("probe_threshold", &LoadOptions::probe_threshold, nb::arg().none())
       .def_rw("cache", &LoadOptions::cache)

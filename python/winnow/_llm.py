@@ -54,6 +54,7 @@ class LLM:
         model: str | os.PathLike[str],
         *,
         context: int | None = None,
+        rope_yarn: float | None = None,
         probe: str | os.PathLike[str] | None = None,
         probe_threshold: float | None = None,
         device: str = "cpu",
@@ -71,6 +72,7 @@ class LLM:
         options = _winnow.LoadOptions()
         options.model = os.fspath(model)
         options.context = context
+        options.rope_yarn = rope_yarn
         options.probe = os.fspath(probe) if probe is not None else ""
         options.probe_threshold = probe_threshold
         options.device = device

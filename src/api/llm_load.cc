@@ -38,7 +38,8 @@ model::Checkpoint open_checkpoint(const LoadOptions& options) {
   if (!options.probe.empty()) {
     probe = {.directory = options.probe, .threshold = options.probe_threshold};
   }
-  return model::Checkpoint::open(options.model, options.context, probe);
+  return model::Checkpoint::open(options.model,
+                                 {.context = options.context, .yarn = options.rope_yarn}, probe);
 }
 
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
@@ -62,6 +63,9 @@ std::string model_digest(const LoadOptions& options) {
   std::string digest = checkpoint_digest(options.model);
   if (options.context) {
     digest += fmt::format(" for {} tokens", *options.context);
+  }
+  if (options.rope_yarn) {
+    digest += fmt::format(" with YaRN {}", *options.rope_yarn);
   }
   if (!options.probe.empty()) {
     digest += fmt::format(" with {}", checkpoint_digest(options.probe));

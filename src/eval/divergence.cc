@@ -46,6 +46,7 @@ GreedyRun run_greedy(const engine::LoadedModel& model, std::span<const std::int3
     }
   }
   run.prefill_tokens_per_s = length / seconds_since(start);
+  const std::size_t after_prompt = session.usage().bytes;
 
   double decode_seconds = 0.0;
   for (int i = 0; i < max_tokens; ++i) {
@@ -64,6 +65,7 @@ GreedyRun run_greedy(const engine::LoadedModel& model, std::span<const std::int3
     run.decode_tokens_per_s = static_cast<double>(run.tokens.size() - 1) / decode_seconds;
   }
   run.cache = session.usage();
+  run.peak_bytes = std::max(after_prompt, run.cache.bytes);
   return run;
 }
 

@@ -17,6 +17,7 @@ struct GreedyRun {
   std::vector<std::int32_t> tokens;
   std::vector<float> logits;  // [tokens, vocab]
   engine::CacheUsage cache;
+  std::size_t peak_bytes = 0;  // of the cache, after the prompt or at the end
   double prefill_tokens_per_s = 0.0;
   double decode_tokens_per_s = 0.0;
 };

@@ -90,7 +90,8 @@ int draw(Random& random, int low, int high) {
 }
 
 Fact make_fact(int index, Random& random) {
-  constexpr std::array kKinds{office_code, hidden_object, train_time, meeting, phone_number};
+  constexpr std::array<Fact (*)(Random&), kFactKinds> kKinds{office_code, hidden_object, train_time,
+                                                             meeting, phone_number};
   return kKinds[static_cast<std::size_t>(index) % kKinds.size()](random);
 }
 

@@ -14,8 +14,10 @@ struct Fact {
   std::vector<std::string> values;  // what an answer has to hold, word for word
 };
 
+inline constexpr int kFactKinds = 5;
+
 /// One of five kinds (a secret code, where something is kept, a train, a meeting, a phone number),
-/// kind `index` % 5.
+/// kind `index` % kFactKinds.
 Fact make_fact(int index, Random& random);
 
 /// An integer in [low, high).

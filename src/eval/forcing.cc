@@ -12,19 +12,18 @@ constexpr const char* kFull =
     "--batch";
 constexpr std::size_t kMostLogits = std::size_t{1} << 24;  // floats per step
 
-// What to ask a runner for: every sequence has a window and pages of its own that are not full.
-int most_tokens(const kvcache::CacheConfig& cache, int sequences, int length) {
-  constexpr std::int64_t kPartPages = 4 * ops::kPageEntries;
-  const std::int64_t each = length + std::min(length, cache.window) + kPartPages;
-  return static_cast<int>(std::min<std::int64_t>(sequences * each, 1 << 30));
-}
-
 engine::EngineConfig with_sequences(engine::EngineConfig config, int sequences) {
   config.max_sequences = sequences;
   return config;
 }
 
 }  // namespace
+
+int most_tokens(const kvcache::CacheConfig& cache, int sequences, int length) {
+  constexpr std::int64_t kPartPages = 4 * ops::kPageEntries;
+  const std::int64_t each = length + std::min(length, cache.window) + kPartPages;
+  return static_cast<int>(std::min<std::int64_t>(sequences * each, 1 << 30));
+}
 
 Forcing::Forcing(const engine::LoadedModel& model, int sequences, int length)
     : model_(model),

@@ -24,6 +24,10 @@ struct ForcedRow {
   std::span<const float> logits;  // [vocab], until the next step
 };
 
+/// What to ask Backend::make_runner() for: `sequences` of `length` tokens, each with a window and
+/// pages of its own that are not full.
+int most_tokens(const kvcache::CacheConfig& cache, int sequences, int length);
+
 /// Computes as the engine does, without sampling. `model` must outlive it.
 class Forcing {
  public:

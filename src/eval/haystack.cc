@@ -64,13 +64,20 @@ std::string Haystack::cut(std::size_t first, std::size_t tokens) const {
   return begin < end && end != std::string::npos ? text.substr(begin + 1, end - begin - 1) : "";
 }
 
+std::size_t Haystack::random_place(Random& random) const {
+  return static_cast<std::size_t>(random.uniform() * static_cast<double>(tokens_.size()));
+}
+
+std::string Haystack::excerpt(std::size_t tokens, Random& random) const {
+  return cut(random_place(random), tokens);
+}
+
 std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> hidden,
                                            const std::string& question, const EncodePrompt& encode,
                                            Random& random) const {
   constexpr int kTries = 12;
   constexpr std::int64_t kSlack = 4;
-  const auto first =
-      static_cast<std::size_t>(random.uniform() * static_cast<double>(tokens_.size()));
+  const std::size_t first = random_place(random);
   const auto asked = static_cast<std::int64_t>(encode(hide("", hidden) + question).size());
   constexpr const char* kNoRoom =
       "--lengths: without --max-tokens for the answer, {} prompt tokens have no room for hay: what "

@@ -35,7 +35,11 @@ class Haystack {
                                                  const std::string& question,
                                                  const EncodePrompt& encode, Random& random) const;
 
+  /// About `tokens` tokens of whole words from a random place.
+  [[nodiscard]] std::string excerpt(std::size_t tokens, Random& random) const;
+
  private:
+  [[nodiscard]] std::size_t random_place(Random& random) const;
   [[nodiscard]] std::string cut(std::size_t first, std::size_t tokens) const;
 
   const Tokenizer& tokenizer_;

@@ -39,7 +39,8 @@ std::string read_if_there(const std::filesystem::path& path) {
 
 }  // namespace
 
-Journal::Journal(const std::filesystem::path& file, const Json& run) : path_(file) {
+Journal::Journal(const std::filesystem::path& file, const Json& run) : Journal() {
+  store_->path = file;
   const std::string text = read_if_there(file);
   const std::string name = file.string();
   const bool is_begun = text.find('\n') != std::string::npos;
@@ -60,15 +61,15 @@ Journal::Journal(const std::filesystem::path& file, const Json& run) : path_(fil
     require(line.is_object() && line.contains("id") && line.at("id").is_string(),
             "{}: expected a record with an \"id\"", where);
     const auto id = line.at("id").get<std::string>();
-    records_[id] = std::move(line);
+    store_->records[id] = std::move(line);
   }
   if (begin < text.size()) {
     std::filesystem::resize_file(file, begin);
   }
-  file_.reset(std::fopen(name.c_str(), "ab"));
-  require_system(file_ != nullptr, "{}: cannot write", name);
+  store_->file.reset(std::fopen(name.c_str(), "ab"));
+  require_system(store_->file != nullptr, "{}: cannot write", name);
   if (begin == 0) {
-    write(run);
+    store_->write(run);
   }
 }
 
@@ -84,25 +85,31 @@ void require_results_of(const std::filesystem::path& file, const Json& run) {
   require_same_run(found.at("run"), run, file.string());
 }
 
+Journal Journal::section(const std::string& name) const {
+  Journal section = *this;
+  section.prefix_ += name + "/";
+  return section;
+}
+
 const Json* Journal::find(const std::string& id) const {
-  const auto found = records_.find(id);
-  return found == records_.end() ? nullptr : &found->second;
+  const auto found = store_->records.find(prefix_ + id);
+  return found == store_->records.end() ? nullptr : &found->second;
 }
 
 void Journal::add(const std::string& id, const Json& record) {
-  Json line{{"id", id}};
+  Json line{{"id", prefix_ + id}};
   line.update(record);
-  if (file_) {
-    write(line);
+  if (store_->file) {
+    store_->write(line);
   }
-  records_[id] = std::move(line);
+  store_->records[prefix_ + id] = std::move(line);
 }
 
-void Journal::write(const Json& line) {
+void Journal::Store::write(const Json& line) const {
   const std::string text = to_line(line);
-  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
-                       std::fflush(file_.get()) == 0;
-  require_system(written, "{}: cannot write", path_.string());
+  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
+                       std::fflush(file.get()) == 0;
+  require_system(written, "{}: cannot write", path.string());
 }
 
 }  // namespace winnow::eval

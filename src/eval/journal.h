@@ -20,29 +20,39 @@ using Json = nlohmann::ordered_json;
 class Journal {
  public:
   /// In memory only.
-  Journal() = default;
+  Journal() : store_(std::make_shared<Store>()) {}
   /// In a file of JSON lines: first `run`, which says all that determines the records, then one
   /// record per case. Records of an earlier process are read, a last line that it did not finish is
   /// dropped. Throws Error naming file and key when the file's run is another, and file:line when a
   /// line is no record.
   Journal(const std::filesystem::path& file, const Json& run);
 
+  /// The same journal for one of several measures that it keeps: ids are "<name>/<id>" in it.
+  [[nodiscard]] Journal section(const std::string& name) const;
+
   /// The record of a case; nullptr when there is none yet.
   [[nodiscard]] const Json* find(const std::string& id) const;
   /// `record` is an object; "id" is put in front.
   void add(const std::string& id, const Json& record);
-  [[nodiscard]] std::size_t size() const { return records_.size(); }
+  /// Of all sections.
+  [[nodiscard]] std::size_t size() const { return store_->records.size(); }
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  void write(const Json& line);
+  // What sections share.
+  struct Store {
+    std::filesystem::path path;
+    std::unique_ptr<std::FILE, Close> file;
+    std::map<std::string, Json> records;
 
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
-  std::map<std::string, Json> records_;
+    void write(const Json& line) const;
+  };
+
+  std::shared_ptr<Store> store_;
+  std::string prefix_;  // of ids
 };
 
 /// The records of the `questions` that were answered. Adds to `skipped` how many were too long.

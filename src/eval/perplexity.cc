@@ -17,6 +17,7 @@ namespace {
 // What one predicted token adds to the sums.
 struct Score {
   double nll = 0.0;
+  double reference_nll = 0.0;
   double kld = 0.0;
   bool agrees = false;
 };
@@ -26,6 +27,7 @@ Score score_row(std::span<const float> logits, std::span<const float> reference,
   Score score;
   score.nll = -LogSoftmax(logits)(logits[static_cast<std::size_t>(target)]);
   if (!reference.empty()) {
+    score.reference_nll = -LogSoftmax(reference)(reference[static_cast<std::size_t>(target)]);
     score.kld = kl_divergence(reference, logits);
     score.agrees = std::ranges::max_element(logits) - logits.begin() ==
                    std::ranges::max_element(reference) - reference.begin();
@@ -33,15 +35,28 @@ Score score_row(std::span<const float> logits, std::span<const float> reference,
   return score;
 }
 
+// Sums over some tokens of a window.
+struct Sums {
+  double nll = 0.0;
+  double reference_nll = 0.0;
+  std::int64_t tokens = 0;
+
+  void add(const Score& score) {
+    nll += score.nll;
+    reference_nll += score.reference_nll;
+    ++tokens;
+  }
+};
+
 // A window of the text that the models are reading.
 struct Window {
   std::size_t index = 0;
   std::size_t sequence = 0;  // of `model`
   std::size_t rival = 0;     // of `reference`
-  double nll = 0.0;
+  Sums all = {};
+  std::vector<Sums> parts;
   double kld = 0.0;
   std::int64_t agreements = 0;
-  std::int64_t scored = 0;
 };
 
 // Runs the windows that have no record yet, a batch of them at a time.
@@ -97,7 +112,7 @@ class Evaluation {
     // All but the first token count as generated: Quest would read a whole prompt densely.
     const kvcache::SequenceLimits limits{1, static_cast<int>(tokens.size())};
     const std::size_t first_row = std::max<std::size_t>(1, options_.prefix.size()) - 1;
-    Window window{.index = index};
+    Window window{.index = index, .parts = std::vector<Sums>(options_.parts.size() + 1)};
     if (reference_) {
       window.rival = reference_->open(tokens, limits, first_row);
     }
@@ -125,10 +140,10 @@ class Evaluation {
       const bool is_last = rows[i].position + 1 == model_.tokens(rows[i].sequence).size();
       const auto window = std::ranges::find(open_, rows[i].sequence, &Window::sequence);
       if (!is_last) {
-        window->nll += scores[i].nll;
+        window->all.add(scores[i]);
+        window->parts[part_of(rows[i].position + 1)].add(scores[i]);
         window->kld += scores[i].kld;
         window->agreements += scores[i].agrees ? 1 : 0;
-        ++window->scored;
       } else {
         finish(*window);
         open_.erase(window);
@@ -136,17 +151,31 @@ class Evaluation {
     }
   }
 
+  [[nodiscard]] std::size_t part_of(std::size_t position) const {
+    return static_cast<std::size_t>(
+        std::ranges::upper_bound(options_.parts, static_cast<int>(position)) -
+        options_.parts.begin());
+  }
+
   void finish(const Window& window) {
     const engine::CacheUsage usage = model_.usage(window.sequence);
-    Json record{{"tokens", window.scored},
+    Json record{{"tokens", window.all.tokens},
                 {"length", usage.tokens},
-                {"nll", window.nll},
+                {"nll", window.all.nll},
                 {"compression_ratio", usage.compression_ratio()},
                 {"kv_bytes", usage.bytes}};
     if (reference_) {
+      record["reference_nll"] = window.all.reference_nll;
       record["kld"] = window.kld;
       record["agreements"] = window.agreements;
       reference_->close(window.rival);
+    }
+    for (const Sums& part : window.parts) {
+      if (options_.parts.empty()) {
+        break;
+      }
+      record["parts"].push_back(
+          {{"tokens", part.tokens}, {"nll", part.nll}, {"reference_nll", part.reference_nll}});
     }
     journal_.add(name(window.index), record);
     model_.close(window.sequence);
@@ -162,9 +191,48 @@ class Evaluation {
   std::int64_t done_ = 0;
 };
 
-// From the records of all windows that are through.
-PerplexityResult summarize(const Journal& journal, std::size_t windows, int context) {
+// Nats per token of a model and its reference, and the change from window to window.
+struct Nats {
   RatioMean nll;
+  RatioMean reference_nll;
+  RatioMean change;
+  std::int64_t tokens = 0;
+
+  void add(const Json& sums) {
+    const auto count = sums.at("tokens").get<std::int64_t>();
+    tokens += count;
+    nll.add(sums.at("nll").get<double>(), count);
+    if (sums.contains("reference_nll")) {
+      const auto reference = sums.at("reference_nll").get<double>();
+      reference_nll.add(reference, count);
+      change.add(sums.at("nll").get<double>() - reference, count);
+    }
+  }
+};
+
+// Part `index` of all windows.
+PerplexityResult::Part summarize_part(const Journal& journal, std::size_t windows,
+                                      const PerplexityOptions& options, std::size_t index) {
+  Nats nats;
+  for (std::size_t i = 0; i < windows; ++i) {
+    if (const Json* record = journal.find(Evaluation::name(i))) {
+      nats.add(record->at("parts").at(index));
+    }
+  }
+  PerplexityResult::Part part;
+  part.first = index == 0 ? 0 : options.parts[index - 1];
+  part.end = index == options.parts.size() ? options.context : options.parts[index];
+  part.tokens = nats.tokens;
+  part.nll = nats.nll.estimate().mean;
+  part.reference_nll = nats.reference_nll.estimate().mean;
+  part.change = nats.change.estimate();
+  return part;
+}
+
+// From the records of all windows that are through.
+PerplexityResult summarize(const Journal& journal, std::size_t windows,
+                           const PerplexityOptions& options) {
+  Nats nats;
   RatioMean kld;
   RatioMean agreement;
   Mean ratio;
@@ -176,24 +244,28 @@ PerplexityResult summarize(const Journal& journal, std::size_t windows, int cont
       continue;
     }
     const auto tokens = record->at("tokens").get<std::int64_t>();
-    result.tokens += tokens;
-    nll.add(record->at("nll").get<double>(), tokens);
+    nats.add(*record);
     if (record->contains("kld")) {
       kld.add(record->at("kld").get<double>(), tokens);
       agreement.add(record->at("agreements").get<double>(), tokens);
       result.divergence = PerplexityResult::Divergence();
     }
-    if (record->at("length").get<int>() == context || ratio.count() == 0) {
+    if (record->at("length").get<int>() == options.context || ratio.count() == 0) {
       ratio.add(record->at("compression_ratio").get<double>());
       bytes.add(record->at("kv_bytes").get<double>());
     }
   }
-  result.nll_per_token = nll.estimate().mean;
-  result.nll_error = nll.estimate().error;
+  result.tokens = nats.tokens;
+  result.nll_per_token = nats.nll.estimate().mean;
+  result.nll_error = nats.nll.estimate().error;
   result.compression_ratio = ratio.count() > 0 ? ratio.mean() : 1.0;
   result.kv_bytes = bytes.mean();
   if (result.divergence) {
-    result.divergence = {kld.estimate().mean, kld.estimate().error, agreement.estimate().mean};
+    result.divergence = {kld.estimate().mean, kld.estimate().error, agreement.estimate().mean,
+                         nats.reference_nll.estimate().mean, nats.change.estimate()};
+  }
+  for (std::size_t i = 0; !options.parts.empty() && i <= options.parts.size(); ++i) {
+    result.parts.push_back(summarize_part(journal, windows, options, i));
   }
   return result;
 }
@@ -214,6 +286,12 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
           "context {} is not between {} and the model's {} positions", options.context, prefix + 2,
           config.max_positions);
   require(options.batch >= 1, "--batch {}: at least 1 is needed", options.batch);
+  for (std::size_t i = 0; i < options.parts.size(); ++i) {
+    const int after = i == 0 ? 0 : options.parts[i - 1];
+    require(options.parts[i] > after && options.parts[i] < options.context,
+            "part {} of the windows begins at {}: expected more than {} and less than {}", i + 2,
+            options.parts[i], after, options.context);
+  }
   require(reference == nullptr || reference->spec().vocab == config.vocab,
           "the reference has a vocabulary of {} tokens, the model one of {}",
           reference == nullptr ? 0 : reference->spec().vocab, config.vocab);
@@ -225,7 +303,7 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
   Journal& journal = options.journal != nullptr ? *options.journal : in_memory;
   Evaluation evaluation(model, reference, tokens, options, journal);
   evaluation.run();
-  return summarize(journal, evaluation.windows(), options.context);
+  return summarize(journal, evaluation.windows(), options);
 }
 
 }  // namespace winnow::eval

@@ -9,6 +9,7 @@
 
 #include "api/llm_load.h"
 #include "eval/journal.h"
+#include "eval/statistics.h"
 
 namespace winnow::eval {
 
@@ -16,8 +17,11 @@ struct PerplexityOptions {
   int context = 4096;                     // tokens per window; windows do not overlap
   std::int64_t max_tokens = 0;            // most tokens to take from the text; 0: all
   std::vector<std::int32_t> prefix = {};  // put before every window (BOS); not scored
-  int batch = 1;                          // windows at once
-  Journal* journal = nullptr;             // windows that it has are not run again
+  /// Where, between 1 and `context`, a further part of a window begins: each is also reported by
+  /// itself.
+  std::vector<int> parts = {};
+  int batch = 1;               // windows at once
+  Journal* journal = nullptr;  // windows that it has are not run again
   /// Called after every chunk with the tokens done; false ends the evaluation with what there is.
   std::function<bool(std::int64_t)> on_progress = {};
 };
@@ -37,8 +41,21 @@ struct PerplexityResult {
     double kld = 0.0;
     double kld_error = 0.0;  // standard error over windows
     double top1_agreement = 0.0;
+    double reference_nll = 0.0;  // nats per token
+    Estimate change;             // of the reference's nats per token to the model's, pairwise
   };
   std::optional<Divergence> divergence;
+
+  /// Of the tokens at positions [first, end) of each window.
+  struct Part {
+    int first = 0;
+    int end = 0;
+    std::int64_t tokens = 0;
+    double nll = 0.0;  // nats per token
+    double reference_nll = 0.0;
+    Estimate change;
+  };
+  std::vector<Part> parts;  // empty unless PerplexityOptions::parts
 
   [[nodiscard]] double perplexity() const;
 };

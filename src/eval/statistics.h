@@ -11,6 +11,7 @@ struct Estimate {
   double mean = 0.0;
   // Standard error of the mean; NaN (null in JSON) for fewer than two values, which do not tell it.
   double error = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t count = 0;  // of independent values
 };
 
 /// Of independent values.

@@ -14,10 +14,9 @@
 
 namespace winnow::model {
 
-Checkpoint Checkpoint::open(const std::filesystem::path& path, std::optional<int> context,
+Checkpoint Checkpoint::open(const std::filesystem::path& path, const RopeOptions& rope,
                             const std::optional<ProbeOptions>& probe) {
-  Checkpoint checkpoint =
-      is_gguf_model(path) ? open_gguf(path, context) : open_directory(path, context);
+  Checkpoint checkpoint = is_gguf_model(path) ? open_gguf(path, rope) : open_directory(path, rope);
   if (probe) {
     checkpoint.add_probe(*probe);
   }
@@ -33,10 +32,10 @@ void Checkpoint::add_probe(const ProbeOptions& options) {
 }
 
 Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
-                                      std::optional<int> context) {
+                                      const RopeOptions& rope) {
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
-  checkpoint.spec_ = read_spec(directory, context);
+  checkpoint.spec_ = read_spec(directory, rope);
   const WeightFiles weights(directory);
   const TensorNames& names = checkpoint.spec_.names;
   const auto locate = [&](const std::string& name) {

@@ -28,11 +28,11 @@ class Checkpoint {
   /// Reads the configuration and opens model.safetensors, or every shard that
   /// model.safetensors.index.json names (weight_files.h). Checks that every tensor the
   /// configuration calls for is there with the right shape and a floating-point type; names file,
-  /// tensor and expectation otherwise. `context`: as for read_spec().
+  /// tensor and expectation otherwise.
   ///
   /// `path` may be a GGUF file in place of a directory (gguf_model.h). A probe is loaded beside the
   /// model, as its DMS adapter.
-  static Checkpoint open(const std::filesystem::path& path, std::optional<int> context = {},
+  static Checkpoint open(const std::filesystem::path& path, const RopeOptions& rope = {},
                          const std::optional<ProbeOptions>& probe = {});
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
@@ -56,10 +56,9 @@ class Checkpoint {
   [[nodiscard]] std::int64_t parameter_count() const;
 
  private:
-  static Checkpoint open_directory(const std::filesystem::path& directory,
-                                   std::optional<int> context);
+  static Checkpoint open_directory(const std::filesystem::path& directory, const RopeOptions& rope);
   [[nodiscard]] const TensorMap& tensors(quantized::Weights::Which which) const;
-  static Checkpoint open_gguf(const std::filesystem::path& file, std::optional<int> context);
+  static Checkpoint open_gguf(const std::filesystem::path& file, const RopeOptions& rope);
   void add_probe(const ProbeOptions& options);
 
   std::filesystem::path directory_;

@@ -82,12 +82,12 @@ TensorView original(const gguf::Tensor& tensor, const GgufPlace& place, GgufMemo
 
 }  // namespace
 
-Checkpoint Checkpoint::open_gguf(const std::filesystem::path& path, std::optional<int> context) {
+Checkpoint Checkpoint::open_gguf(const std::filesystem::path& path, const RopeOptions& rope) {
   const auto memory = std::make_shared<GgufMemory>();
   memory->file = std::make_shared<const gguf::File>(path);
   Checkpoint checkpoint;
   checkpoint.directory_ = path;
-  checkpoint.spec_ = read_spec(path, context);
+  checkpoint.spec_ = read_spec(path, rope);
   checkpoint.owner_ = memory;
   checkpoint.quantized_ =
       std::make_shared<quantized::Weights>(path.string(), "GGUF", checkpoint.spec_.dtype, memory);

@@ -194,8 +194,11 @@ ModelSpec parse_spec(const ConfigTexts& texts) {
   const std::string where = (texts.directory / "config.json").string();
   const nlohmann::json whole = parse_json(texts.config, where);
   nlohmann::json document = detail::text_part(whole);
-  if (texts.context && document.is_object()) {
-    document[detail::kContextKey] = *texts.context;
+  if (texts.rope.context && document.is_object()) {
+    document[detail::kContextKey] = *texts.rope.context;
+  }
+  if (texts.rope.yarn && document.is_object()) {
+    document[detail::kYarnKey] = *texts.rope.yarn;
   }
   const JsonObject config(document, where);
   const OptionalFile generation(texts.generation_config,
@@ -223,12 +226,12 @@ ModelSpec parse_spec(const std::string& config) {
       ConfigTexts{.directory = {}, .config = config, .generation_config = {}, .dms_metadata = {}});
 }
 
-ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> context) {
+ModelSpec read_spec(const std::filesystem::path& directory, const RopeOptions& rope) {
   if (is_gguf_model(directory)) {
     const gguf::File file(directory);
     ConfigTexts texts;
     texts.directory = directory;
-    texts.context = context;
+    texts.rope = rope;
     texts.config = config_of_gguf(file);
     return parse_spec(texts);
   }
@@ -236,7 +239,7 @@ ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> c
           directory.string());
   ConfigTexts texts;
   texts.directory = directory;
-  texts.context = context;
+  texts.rope = rope;
   texts.config = read_text_file(directory / "config.json");
   texts.generation_config = read_if_there(directory / "generation_config.json");
   texts.dms_metadata = read_if_there(directory / "dms_metadata.json");

@@ -9,6 +9,14 @@
 
 namespace winnow::model {
 
+/// What a run asks of a model's RoPE (docs/models.md).
+struct RopeOptions {
+  /// The longest text, in place of what config.json says of it.
+  std::optional<int> context = {};
+  /// YaRN's factor: a plain RoPE is stretched to serve so many times its positions.
+  std::optional<double> yarn = {};
+};
+
 /// Of a GGUF file, what its metadata says (gguf_model.h). Of a directory, reads config.json,
 /// generation_config.json (optional) and dms_metadata.json (optional; takes precedence over
 /// config.json). Throws Error naming file, key and what was expected.
@@ -16,9 +24,7 @@ namespace winnow::model {
 /// Sizes are bounded so that no product of two of them overflows an int64 and heads * head_dim fits
 /// an int; heads is a multiple of kv_heads, head_dim is even. What the files leave out gets
 /// transformers' default, or for DMS the convention of the file's origin (config_compression.cc).
-///
-/// `context`: the longest text, in place of what config.json says of it (docs/models.md).
-ModelSpec read_spec(const std::filesystem::path& directory, std::optional<int> context = {});
+ModelSpec read_spec(const std::filesystem::path& directory, const RopeOptions& rope = {});
 
 /// The files read_spec reads, as text.
 struct ConfigTexts {
@@ -26,8 +32,8 @@ struct ConfigTexts {
   std::string config;
   std::optional<std::string> generation_config;
   std::optional<std::string> dms_metadata;
-  /// In place of the file's kContextKey (config_fields.h).
-  std::optional<int> context = {};
+  /// In place of the file's kContextKey and kYarnKey (config_fields.h).
+  RopeOptions rope = {};
 };
 
 /// read_spec without the file system.

@@ -56,6 +56,9 @@ struct FamilyDefaults {
 /// (dynamic, longrope) is set up for.
 inline constexpr const char* kContextKey = "winnow_context";
 
+/// The key, winnow's own, of the factor by which YaRN stretches a plain RoPE.
+inline constexpr const char* kYarnKey = "winnow_yarn";
+
 /// A decoder of gated SiLU layers with a norm before each part, whose sizes, RoPE, norm epsilon and
 /// tied embeddings config.json says under the names that nearly all families share. All layers are
 /// alike; the family changes what it does otherwise.
@@ -95,6 +98,7 @@ struct HeadSizes {
   int head_dim = 0;
   int max_positions = 0;
   std::optional<int> context;  // under kContextKey
+  std::optional<double> yarn;  // under kYarnKey
 };
 
 HeadSizes read_head_sizes(const JsonObject& config, int head_dim, int max_positions);

@@ -28,7 +28,14 @@ class RopeReader {
         heads_(heads),
         defaults_(defaults),
         type_(inside.text("rope_type", inside.text("type", "default"))),
-        theta_(read_theta()) {}
+        theta_(read_theta()) {
+    require(!heads.yarn || type_ == "default",
+            "{}: {} (--rope-yarn): the model's RoPE is of type {}, expected a plain one",
+            config.where(), kYarnKey, in_quotes(type_));
+    require(!heads.yarn || *heads.yarn * heads.max_positions <= kMaxPositions,
+            "{}: {} (--rope-yarn): {} times {} positions are more than {}", config.where(),
+            kYarnKey, heads.yarn.value_or(0.0), heads.max_positions, kMaxPositions);
+  }
 
   [[nodiscard]] RopeSpec read() const {
     RopeSpec rope = frequencies();
@@ -46,17 +53,24 @@ class RopeReader {
   [[nodiscard]] int positions() const {
     if (heads_.context) {
       const bool grows = is_longrope() || (type_ == "dynamic" && !has_fixed_base());
-      require(grows || *heads_.context <= heads_.max_positions,
+      require(grows || *heads_.context <= stretched_positions(),
               "{}: {} (--rope-context): {} tokens are more than the model's {} positions",
-              config_.where(), kContextKey, *heads_.context, heads_.max_positions);
+              config_.where(), kContextKey, *heads_.context, stretched_positions());
       return *heads_.context;
     }
     return is_longrope() ? std::min(original_context(), heads_.max_positions)
-                         : heads_.max_positions;
+                         : stretched_positions();
   }
 
  private:
+  [[nodiscard]] int stretched_positions() const {
+    return static_cast<int>(heads_.yarn.value_or(1.0) * heads_.max_positions);
+  }
+
   [[nodiscard]] RopeSpec frequencies() const {
+    if (heads_.yarn) {
+      return yarn(*heads_.yarn, heads_.max_positions);
+    }
     if (type_ == "default") {
       return rounded(base());
     }
@@ -73,7 +87,7 @@ class RopeReader {
       return longrope();
     }
     if (type_ == "yarn") {
-      return yarn();
+      return yarn(factor(), original_context());
     }
     if (type_ == "dynamic") {
       return dynamic();
@@ -170,7 +184,7 @@ class RopeReader {
     return rounded(llama3_frequencies(base(), scaling));
   }
 
-  [[nodiscard]] RopeSpec yarn() const {
+  [[nodiscard]] RopeSpec yarn(double factor, int original_context) const {
     require(theta_ > 1.0, "{}: rope_theta 1 beside RoPE type \"yarn\": expected more",
             config_.where());
     const auto or_default = [&](const char* key, double absent) {  // 0 stands for absent
@@ -178,10 +192,10 @@ class RopeReader {
       return value == 0.0 ? absent : value;
     };
     const YarnScaling scaling{.theta = theta_,
-                              .factor = factor(),
+                              .factor = factor,
                               .fast = or_default("beta_fast", 32.0),
                               .slow = or_default("beta_slow", 1.0),
-                              .original_context = original_context(),
+                              .original_context = original_context,
                               .truncate = inside_.boolean("truncate", true)};
     return rounded(yarn_frequencies(base(), scaling), yarn_attention_factor(scaling.factor));
   }
@@ -278,9 +292,12 @@ ReadRope read_one(const JsonObject& config, const nlohmann::json& inside, const 
 }  // namespace
 
 HeadSizes read_head_sizes(const JsonObject& config, int head_dim, int max_positions) {
-  HeadSizes heads{head_dim, max_positions, {}};
+  HeadSizes heads{head_dim, max_positions, {}, {}};
   if (config.has(kContextKey)) {
     heads.context = config.integer(kContextKey, 1, kMaxPositions);
+  }
+  if (config.has(kYarnKey)) {
+    heads.yarn = config.number(kYarnKey, 1.0, kMaxFactor);
   }
   return heads;
 }
@@ -314,8 +331,13 @@ LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
     of_full.update(*config.find(kScaling));
   }
   const std::string where = fmt::format("{}: {}", config.where(), kParameters);
+  HeadSizes near = heads;
+  if (near.yarn) {  // what slides sees no further in a longer text
+    near.yarn.reset();
+    near.context.reset();
+  }
   return {read_one(config, of_full, where, heads, full),
-          read_one(config, inside("sliding_attention", sliding), where, heads, sliding).rope};
+          read_one(config, inside("sliding_attention", sliding), where, near, sliding).rope};
 }
 
 }  // namespace winnow::model::detail

@@ -40,6 +40,21 @@ TEST(Journal, AnotherProcessGoesOn) {
   EXPECT_EQ(journal.find("b")->at("x"), 2);
 }
 
+TEST(Journal, SectionsShareTheFileAndNoIds) {
+  const TempFile file(".jsonl");
+  {
+    Journal journal(file.path(), kRun);
+    Journal base = journal.section("needle").section("base");
+    base.add("1", {{"x", 1}});
+    EXPECT_EQ(journal.section("needle").section("student").find("1"), nullptr);
+    EXPECT_EQ(journal.find("1"), nullptr);
+    EXPECT_EQ(journal.find("needle/base/1")->at("x"), 1);
+    EXPECT_EQ(journal.size(), 1U);
+  }
+  const Journal journal(file.path(), kRun);
+  EXPECT_EQ(journal.section("needle").section("base").find("1")->at("x"), 1);
+}
+
 TEST(Journal, DropsALineThatWasNotFinished) {
   const TempFile file(".jsonl");
   { Journal(file.path(), kRun).add("a", {{"x", 1}}); }

@@ -63,6 +63,42 @@ TEST(Perplexity, ScoresEveryTokenButTheFirstOfEachWindow) {
   EXPECT_FALSE(result.divergence.has_value());
 }
 
+TEST(Perplexity, ChangeAndPartsAreThoseOfEveryToken) {
+  const auto model = load("dms-nvidia-llama", "auto");
+  const auto dense = load("dms-nvidia-llama", "dense");
+  const auto tokens = tokens_to_measure(96);
+  const eval::PerplexityOptions options{.context = 32, .parts = {10, 20}};
+  const auto result = eval::measure_perplexity(*model, dense.get(), tokens, options);
+  const auto alone = eval::measure_perplexity(*dense, nullptr, tokens, {.context = 32});
+  ASSERT_TRUE(result.divergence.has_value());
+  EXPECT_NEAR(result.divergence->reference_nll, alone.nll_per_token, 1e-9);
+  EXPECT_NEAR(result.divergence->change.mean, result.nll_per_token - alone.nll_per_token, 1e-9);
+  EXPECT_EQ(result.divergence->change.count, 3);
+
+  ASSERT_EQ(result.parts.size(), 3U);
+  EXPECT_EQ(result.parts[1].first, 10);
+  EXPECT_EQ(result.parts[1].end, 20);
+  EXPECT_EQ(result.parts[2].end, 32);
+  // The first token of each of three windows is not predicted.
+  EXPECT_EQ(result.parts[0].tokens, 3 * 9);
+  EXPECT_EQ(result.parts[2].tokens, 3 * 12);
+  double nll = 0.0;
+  double change = 0.0;
+  for (const auto& part : result.parts) {
+    nll += part.nll * static_cast<double>(part.tokens);
+    change += part.change.mean * static_cast<double>(part.tokens);
+    EXPECT_NEAR(part.change.mean, part.nll - part.reference_nll, 1e-9);
+  }
+  EXPECT_NEAR(nll / static_cast<double>(result.tokens), result.nll_per_token, 1e-9);
+  EXPECT_NEAR(change / static_cast<double>(result.tokens), result.divergence->change.mean, 1e-9);
+
+  for (const std::vector<int>& parts : {std::vector{20, 10}, {0}, {32}}) {
+    EXPECT_THROW(
+        (void)eval::measure_perplexity(*model, nullptr, tokens, {.context = 32, .parts = parts}),
+        Error);
+  }
+}
+
 TEST(Perplexity, PrefixIsGivenAndNotScored) {
   const auto model = load("llama", "auto");
   const auto tokens = tokens_to_measure(20);

@@ -21,6 +21,7 @@ TEST(Mean, HasTheStandardErrorOfTheTextbooks) {
     mean.add(x);
   }
   EXPECT_DOUBLE_EQ(mean.estimate().mean, 5.0);
+  EXPECT_EQ(mean.estimate().count, 8);
   EXPECT_DOUBLE_EQ(mean.estimate().error, std::sqrt(32.0 / 7.0 / 8.0));
 }
 

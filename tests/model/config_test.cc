@@ -193,6 +193,39 @@ TEST(Config, LengthDependentRopeServesTheContextItIsSetUpFor) {
           "winnow_context (--rope-context): 65 tokens are more than the model's 64 positions"));
 }
 
+TEST(Config, YarnStretchesAPlainRope) {
+  const json said = {
+      {"max_position_embeddings", 256},
+      {"rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}}}};
+  const ModelSpec asked = parse_with({{"winnow_yarn", 4.0}});
+  EXPECT_EQ(rope_of(asked), rope_of(parse_with(said)));
+  EXPECT_GT(rope_of(asked).attention_factor, 1.1F);
+  EXPECT_EQ(asked.max_positions, 256);
+  EXPECT_EQ(parse_with({{"winnow_yarn", 4.0}, {"winnow_context", 100}}).max_positions, 100);
+  // rope_theta of transformers 5 stands inside.
+  const json inside = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5.0}}}};
+  json stretched = inside;
+  stretched["winnow_yarn"] = 1.0;
+  EXPECT_EQ(rope_of(parse_with(stretched)), rope_of(parse_with(inside)));
+
+  // As the command line has it; the key that is saved keeps it.
+  const ConfigTexts texts{"dir", tiny_config().dump(), {}, {}, {.yarn = 4.0}};
+  EXPECT_EQ(rope_of(parse_spec(texts)), rope_of(asked));
+  EXPECT_THAT(format_spec(parse_spec(texts)).config, HasSubstr("\"winnow_yarn\": 4.0"));
+
+  EXPECT_THAT(
+      error_with({{"winnow_yarn", 2.0}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
+      HasSubstr("winnow_yarn (--rope-yarn): the model's RoPE is of type \"linear\", expected a "
+                "plain one"));
+  EXPECT_THAT(error_with({{"winnow_yarn", 0.5}}),
+              HasSubstr("winnow_yarn: expected a number from 1 to 1000000, got 0.5"));
+  EXPECT_THAT(error_with({{"winnow_yarn", 1e6}, {"max_position_embeddings", 1 << 20}}),
+              HasSubstr("winnow_yarn (--rope-yarn): 1000000 times 1048576 positions are more"));
+  EXPECT_THAT(error_with({{"winnow_yarn", 4.0}, {"winnow_context", 257}}),
+              HasSubstr("257 tokens are more than the model's 256 positions"));
+}
+
 TEST(Config, RopeErrors) {
   EXPECT_THAT(error_with({{"rope_scaling", {{"rope_type", "spiral"}, {"factor", 4.0}}}}),
               AllOf(HasSubstr("config.json: rope_scaling: RoPE type \"spiral\" is not supported"),

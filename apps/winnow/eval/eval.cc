@@ -5,6 +5,7 @@ namespace winnow::cli {
 
 void add_eval(CLI::App& app, Run& run) {
   CLI::App* eval = app.add_subcommand("eval", "Measures what compression costs and what it buys");
+  add_eval_suite(*eval, run);
   add_eval_perplexity(*eval, run);
   add_eval_divergence(*eval, run);
   add_eval_needle(*eval, run);

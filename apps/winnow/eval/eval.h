@@ -12,6 +12,7 @@ void add_eval_variables(CLI::App& eval, Run& run);
 void add_eval_tasks(CLI::App& eval, Run& run);
 void add_eval_hyperscale(CLI::App& eval, Run& run);
 void add_eval_frontier(CLI::App& eval, Run& run);
+void add_eval_suite(CLI::App& eval, Run& run);
 void add_eval_profile(CLI::App& eval, Run& run);
 void add_eval_latency(CLI::App& eval, Run& run);
 

@@ -39,6 +39,8 @@ Json to_json(const PerplexityFlags& flags, const eval::PerplexityResult& result)
     json["kld"] = result.divergence->kld;
     json["kld_error"] = result.divergence->kld_error;
     json["top1_agreement"] = result.divergence->top1_agreement;
+    json["nll_change"] = result.divergence->change.mean;
+    json["nll_change_error"] = result.divergence->change.error;
   }
   return json;
 }

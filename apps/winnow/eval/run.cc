@@ -132,6 +132,9 @@ Json EvalRun::identity(const Json& settings) const {
             {"deterministic", flags_.load.deterministic},
             {"seed", flags_.seed},
             {"chat", flags_.chat}};
+  if (flags_.load.rope_yarn) {
+    json["rope_yarn"] = *flags_.load.rope_yarn;
+  }
   if (!flags_.load.probe.empty()) {
     json["probe"] = {{"path", flags_.load.probe}, {"sha256", checkpoint_digest(flags_.load.probe)}};
     if (flags_.load.probe_threshold) {
@@ -160,9 +163,10 @@ eval::EncodePrompt EvalRun::encoder() const {
 }
 
 eval::EncodeChat EvalRun::chat_encoder() const {
-  if (!flags_.chat) {
-    return {};
-  }
+  return flags_.chat ? template_encoder() : eval::EncodeChat();
+}
+
+eval::EncodeChat EvalRun::template_encoder() const {
   return [this](std::span<const ChatMessage> messages) {
     return tokenizer_->encode(engine::render_chat(flags_.load.model, messages),
                               {.add_special = false, .parse_special = true});
@@ -177,8 +181,7 @@ std::function<bool(std::int64_t)> EvalRun::progress(std::int64_t total, std::str
   };
 }
 
-int EvalRun::finish(const Json& results, const std::function<void()>& print_table) {
-  progress_.reset();
+Json EvalRun::described() const {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   Json run = identity_;
   run["complete"] = !interrupted();
@@ -191,8 +194,13 @@ int EvalRun::finish(const Json& results, const std::function<void()>& print_tabl
   run["compiler"] = __VERSION__;
   run["date"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   run["seconds"] = elapsed.count();
+  return run;
+}
+
+int EvalRun::finish(const Json& results, const std::function<void()>& print_table) {
+  progress_.reset();
   Json json = results;
-  json["run"] = std::move(run);
+  json["run"] = described();
   if (!flags_.out.empty() && !interrupted()) {
     write_text_file(flags_.out, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }

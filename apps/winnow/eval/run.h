@@ -55,6 +55,8 @@ class EvalRun {
   [[nodiscard]] eval::EncodePrompt encoder() const;
   /// Chats by the model's template; nothing without --chat.
   [[nodiscard]] eval::EncodeChat chat_encoder() const;
+  /// Chats by the model's template, in any case.
+  [[nodiscard]] eval::EncodeChat template_encoder() const;
 
   /// Draws progress; false after a Ctrl-C.
   [[nodiscard]] std::function<bool(std::int64_t)> progress(std::int64_t total, std::string unit);
@@ -62,6 +64,8 @@ class EvalRun {
   /// Prints `results` as JSON under --json and else by `print_table`, and writes them to --out,
   /// with "run": everything needed to reproduce it. Returns the exit code.
   int finish(const Json& results, const std::function<void()>& print_table);
+  /// The same "run", for other files.
+  [[nodiscard]] Json described() const;
 
  private:
   [[nodiscard]] Json identity(const Json& settings) const;

@@ -25,12 +25,13 @@ std::string digest_of(const std::string& file) {
 
 }  // namespace
 
-void add_task_data_flags(CLI::App& command, TaskDataFlags& flags) {
-  const FlagGroup own(command);
-  own.open_option("--task", flags.task, "TASK", "The task (no default)")->required();
-  own.open_option("--data", flags.data, "FILE",
-                  "Its cases as published: JSON lines or .csv (no default)")
-      ->required();
+void add_task_data_flags(CLI::App& command, TaskDataFlags& flags, bool optional) {
+  const FlagGroup own(command, optional ? "A task with steps" : "");
+  CLI::Option* task = own.open_option("--task", flags.task, "TASK", "The task (no default)");
+  CLI::Option* data = own.open_option("--data", flags.data, "FILE",
+                                      "Its cases as published: JSON lines or .csv (no default)");
+  task->required(!optional)->needs(data);
+  data->required(!optional)->needs(task);
   own.option("--shots", flags.shots, "N", "Demonstrations in front of every case");
   own.open_option(
       "--shots-data", flags.shots_data, "FILE",

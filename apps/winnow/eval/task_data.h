@@ -22,8 +22,9 @@ struct TaskDataFlags {
   double seconds = 10.0;
 };
 
-/// --task, --data, --shots, --shots-data, --limit, --python and --seconds.
-void add_task_data_flags(CLI::App& command, TaskDataFlags& flags);
+/// --task and --data, which must be given unless `optional`, --shots, --shots-data, --limit,
+/// --python and --seconds.
+void add_task_data_flags(CLI::App& command, TaskDataFlags& flags, bool optional = false);
 /// Those that determine results, with digests of the files.
 eval::Json describe_task_data(const TaskDataFlags& flags);
 

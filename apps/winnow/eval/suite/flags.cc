@@ -1,0 +1,113 @@
+#include "apps/winnow/eval/suite/flags.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "apps/winnow/eval/reference.h"
+#include "apps/winnow/flag_group.h"
+#include "apps/winnow/model_names.h"
+#include "apps/winnow/output.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "eval/suite/manual_text.h"
+#include "eval/tasks/text_tasks.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr std::array<std::string_view, 8> kRows{"text",       "needle", "variables", "memory",
+                                                "transcript", "task",   "positions", "cost"};
+
+std::string digest_of_text(const std::string& text) {
+  Sha256 digest;
+  digest.update(text);
+  return digest.finish();
+}
+
+}  // namespace
+
+void add_suite_flags(CLI::App& command, SuiteFlags& flags) {
+  const FlagGroup own(command);
+  own.open_option("--compressed", flags.compressed, kModelType,
+                  "The student (default: the model itself, under --cache, --probe or --kv-dtype)");
+  own.open_option("--text", flags.texts, "FILE",
+                  "A text for both models, that they were not trained on; may be given several "
+                  "times, the first is also the hay of needles (default: winnow's manual)")
+      ->allow_extra_args(false);
+  own.open_option("--rows", flags.rows, "ROW",
+                  fmt::format("Only these: {} (default: all)", fmt::join(kRows, ",")))
+      ->delimiter(',');
+  own.flag("--quick", flags.quick, "Smaller samples: minutes for a small model (default: off)");
+  own.open_option("--samples", flags.samples, "N",
+                  "Questions of each row that asks some (default: 300, --quick 40)");
+  own.open_option("--context", flags.context, "N",
+                  "Tokens of windows of text and of the longest needle, at most the models' "
+                  "positions (default: 8192, --quick 2048)");
+  own.option("--transcript", flags.transcript, "N",
+             "Tokens of an agent's transcript, at most the models' positions; with --quick at most "
+             "--context");
+  own.option("--turns", flags.turns, "N", "Turns between a fact and the question for it");
+  own.open_option("--html", flags.html, "FILE",
+                  "The report (default: suite.html, or as --out with .html)");
+  add_task_data_flags(command, flags.task, /*optional=*/true);
+  add_chat_flag(command, flags);
+  add_eval_flags(command, flags);
+}
+
+void check_suite(const SuiteFlags& flags) {
+  for (const std::string& row : flags.rows) {
+    require(std::ranges::find(kRows, row) != kRows.end(), "--rows {}: expected some of {}", row,
+            fmt::join(kRows, ", "));
+  }
+  require(flags.samples >= 0, "--samples {}: expected 1 or more", flags.samples);
+  require(flags.context >= 0, "--context {}: expected 1 or more", flags.context);
+  require(flags.transcript >= 1, "--transcript {}: expected 1 or more", flags.transcript);
+  require(flags.task.task.empty() || eval::find_text_task(flags.task.task) != nullptr,
+          "--task {}: the suite takes gsm8k, math, aime and humaneval", flags.task.task);
+}
+
+std::unique_ptr<const engine::LoadedModel> load_suite_base(const SuiteFlags& flags,
+                                                           const LoadOptions& student) {
+  return load_reference(student, flags.compressed.empty() ? "dense" : flags.load.model);
+}
+
+SuitePlan plan_suite(const SuiteFlags& flags, int positions) {
+  SuitePlan plan;
+  plan.samples = flags.samples > 0 ? flags.samples : flags.quick ? 40 : 300;
+  const int context = flags.context > 0 ? flags.context : flags.quick ? 2048 : 8192;
+  plan.context = std::min(context, positions);
+  plan.transcript = std::min(
+      flags.quick ? std::min(flags.transcript, plan.context) : flags.transcript, positions);
+  plan.sessions = flags.quick ? 4 : 20;
+  plan.pairs = flags.quick ? 3 : 6;
+  plan.steps = flags.quick ? 32 : 64;
+  plan.windows = flags.quick ? 8 : 0;
+  plan.stretched_windows = flags.quick ? 2 : 0;
+  return plan;
+}
+
+bool wants_row(const SuiteFlags& flags, const std::string& row) {
+  return flags.rows.empty() || std::ranges::find(flags.rows, row) != flags.rows.end();
+}
+
+Json describe_suite(const SuiteFlags& flags) {
+  Json settings{{"quick", flags.quick},
+                {"samples", flags.samples},
+                {"context", flags.context},
+                {"transcript", flags.transcript},
+                {"turns", flags.turns}};
+  if (flags.texts.empty()) {
+    settings["manual_sha256"] = digest_of_text(std::string(eval::manual_text()));
+  }
+  for (const std::string& text : flags.texts) {
+    settings["texts"].push_back({{"text", text}, {"text_sha256", digest_of_text(read_file(text))}});
+  }
+  if (!flags.task.task.empty()) {
+    settings["task"] = describe_task_data(flags.task);
+  }
+  return settings;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,25 @@
+// What an agent's tools return.
+#pragma once
+
+#include <string>
+
+#include "base/random.h"
+#include "eval/journal.h"
+
+namespace winnow::eval {
+
+/// A tool call and its result.
+struct ToolStep {
+  std::string tool;
+  Json arguments;
+  std::string result;
+};
+
+/// One of a file listing, a command's output, a JSON document and a log, of invented servers. None
+/// of them speaks of what make_fact() does.
+ToolStep draw_tool_step(Random& random);
+
+/// A note that says `sentence`.
+ToolStep note_of(const std::string& sentence, Random& random);
+
+}  // namespace winnow::eval

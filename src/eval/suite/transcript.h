@@ -1,0 +1,39 @@
+// The transcript of an agent at work: tool calls and results, and at the end a question about one
+// of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "eval/journal.h"
+#include "eval/questions.h"
+#include "eval/statistics.h"
+#include "eval/suite/dialogue.h"
+
+namespace winnow::eval {
+
+struct TranscriptOptions {
+  int length = 32768;  // tokens of prompt and answer
+  /// How far before the end the fact was told, as shares of the length: 0 to 1.
+  std::vector<double> distances{0.05, 0.25, 0.5, 0.75, 0.95};
+  int repeats = 60;  // transcripts per distance
+  int max_tokens = 40;
+  std::uint64_t seed = 1;
+};
+
+/// Questions "<share>/<repeat>", graded as needles (needle.h); facts also: share, and distance: the
+/// tokens between the result that tells the fact and the prompt's end. Prompts are hardly
+/// shorter than whole steps allow. Error when there is no room for a few steps.
+std::vector<Question> make_transcripts(const DialogueForm& form, const TranscriptOptions& options);
+
+/// Right answers by distance.
+struct AtDistance {
+  double share = 0.0;
+  double tokens = 0.0;  // mean
+  Estimate accuracy;
+};
+std::vector<AtDistance> by_distance(const Journal& journal, std::span<const Question> questions,
+                                    std::span<const double> shares);
+
+}  // namespace winnow::eval

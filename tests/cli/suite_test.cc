@@ -1,0 +1,133 @@
+// `winnow eval suite`: the report, its verdicts, and going on after an interruption.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+Words suite_words(const Words& more) {
+  Words all{"eval", "suite", "--model", kBase, "--compressed", kRetrofitted, "--threads", "1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// Small enough for a test: every row but that of far positions, which reads 16K tokens.
+const Words kSmall{"--quick",   "--samples", "2",
+                   "--context", "1000",      "--turns",
+                   "2",         "--rows",    "text,needle,variables,memory,transcript,task,cost"};
+
+Words small_suite(const TempDirectory& directory, const std::string& text) {
+  Words more = kSmall;
+  const std::string sums = directory.write(
+      "sums.jsonl", "{\"question\": \"What is 85 - 45?\", \"answer\": \"#### 40\"}\n");
+  more.insert(more.end(), {"--text", text, "--task", "gsm8k", "--data", sums, "--chat", "--out",
+                           directory.file("suite.json")});
+  return suite_words(more);
+}
+
+const json& row_of(const json& results, const std::string& id) {
+  for (const json& row : results.at("rows")) {
+    if (row.at("id") == id) {
+      return row;
+    }
+  }
+  throw std::runtime_error("no row " + id);
+}
+
+// A text under a name that would be markup, if the page let it.
+std::string text_in(const TempDirectory& directory) {
+  return directory.write("<b>a&b.txt", read_text("assets/demo_prompt.txt"));
+}
+
+TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
+  const TempDirectory directory;
+  const Words words = small_suite(directory, text_in(directory));
+  const CommandResult result = run_winnow(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json written = json::parse(read_text(directory.file("suite.json")));
+  EXPECT_THAT(result.out, HasSubstr(written.at("conclusion").get<std::string>()));
+
+  EXPECT_EQ(row_of(written, "sessions").at("verdict"), "passes");
+  EXPECT_EQ(row_of(written, "sessions").at("student"), 0);
+  EXPECT_EQ(row_of(written, "task").at("samples"), 1);
+  const json& needle = row_of(written, "needle");
+  EXPECT_EQ(needle.at("samples"), 15);  // one for each depth of each length
+  // However well it goes, so few answers exclude no loss of a point.
+  EXPECT_THAT(needle.at("verdict").get<std::string>(), HasSubstr("not decided: needs about"));
+  EXPECT_NEAR(needle.at("student").get<double>() - needle.at("base").get<double>(),
+              -needle.at("loss").get<double>(), 1e-9);
+  EXPECT_GT(row_of(written, "perplexity 0").at("samples"), 2);
+  EXPECT_GT(row_of(written, "kld 0").at("student"), 0.0);
+  EXPECT_LT(row_of(written, "cache bytes").at("student"),
+            row_of(written, "cache bytes").at("base"));
+  EXPECT_THAT(row_of(written, "transcript").at("note").get<std::string>(),
+              HasSubstr("32,768 tokens were asked for: --quick takes fewer"));
+  EXPECT_EQ(written.at("run").at("settings").at("base").at("path"), kBase);
+  EXPECT_EQ(written.at("run").at("model").at("path"), kRetrofitted);
+
+  const std::string page = read_text(directory.file("suite.html"));
+  EXPECT_THAT(page, HasSubstr("Perplexity of &lt;b&gt;a&amp;b.txt"));
+  EXPECT_THAT(page, Not(HasSubstr("<b>a&b")));
+  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
+  for (const char* const external : {"src=", "href=", "url(", "@import", "<script"}) {
+    EXPECT_THAT(page, Not(HasSubstr(external)));
+  }
+  for (const char* const no_number : {">nan", ">inf", "\"nan", "\"inf", "-inf", " nan "}) {
+    EXPECT_THAT(page, Not(HasSubstr(no_number)));
+  }
+
+  // Half of it is gone, as if it had been killed.
+  const std::string journal = read_text(directory.file("suite.jsonl"));
+  const std::size_t middle = journal.find('\n', journal.size() / 2) + 1;
+  static_cast<void>(directory.write("suite.jsonl", journal.substr(0, middle + 7)));
+  ASSERT_EQ(run_winnow(words).code, 0);
+  const json again = json::parse(read_text(directory.file("suite.json")));
+  EXPECT_EQ(read_text(directory.file("suite.jsonl")).substr(0, middle), journal.substr(0, middle));
+  for (const char* const id : {"perplexity 0", "kld 0", "needle", "variables", "memory", "sessions",
+                               "transcript", "task"}) {
+    EXPECT_EQ(row_of(again, id), row_of(written, id)) << id;
+  }
+}
+
+TEST(Suite, JudgesARuleWithoutTraining) {
+  const TempDirectory directory;
+  const Words rule{"eval", "suite", "--model", kBase, "--cache", "streaming", "--cr", "8"};
+  Words words = rule;
+  words.insert(words.end(), {"--quick", "--samples", "15", "--context", "900", "--rows", "needle"});
+  words.insert(words.end(), {"--text", "assets/demo_prompt.txt", "--json"});
+  words.insert(words.end(), {"--html", directory.file("page.html")});
+  const CommandResult result = run_winnow(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json written = json::parse(result.out);
+  EXPECT_EQ(row_of(written, "needle").at("verdict"), "loses") << result.out;
+  EXPECT_THAT(written.at("conclusion").get<std::string>(), HasSubstr("No, not for everything"));
+  EXPECT_GT(written.at("compression_ratio"), 3.0);
+}
+
+TEST(Suite, NamesWhatIsWrong) {
+  const auto error = [](const Words& words) {
+    const CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_THAT(error({"eval", "suite", "--model", kBase}), HasSubstr("--compressed: a student"));
+  EXPECT_THAT(error(suite_words({"--rows", "needle,chess"})), HasSubstr("--rows chess"));
+  EXPECT_THAT(error(suite_words({"--samples", "-1"})), HasSubstr("--samples -1"));
+  EXPECT_THAT(error(suite_words({"--task", "piqa", "--data", "x"})), HasSubstr("--task piqa"));
+  EXPECT_THAT(error(suite_words({"--task", "gsm8k"})), HasSubstr("--task requires --data"));
+}
+
+}  // namespace
+}  // namespace winnow::testing
