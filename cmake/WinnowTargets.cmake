@@ -87,11 +87,17 @@ function(winnow_add_room name)
   winnow_add_objects(winnow_${name} "${sources}" ${arg_UNPARSED_ARGUMENTS})
 endfunction()
 
-# winnow_choose_instruction_sets(TARGET): Highway compiles kernels for AVX2, which winnow asks of every CPU,
-# and AVX-512. Files that choose instructions themselves, and those for devices, are compiled one by one.
+# winnow_choose_instruction_sets(TARGET): of x86, Highway compiles kernels for AVX2, which winnow asks of every
+# CPU, and AVX-512; of aarch64 for NEON and all of SVE. Files that choose instructions themselves, and those
+# for devices, are compiled one by one.
 function(winnow_choose_instruction_sets target)
-  target_compile_definitions(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    target_compile_definitions(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
+  elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+    # Highway's NEON has these; constructors that GCC makes of its own accord get no target of a function's.
+    target_compile_options(${target} PRIVATE -march=armv8-a+crypto)
+  endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cc$")
   foreach(source ${sources})
