@@ -8,6 +8,7 @@
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/prefetch.h"
 #include "ops/cpu/linear/bf16_dots.h"
+#include "ops/cpu/linear/x86/avx512_bf16.h"
 
 #include <hwy/base.h>
 #include <immintrin.h>
