@@ -17,8 +17,8 @@ declare -A cpus=(
   [DotProd]=neoverse-n1
   [SVE of 512 bits]=a64fx
   [BF16 and I8MM]="max,sve=off"
-  [BF16, I8MM and SVE2 of 128 bits]="max,sve256=off"
-  [BF16, I8MM and SVE2 of 256 bits]="max,sve512=off"
+  [BF16, I8MM and SVE2 of 128 bits]="max,sve-max-vq=1"
+  [BF16, I8MM and SVE2 of 256 bits]="max,sve-max-vq=2"
 )
 all_cpus=(NEON DotProd "SVE of 512 bits" "BF16 and I8MM" "BF16, I8MM and SVE2 of 128 bits"
   "BF16, I8MM and SVE2 of 256 bits")
