@@ -23,6 +23,16 @@ target_compile_options(winnow_cold INTERFACE
 add_library(winnow_tests INTERFACE)
 target_compile_options(winnow_tests INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(winnow_processor x86)
+  set(winnow_other_processors "/aarch64/")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(winnow_processor aarch64)
+  set(winnow_other_processors "/x86/")
+else()
+  message(FATAL_ERROR "winnow has kernels for x86_64 and aarch64; this is ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+
 # winnow_add_objects(NAME SOURCES LIBRARY...): an object library whose objects go into the library winnow.
 function(winnow_add_objects name sources)
   add_library(${name} OBJECT ${sources})
@@ -39,7 +49,7 @@ endfunction()
 # winnow_add_room(NAME LIBRARY... [COLD REGEX...]): one folder of src/ as an object library winnow_NAME;
 # the files of it that match a regex, which have no hot loops, as winnow_NAME_cold. What lies in a cuda/
 # folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere;
-# the same of mpi/ and zmq/.
+# the same of mpi/ and zmq/. What lies in x86/ or aarch64/ is built only for such processors.
 # *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
 # just that one.
 function(winnow_add_room name)
@@ -61,6 +71,7 @@ function(winnow_add_room name)
   else()
     list(FILTER sources EXCLUDE REGEX "/zmq/")
   endif()
+  list(FILTER sources EXCLUDE REGEX ${winnow_other_processors})
   if(NOT sources)
     return()
   endif()
@@ -87,16 +98,22 @@ function(winnow_add_room name)
   winnow_add_objects(winnow_${name} "${sources}" ${arg_UNPARSED_ARGUMENTS})
 endfunction()
 
-# winnow_choose_instruction_sets(TARGET): Highway compiles kernels for AVX2, which winnow asks of every CPU,
-# and AVX-512. Files that choose instructions themselves, and those for devices, are compiled one by one.
+# winnow_choose_instruction_sets(TARGET): of x86, Highway compiles kernels for AVX2, which winnow asks of every
+# CPU, and AVX-512; of aarch64 for NEON and all of SVE. Files that choose instructions themselves, and those
+# for devices, are compiled one by one.
 function(winnow_choose_instruction_sets target)
-  target_compile_definitions(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
+  if(winnow_processor STREQUAL x86)
+    target_compile_definitions(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
+  else()
+    # Highway's NEON has these; constructors that GCC makes of its own accord get no target of a function's.
+    target_compile_options(${target} PRIVATE -march=armv8-a+crypto)
+  endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cc$")
   foreach(source ${sources})
     file(STRINGS ${source} chooses REGEX "foreach_target|HWY_PUSH_ATTRIBUTES|#pragma GCC" LIMIT_COUNT 1)
-    if(chooses OR source MATCHES "/cuda/")
+    if(chooses OR source MATCHES "/(cuda|x86|aarch64)/")
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()

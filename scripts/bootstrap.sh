@@ -4,22 +4,26 @@
 #   scripts/bootstrap.sh --python  also what the Python package is built with
 #   scripts/bootstrap.sh --package  also what packages are made with
 #   scripts/bootstrap.sh --ci      also that and the checkers: clang-format, clang-tidy, clang for
-#                                  the fuzzers, MPI, ZeroMQ, and a browser for the page's tests
+#                                  the fuzzers, MPI, ZeroMQ, a browser for the page's tests, and a
+#                                  compiler for aarch64 with an emulator
+#   scripts/bootstrap.sh --libraries  installs nothing: names what winnow and its tests link
 # The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
 set -euo pipefail
 
-packages=(
-  g++ cmake ninja-build pkg-config
+tools=(g++ cmake ninja-build pkg-config python3)
+libraries=(
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev nlohmann-json3-dev libpcre2-dev libonig-dev
   libutf8proc-dev libunistring-dev libsentencepiece-dev
   libprotobuf-dev  # sentencepiece.pc of Ubuntu 24.04 asks for it
-  libzstd-dev libboost-dev libssl-dev libcurl4-openssl-dev python3
+  libzstd-dev libboost-dev libssl-dev libcurl4-openssl-dev
   libcli11-dev libedit-dev libfmt-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
+packages=("${tools[@]}" "${libraries[@]}")
 python=(python3-dev python3-venv)
 packagers=(dpkg-dev file patchelf "${python[@]}")
-checkers=(clang clang-format clang-tidy libopenmpi-dev openmpi-bin libzmq3-dev libmsgpack-cxx-dev)
+checkers=(clang clang-format clang-tidy libopenmpi-dev openmpi-bin libzmq3-dev libmsgpack-cxx-dev
+  g++-aarch64-linux-gnu qemu-user)
 
 # libFuzzer and the sanitizers of clang come in a package that carries clang's version.
 clang_runtime() {
@@ -58,6 +62,11 @@ install_missing() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "${missing[@]}" >/dev/null
 }
+
+if [[ "${1:-}" == --libraries ]]; then
+  printf '%s\n' "${libraries[@]}"
+  exit
+fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "bootstrap: no apt here, so nothing is installed; winnow needs: ${packages[*]}" >&2

@@ -11,7 +11,7 @@ struct Processor {
   std::vector<std::string> instruction_sets;  // that winnow's kernels make use of, best last
 };
 
-/// As /proc/cpuinfo describes it; empty where there is none.
+/// As the kernel describes it.
 Processor read_processor();
 
 }  // namespace winnow

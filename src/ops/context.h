@@ -56,8 +56,9 @@ class Workspace {
 
 /// How precisely, how reproducibly, and with which scratch an op works.
 struct Context {
-  /// f32: products and sums in float. bf16: operands may be rounded to bf16 where the CPU has bf16
-  /// instructions, sums stay in float.
+  /// f32: products and sums in float. bf16: operands may be rounded where the CPU has instructions
+  /// for it, to bf16 (or, beside quantised weights, to 16 bits of a common scale), sums stay in
+  /// float.
   DType compute = DType::bf16;
   /// Each row of a result depends on that row's inputs alone, to the last bit, however many rows
   /// share the call (batch-invariant kernels).

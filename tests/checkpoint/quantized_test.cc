@@ -597,7 +597,9 @@ TEST_F(Fp4Test, BitsAndBytesWithNestedScales) {
   store("weight.nested_absmax", "F32", {static_cast<std::int64_t>(outer.size())}, outer);
   expect_values(config, [&](int r, int c) {
     const auto block = static_cast<std::size_t>((r * kCols + c) / kBlock);
-    return of_code(r, c) * (nested[absmax[block]] * outer[block / 64] + 0.25F);
+    // In double, which is exact, so that no compiler fuses it with the sum.
+    const double product = static_cast<double>(nested[absmax[block]]) * outer[block / 64];
+    return of_code(r, c) * (static_cast<float>(product) + 0.25F);
   });
 }
 

@@ -38,27 +38,22 @@ HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
   return hn::IfThenElseZero(seen, Reciprocal(d, hn::Add(one, e)));
 }
 
-// What an activation gives for x, and how that changes with x. Callers that take the value alone do
-// not compute the slope: all of this is inlined.
-template <class V>
-struct Curve {
-  V value;
-  V slope;
-};
+// at() of an activation: what it gives for x, and how that changes with x. Callers that take the
+// value alone do not compute the slope: all of this is inlined.
 
 struct Silu {
   template <class D>
-  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+  static HWY_INLINE void at(D d, hn::Vec<D> x, hn::Vec<D>& value, hn::Vec<D>& slope) {
     const auto sigmoid = Sigmoid(d, x);
-    const auto silu = hn::Mul(x, sigmoid);
-    return {silu, hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0F), sigmoid), sigmoid)};
+    value = hn::Mul(x, sigmoid);
+    slope = hn::MulAdd(value, hn::Sub(hn::Set(d, 1.0F), sigmoid), sigmoid);
   }
 };
 
 // (1 + tanh(u)) / 2 is sigmoid(2u), here of 2u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
 struct GeluTanh {
   template <class D>
-  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+  static HWY_INLINE void at(D d, hn::Vec<D> x, hn::Vec<D>& value, hn::Vec<D>& slope) {
     const auto linear = hn::Set(d, 1.5957691216F);
     const auto cubic = hn::Set(d, 1.5957691216F * 0.044715F);
     // Further out the sigmoid is 0 or 1, and the cube could overflow.
@@ -67,16 +62,16 @@ struct GeluTanh {
     const auto square = hn::Mul(c, c);
     const auto sigmoid = Sigmoid(d, hn::Mul(c, hn::MulAdd(cubic, square, linear)));
     const auto bend = hn::MulAdd(hn::Mul(cubic, hn::Set(d, 3.0F)), square, linear);
-    const auto gelu = hn::Mul(x, sigmoid);
-    const auto rest = hn::Mul(gelu, hn::Sub(hn::Set(d, 1.0F), sigmoid));
-    return {gelu, hn::MulAdd(rest, bend, sigmoid)};
+    value = hn::Mul(x, sigmoid);
+    const auto rest = hn::Mul(value, hn::Sub(hn::Set(d, 1.0F), sigmoid));
+    slope = hn::MulAdd(rest, bend, sigmoid);
   }
 };
 
 // Phi by Abramowitz and Stegun's 7.1.26, to 1e-7. The slope is Phi(x) + x phi(x).
 struct Gelu {
   template <class D>
-  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+  static HWY_INLINE void at(D d, hn::Vec<D> x, hn::Vec<D>& value, hn::Vec<D>& slope) {
     const auto one = hn::Set(d, 1.0F);
     const auto size = hn::Abs(x);
     const auto t = Reciprocal(d, hn::MulAdd(size, hn::Set(d, 0.3275911F * 0.7071067812F), one));
@@ -88,15 +83,17 @@ struct Gelu {
     const auto tail = hn::Mul(hn::Mul(hn::Mul(sum, t), bell), hn::Set(d, 0.5F));
     const auto phi = hn::IfThenElse(hn::Gt(x, hn::Zero(d)), hn::Sub(one, tail), tail);
     const auto density = hn::Mul(bell, hn::Set(d, 0.3989422804F));
-    return {hn::Mul(x, phi), hn::MulAdd(x, density, phi)};
+    value = hn::Mul(x, phi);
+    slope = hn::MulAdd(x, density, phi);
   }
 };
 
 struct ReluSquared {
   template <class D>
-  static HWY_INLINE Curve<hn::Vec<D>> at(D d, hn::Vec<D> x) {
+  static HWY_INLINE void at(D d, hn::Vec<D> x, hn::Vec<D>& value, hn::Vec<D>& slope) {
     const auto relu = hn::Max(x, hn::Zero(d));
-    return {hn::Mul(relu, relu), hn::Add(relu, relu)};
+    value = hn::Mul(relu, relu);
+    slope = hn::Add(relu, relu);
   }
 };
 
@@ -115,23 +112,37 @@ HWY_INLINE void with_activation(Activation activation, const F& f) {
   }
 }
 
-template <class V>
-struct GatedGradients {
-  V gate;
-  V up;
-};
+template <class Act, class D>
+HWY_INLINE hn::Vec<D> ValueAt(D d, hn::Vec<D> x) {
+  hn::Vec<D> value;
+  hn::Vec<D> slope;
+  Act::at(d, x, value, slope);
+  return value;
+}
 
+template <class Act, class D>
+HWY_INLINE hn::Vec<D> SlopeAt(D d, hn::Vec<D> x) {
+  hn::Vec<D> value;
+  hn::Vec<D> slope;
+  Act::at(d, x, value, slope);
+  return slope;
+}
+
+// out() of a gated unit, and backward(): the gradients of its gate and of its other half.
 template <class Act>
 struct Gated {
   template <class D>
   HWY_INLINE hn::Vec<D> out(D d, hn::Vec<D> gate, hn::Vec<D> up) const {
-    return hn::Mul(Act::at(d, gate).value, up);
+    return hn::Mul(ValueAt<Act>(d, gate), up);
   }
   template <class D>
-  HWY_INLINE GatedGradients<hn::Vec<D>> backward(D d, hn::Vec<D> dout, hn::Vec<D> gate,
-                                                 hn::Vec<D> up) const {
-    const auto curve = Act::at(d, gate);
-    return {hn::Mul(hn::Mul(dout, up), curve.slope), hn::Mul(dout, curve.value)};
+  HWY_INLINE void backward(D d, hn::Vec<D> dout, hn::Vec<D> gate, hn::Vec<D> up, hn::Vec<D>& dgate,
+                           hn::Vec<D>& dup) const {
+    hn::Vec<D> value;
+    hn::Vec<D> slope;
+    Act::at(d, gate, value, slope);
+    dgate = hn::Mul(hn::Mul(dout, up), slope);
+    dup = hn::Mul(dout, value);
   }
 };
 
@@ -148,15 +159,17 @@ struct ClampedGated {
     return hn::Mul(hn::Mul(x, sigmoid), hn::Add(clamped(d, up), hn::Set(d, 1.0F)));
   }
   template <class D>
-  HWY_INLINE GatedGradients<hn::Vec<D>> backward(D d, hn::Vec<D> dout, hn::Vec<D> gate,
-                                                 hn::Vec<D> up) const {
+  HWY_INLINE void backward(D d, hn::Vec<D> dout, hn::Vec<D> gate, hn::Vec<D> up, hn::Vec<D>& dgate,
+                           hn::Vec<D>& dup) const {
     const auto most = hn::Set(d, limit);
     const auto z = hn::Mul(hn::Min(gate, most), hn::Set(d, kSharpness));
-    const auto curve = Silu::at(d, z);
-    const auto value = hn::Mul(curve.value, hn::Set(d, 1.0F / kSharpness));
+    hn::Vec<D> silu;
+    hn::Vec<D> slope;
+    Silu::at(d, z, silu, slope);
+    const auto value = hn::Mul(silu, hn::Set(d, 1.0F / kSharpness));
     const auto weighted = hn::Mul(dout, hn::Add(clamped(d, up), hn::Set(d, 1.0F)));
-    return {hn::IfThenElseZero(hn::Le(gate, most), hn::Mul(weighted, curve.slope)),
-            hn::IfThenElseZero(hn::Le(hn::Abs(up), most), hn::Mul(dout, value))};
+    dgate = hn::IfThenElseZero(hn::Le(gate, most), hn::Mul(weighted, slope));
+    dup = hn::IfThenElseZero(hn::Le(hn::Abs(up), most), hn::Mul(dout, value));
   }
 
  private:
@@ -172,7 +185,7 @@ struct ClampedGated {
 template <class Act, class D>
 HWY_INLINE std::size_t ActivateFrom(D d, std::size_t i, std::span<float> x) {
   for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
-    hn::StoreU(Act::at(d, hn::LoadU(d, x.data() + i)).value, d, x.data() + i);
+    hn::StoreU(ValueAt<Act>(d, hn::LoadU(d, x.data() + i)), d, x.data() + i);
   }
   return i;
 }
@@ -181,7 +194,7 @@ template <class Act, class D>
 HWY_INLINE std::size_t ActivateBackwardFrom(D d, std::size_t i, std::span<float> dx,
                                             std::span<const float> dout, std::span<const float> x) {
   for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
-    const auto slope = Act::at(d, hn::LoadU(d, x.data() + i)).slope;
+    const auto slope = SlopeAt<Act>(d, hn::LoadU(d, x.data() + i));
     hn::StoreU(hn::Mul(hn::LoadU(d, dout.data() + i), slope), d, dx.data() + i);
   }
   return i;
@@ -204,10 +217,12 @@ HWY_INLINE std::size_t MultiplyBackwardFrom(D d, std::size_t i, const Glu& glu,
                                             std::span<const float> gate,
                                             std::span<const float> up) {
   for (; i + hn::Lanes(d) <= gate.size(); i += hn::Lanes(d)) {
-    const auto gradients = glu.backward(d, hn::LoadU(d, dout.data() + i),
-                                        hn::LoadU(d, gate.data() + i), hn::LoadU(d, up.data() + i));
-    hn::StoreU(gradients.gate, d, dgate.data() + i);
-    hn::StoreU(gradients.up, d, dup.data() + i);
+    hn::Vec<D> of_gate;
+    hn::Vec<D> of_up;
+    glu.backward(d, hn::LoadU(d, dout.data() + i), hn::LoadU(d, gate.data() + i),
+                 hn::LoadU(d, up.data() + i), of_gate, of_up);
+    hn::StoreU(of_gate, d, dgate.data() + i);
+    hn::StoreU(of_up, d, dup.data() + i);
   }
   return i;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/cpu/fixed_size_vectors.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/attention/attention_kernels.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep

@@ -6,7 +6,7 @@
 
 #include "base/threads.h"
 #include "ops/attention.h"
-#include "ops/cpu/attention/attention_avx512_bf16.h"
+#include "ops/cpu/attention/attention_dots.h"
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/decode_splits.h"
 #include "ops/cpu/attention/prefetch.h"

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "ops/cpu/fixed_size_vectors.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/linear/gemv.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep

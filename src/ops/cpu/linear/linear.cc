@@ -7,15 +7,14 @@
 #include "base/no_signals.h"
 #include "base/threads.h"
 #include "ops/activation.h"
-#include "ops/cpu/linear/avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
 #include "ops/cpu/linear/gemm_amx.h"
 #include "ops/cpu/linear/gemm_amx_packed.h"
-#include "ops/cpu/linear/gemm_avx512_bf16.h"
-#include "ops/cpu/linear/gemm_avx512_quantized.h"
 #include "ops/cpu/linear/gemm_onednn.h"
 #include "ops/cpu/linear/gemv.h"
 #include "ops/cpu/linear/operands.h"
 #include "ops/cpu/linear/panels.h"
+#include "ops/cpu/linear/quantized_dots.h"
 #include "ops/cpu/linear/row_blocks.h"
 
 namespace winnow::ops {
@@ -27,8 +26,8 @@ constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
 // Where the CPU has tiles that inputs fit, gemm_amx() is from this number on.
 constexpr std::size_t kManyRowsInTiles = 5;
-// Up to this many gemm_avx512_bf16() is faster than oneDNN (measured on an EPYC: by 1.5 times at 16
-// rows, and by little at 512).
+// Up to this many gemm_bf16_dots() is faster than oneDNN, where that has bf16 (measured on an EPYC:
+// by 1.5 times at 16 rows, and by little at 512).
 constexpr std::size_t kFewRowsBf16 = 64;
 
 /// Our kernel over all targets at once.
@@ -46,28 +45,37 @@ void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
 
 /// As linear_as_stored(), of weights of one format.
 void linear_stored_as(WeightFormat format, Workspace& workspace,
-                      std::span<const LinearTarget> targets, Matrix<const float> x, bool dots) {
-  if (dots && format == WeightFormat::bf16) {
-    cpu::gemm_avx512_bf16(workspace, targets, x);
-  } else if (dots && is_quantized(format)) {
-    cpu::gemm_avx512_quantized(workspace, targets, x);
+                      std::span<const LinearTarget> targets, Matrix<const float> x, bool rounds) {
+  if (rounds && format == WeightFormat::bf16 && cpu::has_bf16_dots()) {
+    cpu::gemm_bf16_dots(workspace, targets, x);
+  } else if (rounds && is_quantized(format) && cpu::has_quantized_dots()) {
+    cpu::gemm_quantized_dots(workspace, targets, x);
   } else {
     linear_own(workspace, targets, x);
   }
 }
 
 /// For few rows, or rows that must not depend on each other, weights are not dequantised to memory.
-/// They are multiplied directly, in bf16 with AVX512_BF16, otherwise in float.
+/// They are multiplied directly: by what the CPU has for numbers of 16 or 8 bits if inputs may be
+/// rounded, otherwise in float.
 void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
-                      Matrix<const float> x, bool dots) {
+                      Matrix<const float> x, bool rounds) {
   while (!targets.empty()) {
     const WeightFormat format = targets.front().weight->format;
     const auto last = std::ranges::find_if(
         targets, [&](const LinearTarget& target) { return target.weight->format != format; });
     const auto alike = targets.first(static_cast<std::size_t>(last - targets.begin()));
-    linear_stored_as(format, workspace, alike, x, dots);
+    linear_stored_as(format, workspace, alike, x, rounds);
     targets = targets.subspan(alike.size());
   }
+}
+
+/// Whether the integers of these weights are multiplied as they are, however many rows there are.
+bool as_integers(std::span<const LinearTarget> targets) {
+  return cpu::quantized_dots_take_many_rows() &&
+         std::ranges::all_of(targets, [](const LinearTarget& target) {
+           return is_quantized(target.weight->format);
+         });
 }
 
 /// oneDNN's products in the element type T of x, panel by panel.
@@ -112,20 +120,21 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
       })) {
     return cpu::gemm_amx_packed(*context.workspace, targets, x, *context.tiled);
   }
-  const bool bf16_compute = context.compute == DType::bf16 && cpu::has_fast_bf16();
-  const bool dots = bf16_compute && cpu::has_bf16_dots();
-  const bool tiles = bf16_compute && cpu::has_bf16_tiles() && cpu::fits_tiles(x.rows, x.cols);
-  const std::size_t many = tiles ? kManyRowsInTiles : bf16_compute ? kManyRowsBf16 : kManyRowsF32;
-  if (context.deterministic || x.rows < many) {
-    return linear_as_stored(*context.workspace, targets, x, dots);
+  const bool rounds = context.compute == DType::bf16;
+  const bool onednn = rounds && cpu::has_fast_bf16();
+  const bool dots = rounds && cpu::has_bf16_dots();
+  const bool tiles = rounds && cpu::has_bf16_tiles() && cpu::fits_tiles(x.rows, x.cols);
+  const std::size_t many = tiles ? kManyRowsInTiles : onednn || dots ? kManyRowsBf16 : kManyRowsF32;
+  if (context.deterministic || x.rows < many || (rounds && as_integers(targets))) {
+    return linear_as_stored(*context.workspace, targets, x, rounds);
   }
   if (tiles) {
     return cpu::gemm_amx(*context.workspace, targets, x);
   }
-  if (dots && x.rows <= kFewRowsBf16) {
-    return cpu::gemm_avx512_bf16(*context.workspace, targets, x);
+  if (dots && (!onednn || x.rows <= kFewRowsBf16)) {
+    return cpu::gemm_bf16_dots(*context.workspace, targets, x);
   }
-  if (bf16_compute) {
+  if (onednn) {
     return gemm_onednn(*context.workspace, targets, cpu::as_operand<bf16>(*context.workspace, x));
   }
   gemm_onednn<float>(*context.workspace, targets, x);

@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/cpu/linear/avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
 #include "ops/cpu/linear/dequantize.h"
 #include "ops/cpu/linear/gemv.h"
 #include "ops/cpu/rounding.h"

@@ -120,7 +120,8 @@ HWY_INLINE Vector int4_scale(const Lanes& values) {
   auto best_error = int4_error(values, best);
   for (int i = 0; i < kCandidates; ++i) {
     const auto steps = hn::Set(d, 6.0F + 0.25F * static_cast<float>(i));
-    for (const auto signed_largest : {largest, hn::Neg(largest)}) {
+    for (const float sign : {1.0F, -1.0F}) {
+      const auto signed_largest = hn::Mul(largest, hn::Set(d, sign));
       const auto scale = refit_int4(values, rounded_to_bf16(hn::Div(signed_largest, steps)));
       const auto error = int4_error(values, scale);
       const auto better = hn::Lt(error, best_error);

@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "ops/cpu/fixed_size_vectors.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/linear/small_gemm.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep

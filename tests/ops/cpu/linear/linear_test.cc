@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -11,12 +12,10 @@
 
 #include "base/threads.h"
 #include "ops/amx_packed_weights.h"
-#include "ops/cpu/linear/avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
 #include "ops/cpu/linear/gemm_amx.h"
 #include "ops/cpu/linear/gemm_amx_packed.h"
-#include "ops/cpu/linear/gemm_avx512_bf16.h"
-#include "ops/cpu/linear/gemm_avx512_quantized.h"
-#include "ops/cpu/linear/gemm_onednn.h"
+#include "ops/cpu/linear/quantized_dots.h"
 #include "ops/owned_weight.h"
 #include "ops/random_values.h"
 
@@ -252,24 +251,29 @@ TEST(Linear, InDotsStaysNearTheFloatResult) {
     GTEST_SKIP() << "this CPU multiplies no bf16";
   }
   for (const std::size_t cols : {5, 32, 96, 101}) {
-    expect_bf16_products(cpu::gemm_avx512_bf16, cols);
+    expect_bf16_products(cpu::gemm_bf16_dots, cols);
   }
 }
 
-// Inputs that bf16 holds leave nothing to round but sums.
+/// Integers, the largest of every group the same: bf16 holds them, and so do 16 bits of one scale.
+std::vector<float> exact_inputs(std::size_t count) {
+  auto x = testing::normal(count, 5);
+  for (std::size_t i = 0; i < count; ++i) {
+    x[i] = i % 16 == 0 ? 127.0F : std::round(std::clamp(x[i] * 40.0F, -127.0F, 127.0F));
+  }
+  return x;
+}
+
 TEST(Linear, QuantizedDotsRoundNothingButSums) {
-  if (!cpu::has_bf16_dots()) {
-    GTEST_SKIP() << "this CPU multiplies no bf16";
+  if (!cpu::has_quantized_dots()) {
+    GTEST_SKIP() << "this CPU multiplies no integers or bf16";
   }
   Workspace workspace;
   const auto bias = testing::normal(37, 4);
   for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
     for (const std::size_t cols : {32, 64, 96, 128, 160, 576}) {
       const OwnedWeight weight(format, 37, cols, 1);
-      auto x = testing::normal(70 * (cols + 3), 5);
-      for (float& value : x) {
-        value = to_float(to_bf16(value));
-      }
+      const auto x = exact_inputs(70 * (cols + 3));
       for (const std::size_t m : {1, 2, 5, 8, 9, 20, 70}) {
         constexpr std::size_t kStride = 40;
         std::vector<float> out(m * kStride, kUntouched);
@@ -277,7 +281,7 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
         const LinearTarget target{Matrix<float>(out.data(), m, 37, kStride), &weight.view(),
                                   bias.data()};
         const Workspace::Scope scope(workspace);
-        cpu::gemm_avx512_quantized(workspace, std::span(&target, 1), input);
+        cpu::gemm_quantized_dots(workspace, std::span(&target, 1), input);
         expect_product(input, weight.view(), bias.data(), target.out, 1e-6, "quantized");
         expect_untouched(out, kStride, 37);
       }
@@ -285,10 +289,34 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
   }
 }
 
+// Rows of nothing, of next to nothing and of what is no number leave others alone.
+TEST(Linear, QuantizedDotsTakeAnyInputs) {
+  if (!cpu::has_quantized_dots()) {
+    GTEST_SKIP() << "this CPU multiplies no integers or bf16";
+  }
+  Workspace workspace;
+  const OwnedWeight weight(WeightFormat::int8, 6, 64, 1);
+  auto x = testing::normal(4 * 64, 5);
+  std::fill_n(&x[64], 64, 0.0F);  // nothing
+  std::ranges::transform(std::span(x).subspan(128, 64), &x[128],
+                         [](float value) { return value * 1e-38F; });  // and next to nothing
+  x[3 * 64 + 7] = NAN;
+  std::vector<float> out(4 * 6);
+  const LinearTarget target{Matrix<float>(out.data(), 4, 6), &weight.view()};
+  const Workspace::Scope scope(workspace);
+  cpu::gemm_quantized_dots(workspace, std::span(&target, 1), {x.data(), 4, 64});
+  expect_product({x.data(), 1, 64}, weight.view(), nullptr, {out.data(), 1, 6}, 8e-3, "normal");
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(out[6 + i], 0.0F);
+    EXPECT_NEAR(out[12 + i], 0.0F, 1e-30F);
+    EXPECT_TRUE(std::isnan(out[18 + i]));
+  }
+}
+
 // Few rows, and any number of deterministic ones.
 TEST(Linear, TakesDotsForWeightsAsTheyLie) {
-  if (!cpu::has_fast_bf16() || !cpu::has_bf16_dots()) {
-    GTEST_SKIP() << "this CPU multiplies no bf16";
+  if (!cpu::has_quantized_dots()) {
+    GTEST_SKIP() << "this CPU multiplies no integers or bf16";
   }
   Workspace workspace;
   const auto x = testing::normal(100 * 96, 2);
@@ -300,12 +328,15 @@ TEST(Linear, TakesDotsForWeightsAsTheyLie) {
     Context context = context_of(workspace, deterministic, DType::bf16);
     linear(context, Matrix<float>(out.data(), m, 37), input, weight.view());
     const LinearTarget target{Matrix<float>(dots.data(), m, 37), &weight.view()};
-    const auto kernel = is_quantized(format) ? cpu::gemm_avx512_quantized : cpu::gemm_avx512_bf16;
+    const auto kernel = is_quantized(format) ? cpu::gemm_quantized_dots : cpu::gemm_bf16_dots;
     kernel(workspace, std::span(&target, 1), input);
     EXPECT_EQ(out, dots) << m << " rows";
   };
   for (const auto format :
        {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
+    if (!is_quantized(format) && !cpu::has_bf16_dots()) {
+      continue;
+    }
     for (const std::size_t m : {1, 8, 100}) {
       expect_dots(format, m, true);
     }

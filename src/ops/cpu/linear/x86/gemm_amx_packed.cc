@@ -8,12 +8,11 @@
 
 #include "base/threads.h"
 #include "ops/activation.h"
-#include "ops/cpu/linear/amx_tiles-inl.h"
 #include "ops/cpu/linear/gemm_amx.h"
 #include "ops/cpu/linear/row_blocks.h"
+#include "ops/cpu/linear/x86/amx_tiles-inl.h"
 #include "ops/cpu/rows.h"
 
-#if defined(__x86_64__)
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")
 namespace winnow::ops::cpu {
 namespace {
@@ -306,30 +305,3 @@ void add_mlp_of_tiled(Workspace& workspace, Matrix<float> out, Matrix<const floa
 }
 
 }  // namespace winnow::ops::cpu
-
-#else  // a CPU that has no tiles
-
-namespace winnow::ops::cpu {
-
-bool takes_tiled(const Context&, std::size_t, const Weight&) {
-  return false;
-}
-
-void gemm_amx_packed(Workspace&, std::span<const LinearTarget>, Matrix<const float>,
-                     const AmxPackedWeights&) {
-  assert(has_bf16_tiles());
-}
-
-void add_gemm_amx_packed(Workspace&, const LinearTarget&, Matrix<const float>,
-                         const AmxPackedWeights&) {
-  assert(has_bf16_tiles());
-}
-
-void add_mlp_of_tiled(Workspace&, Matrix<float>, Matrix<const float>, const MlpWeights&,
-                      const AmxPackedWeights&) {
-  assert(has_bf16_tiles());
-}
-
-}  // namespace winnow::ops::cpu
-
-#endif

@@ -1,23 +1,14 @@
-// Dot products of bf16: whether the CPU has them, and what the files that are built of them share.
+// What the files that are built of dot products of bf16 share.
 #pragma once
+
+#include <hwy/base.h>
+#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
 #include "ops/cpu/linear/row_blocks.h"
-
-namespace winnow::ops::cpu {
-
-/// Whether this CPU adds up products of pairs of bf16 (AVX512_BF16) and looks bytes up in tables
-/// (AVX512_VBMI).
-bool has_bf16_dots();
-
-}  // namespace winnow::ops::cpu
-
-#if defined(__x86_64__)
-#include <hwy/base.h>
-#include <immintrin.h>
 
 // The instructions that has_bf16_dots() asks for.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
@@ -72,4 +63,3 @@ inline __m128 lane_sums(const __m512 (&x)[kRowBlock]) {
 
 }  // namespace winnow::ops::cpu
 HWY_POP_ATTRIBUTES
-#endif

@@ -1,4 +1,4 @@
-#include "ops/cpu/attention/attention_avx512_bf16.h"
+#include "ops/cpu/attention/attention_dots.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,8 @@
 #include <cassert>
 #include <cstdint>
 
-#include "ops/cpu/linear/avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
 
-#if defined(__x86_64__)
 #include <hwy/base.h>
 #include <immintrin.h>
 
@@ -85,15 +84,3 @@ void dequantize(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
 }
 
 }  // namespace winnow::ops::cpu
-
-#else  // a CPU that has no such instruction
-
-namespace winnow::ops::cpu {
-
-void dequantize(const Weight&, std::size_t, Matrix<bf16>) {
-  assert(has_bf16_dots());
-}
-
-}  // namespace winnow::ops::cpu
-
-#endif

@@ -1,4 +1,4 @@
-#include "ops/cpu/attention/attention_avx512_bf16.h"
+#include "ops/cpu/attention/attention_dots.h"
 
 #include <array>
 #include <cassert>
@@ -7,9 +7,9 @@
 
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/prefetch.h"
-#include "ops/cpu/linear/avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
+#include "ops/cpu/linear/x86/avx512_bf16.h"
 
-#if defined(__x86_64__)
 #include <hwy/base.h>
 #include <immintrin.h>
 
@@ -300,25 +300,3 @@ void accumulate_page_in_dots(const PageLayout& layout, const std::byte* page, in
 }
 
 }  // namespace winnow::ops::cpu
-
-#else  // a CPU that has no such instruction
-
-namespace winnow::ops::cpu {
-
-bool attends_in_dots(const PageLayout&) {
-  return false;
-}
-
-void score_page_in_dots(const PageLayout&, const std::byte*, const bf16*, std::size_t, std::size_t,
-                        float*, std::size_t, std::span<const std::byte>) {
-  assert(has_bf16_dots());
-}
-
-void accumulate_page_in_dots(const PageLayout&, const std::byte*, int, const bf16*, std::size_t,
-                             std::size_t, float*, std::size_t, std::span<const std::byte>) {
-  assert(has_bf16_dots());
-}
-
-}  // namespace winnow::ops::cpu
-
-#endif

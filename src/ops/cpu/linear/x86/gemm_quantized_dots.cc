@@ -1,16 +1,14 @@
-#include "ops/cpu/linear/gemm_avx512_quantized.h"
+#include "ops/cpu/linear/quantized_dots.h"
 
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstdint>
 
-#include "ops/cpu/linear/avx512_bf16.h"
 #include "ops/cpu/linear/row_blocks.h"
+#include "ops/cpu/linear/x86/avx512_bf16.h"
 #include "ops/cpu/rows.h"
 #include "ops/weight.h"
-
-#if defined(__x86_64__)
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16")
 namespace winnow::ops::cpu {
@@ -334,9 +332,9 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::ops::cpu {
 
-void gemm_avx512_quantized(Workspace& workspace, std::span<const LinearTarget> targets,
-                           Matrix<const float> x) {
-  assert(has_bf16_dots());
+void gemm_quantized_dots(Workspace& workspace, std::span<const LinearTarget> targets,
+                         Matrix<const float> x) {
+  assert(has_quantized_dots());
   const WeightFormat format = targets.front().weight->format;
   assert(is_quantized(format));
   assert(std::ranges::all_of(
@@ -350,15 +348,3 @@ void gemm_avx512_quantized(Workspace& workspace, std::span<const LinearTarget> t
 }
 
 }  // namespace winnow::ops::cpu
-
-#else  // a CPU that has no such instruction
-
-namespace winnow::ops::cpu {
-
-void gemm_avx512_quantized(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
-  assert(has_bf16_dots());
-}
-
-}  // namespace winnow::ops::cpu
-
-#endif

@@ -9,14 +9,13 @@
 #include <span>
 
 #include "base/threads.h"
-#include "ops/cpu/linear/amx_permission.h"
-#include "ops/cpu/linear/amx_tiles-inl.h"
-#include "ops/cpu/linear/avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
 #include "ops/cpu/linear/operands.h"
 #include "ops/cpu/linear/row_blocks.h"
+#include "ops/cpu/linear/x86/amx_permission.h"
+#include "ops/cpu/linear/x86/amx_tiles-inl.h"
 #include "ops/cpu/rows.h"
 
-#if defined(__x86_64__)
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")
 namespace winnow::ops::cpu {
 namespace {
@@ -321,23 +320,3 @@ void gemm_amx(Workspace& workspace, std::span<const LinearTarget> targets, Matri
 }
 
 }  // namespace winnow::ops::cpu
-
-#else  // a CPU that has no tiles
-
-namespace winnow::ops::cpu {
-
-bool has_bf16_tiles() {
-  return false;
-}
-
-bool fits_tiles(std::size_t, std::size_t) {
-  return false;
-}
-
-void gemm_amx(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
-  assert(has_bf16_tiles());
-}
-
-}  // namespace winnow::ops::cpu
-
-#endif

@@ -1,4 +1,4 @@
-#include "ops/cpu/linear/gemm_avx512_bf16.h"
+#include "ops/cpu/linear/bf16_dots.h"
 
 #include <algorithm>
 #include <cassert>
@@ -7,13 +7,12 @@
 
 #include "base/dtype.h"
 #include "base/threads.h"
-#include "ops/cpu/linear/avx512_bf16.h"
 #include "ops/cpu/linear/operands.h"
 #include "ops/cpu/linear/row_blocks.h"
+#include "ops/cpu/linear/x86/avx512_bf16.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/rows.h"
 
-#if defined(__x86_64__)
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
 namespace winnow::ops::cpu {
 namespace {
@@ -147,8 +146,8 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::ops::cpu {
 
-void gemm_avx512_bf16(Workspace& workspace, std::span<const LinearTarget> targets,
-                      Matrix<const float> x) {
+void gemm_bf16_dots(Workspace& workspace, std::span<const LinearTarget> targets,
+                    Matrix<const float> x) {
   assert(has_bf16_dots());
   // Not a power of two apart: inputs of one tile would share few lines of the first-level cache.
   const std::size_t stride = x.cols + kLanes;
@@ -170,15 +169,3 @@ void gemm_avx512_bf16(Workspace& workspace, std::span<const LinearTarget> target
 }
 
 }  // namespace winnow::ops::cpu
-
-#else  // a CPU that has no such instruction
-
-namespace winnow::ops::cpu {
-
-void gemm_avx512_bf16(Workspace&, std::span<const LinearTarget>, Matrix<const float>) {
-  assert(has_bf16_dots());
-}
-
-}  // namespace winnow::ops::cpu
-
-#endif

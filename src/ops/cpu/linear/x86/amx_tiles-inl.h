@@ -1,7 +1,6 @@
 // What the files that are built of a CPU's tiles (AMX) share.
 #pragma once
 
-#if defined(__x86_64__)
 #include <hwy/base.h>
 #include <immintrin.h>
 
@@ -40,4 +39,3 @@ class Tiles {
 
 }  // namespace winnow::ops::cpu
 HWY_POP_ATTRIBUTES
-#endif

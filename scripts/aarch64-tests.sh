@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Cross-builds winnow for aarch64 and runs its tests under qemu-user, as several CPUs.
+#   scripts/aarch64-tests.sh          all test programs as a CPU with NEON, those of kernels as six CPUs
+#   scripts/aarch64-tests.sh kernels  what CI runs: the tests of kernels as two CPUs
+#   scripts/aarch64-tests.sh sysroot  only fetches the libraries
+# It wants g++-aarch64-linux-gnu and qemu-user (scripts/bootstrap.sh --ci). Libraries are the packages of
+# this Debian or Ubuntu for arm64, in a folder of their own: nothing of the machine's is touched.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=build/aarch64
+sysroot=$PWD/build/aarch64-sysroot
+
+# Which instructions a CPU has decides which kernels run.
+declare -A cpus=(
+  [NEON]=cortex-a57
+  [DotProd]=neoverse-n1
+  [SVE of 512 bits]=a64fx
+  [BF16 and I8MM]="max,sve=off"
+  [BF16, I8MM and SVE2 of 128 bits]="max,sve-max-vq=1"
+  [BF16, I8MM and SVE2 of 256 bits]="max,sve-max-vq=2"
+)
+all_cpus=(NEON DotProd "SVE of 512 bits" "BF16 and I8MM" "BF16, I8MM and SVE2 of 128 bits"
+  "BF16, I8MM and SVE2 of 256 bits")
+# The oldest, and the one with the most that is emulated fast.
+few_cpus=(NEON "BF16, I8MM and SVE2 of 128 bits")
+# The tests of ops_test that reach each kernel, without those that an emulator takes minutes for.
+kernels='Activate*:AttentionDots*:CausalConv*:DeltaRule*:InBf16/Decode*:LayerNorm*:Linear.*:QuantizedTile*'
+kernels+=':RmsNorm*:Rope*:RoundToBf16*:SiluMultiply*:SoftCap*:SmallProduct*'
+kernels+='-Linear.DeterministicRows*:Linear.InDots*'
+
+# Where apt finds packages for arm64, as a line of sources.list.
+source_of_packages() {
+  (
+    . /etc/os-release
+    case $ID in
+      debian) echo "deb http://deb.debian.org/debian $VERSION_CODENAME main" ;;
+      ubuntu) echo "deb http://ports.ubuntu.com/ubuntu-ports $VERSION_CODENAME main universe" ;;
+      *) echo "aarch64-tests: no arm64 packages are known for $PRETTY_NAME" >&2 && exit 1 ;;
+    esac
+  )
+}
+
+# An apt of its own, which knows of no installed package and so fetches all that these need.
+fetch_libraries() {
+  local libraries apt=$sysroot/apt options
+  mapfile -t libraries < <(scripts/bootstrap.sh --libraries)
+  if [[ -f $sysroot/libraries && "$(<"$sysroot/libraries")" == "${libraries[*]}" ]]; then
+    return
+  fi
+  rm -rf "$sysroot"
+  mkdir -p "$sysroot/usr/lib" "$apt/lists/partial" "$apt/archives/partial"
+  ln -s usr/lib "$sysroot/lib"
+  : >"$apt/status"
+  source_of_packages >"$apt/sources.list"
+  options=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Debug::NoLocking=1
+    -o Dir::State="$apt" -o Dir::State::Lists="$apt/lists" -o Dir::State::status="$apt/status"
+    -o Dir::Cache="$apt" -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=-
+    -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=3)
+  echo "aarch64-tests: fetching libraries for arm64"
+  apt-get "${options[@]}" update
+  apt-get "${options[@]}" install -y --download-only --no-install-recommends "${libraries[@]}" \
+    >/dev/null
+  for package in "$apt"/archives/*.deb; do
+    dpkg-deb -x "$package" "$sysroot"
+  done
+  rm -rf "$apt"
+  echo "${libraries[*]}" >"$sysroot/libraries"
+}
+
+build_tests() {
+  cmake --preset aarch64 >/dev/null
+  cmake --build "$build" "$@"
+}
+
+# Runs a test program and says how it ended; its whole output only when it fails.
+run_tests() {
+  local cpu=$1 program=$2 log
+  shift 2
+  log=$build/tests/$program-$cpu.log
+  if ! QEMU_CPU=$cpu timeout 3600 qemu-aarch64 -L "$sysroot" "$build/tests/$program" \
+    --gtest_brief=1 "$@" >"$log" 2>&1; then
+    cat "$log"
+    echo "aarch64-tests: $program FAILED as $cpu" >&2
+    return 1
+  fi
+  echo "$program as $cpu: $(sed -n 's/^\[  \(PASSED\|SKIPPED\) *\] \([0-9]*\) test.*/\2 \1/p' "$log" |
+    tr 'A-Z\n' 'a-z ')"
+}
+
+# The tests of kernels as each of the CPUs that are named.
+run_kernels() {
+  local name failed=0
+  for name in "$@"; do
+    echo "== $name"
+    run_tests "${cpus[$name]}" ops_test --gtest_filter="$kernels" || failed=1
+  done
+  return "$failed"
+}
+
+fetch_libraries
+case "${1:-all}" in
+  sysroot) ;;
+  kernels)
+    build_tests --target ops_test
+    run_kernels "${few_cpus[@]}"
+    ;;
+  all)
+    build_tests
+    failed=0
+    run_kernels "${all_cpus[@]}" || failed=1
+    echo "== all test programs"
+    for program in "$build"/tests/*_test; do
+      run_tests "${cpus[NEON]}" "$(basename "$program")" || failed=1
+    done
+    exit "$failed"
+    ;;
+  *)
+    sed -n '2,7s/^# \?//p' "$0" >&2
+    exit 2
+    ;;
+esac
