@@ -29,15 +29,14 @@ kernels='Activate*:AttentionDots*:CausalConv*:DeltaRule*:InBf16/Decode*:LayerNor
 kernels+=':RmsNorm*:Rope*:RoundToBf16*:SiluMultiply*:SoftCap*:SmallProduct*'
 kernels+='-Linear.DeterministicRows*:Linear.InDots*'
 
-# Where apt finds packages for arm64, as a line of sources.list.
-source_of_packages() {
+# Where apt finds packages for arm64, as options: Debian's mirrors have them, Ubuntu's are elsewhere.
+sources() {
   (
     . /etc/os-release
-    case $ID in
-      debian) echo "deb http://deb.debian.org/debian $VERSION_CODENAME main" ;;
-      ubuntu) echo "deb http://ports.ubuntu.com/ubuntu-ports $VERSION_CODENAME main universe" ;;
-      *) echo "aarch64-tests: no arm64 packages are known for $PRETTY_NAME" >&2 && exit 1 ;;
-    esac
+    if [[ $ID == ubuntu ]]; then
+      echo "deb http://ports.ubuntu.com/ubuntu-ports $VERSION_CODENAME main universe" >"$1/sources.list"
+      echo "-o Dir::Etc::SourceList=$1/sources.list -o Dir::Etc::SourceParts=-"
+    fi
   )
 }
 
@@ -52,11 +51,9 @@ fetch_libraries() {
   mkdir -p "$sysroot/usr/lib" "$apt/lists/partial" "$apt/archives/partial"
   ln -s usr/lib "$sysroot/lib"
   : >"$apt/status"
-  source_of_packages >"$apt/sources.list"
   options=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Debug::NoLocking=1
     -o Dir::State="$apt" -o Dir::State::Lists="$apt/lists" -o Dir::State::status="$apt/status"
-    -o Dir::Cache="$apt" -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=-
-    -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=3)
+    -o Dir::Cache="$apt" -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=3 $(sources "$apt"))
   echo "aarch64-tests: fetching libraries for arm64"
   apt-get "${options[@]}" update
   apt-get "${options[@]}" install -y --download-only --no-install-recommends "${libraries[@]}" \
