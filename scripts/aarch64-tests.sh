@@ -85,12 +85,16 @@ run_tests() {
     tr 'A-Z\n' 'a-z ')"
 }
 
-# The tests of kernels as each of the CPUs that are named.
+# The tests of kernels as each of the CPUs that are named, side by side: an emulator has one thread.
 run_kernels() {
   local name failed=0
+  local -A running=()
   for name in "$@"; do
-    echo "== $name"
-    run_tests "${cpus[$name]}" ops_test --gtest_filter="$kernels" || failed=1
+    run_tests "${cpus[$name]}" ops_test --gtest_filter="$kernels" &
+    running[$name]=$!
+  done
+  for name in "$@"; do
+    wait "${running[$name]}" || failed=1
   done
   return "$failed"
 }

@@ -52,6 +52,8 @@ void resolve_routers(const ServeCommand& command, server::ServerConfig& config) 
   require(command.metrics_names == "winnow" || command.metrics_names == "vllm",
           "--metrics-names {}: expected winnow or vllm", command.metrics_names);
   config.service.vllm_metrics = command.metrics_names == "vllm";
+  server::check_endpoint("--kv-events", config.kv_events.endpoint);
+  server::check_endpoint("--kv-events-replay", config.kv_events.replay);
   config.kv_events.format = server::parse_kv_event_format(command.kv_events_format);
   require(config.kv_events.block_size >= 1 && config.kv_events.block_size <= 1 << 16,
           "--kv-block-size {}: expected 1 to {}", config.kv_events.block_size, 1 << 16);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "engine/cache_memory.h"
 #include "model/model.h"
 
@@ -60,7 +61,7 @@ void resolve_window(const LoadOptions& options, const model::ModelSpec& model,
   cache.window = std::min(cache.window, model.max_positions);  // behind them nothing leaves it
 }
 
-std::size_t cache_limit(double gib, const kvcache::CacheConfig& cache,
+std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cache,
                         const model::ModelSpec& model) {
   require(std::isfinite(gib) && gib >= 0.0 && gib <= 1e5, "--kv-gib {}: expected 0 to 100000", gib);
   if (gib == 0.0) {
@@ -72,6 +73,9 @@ std::size_t cache_limit(double gib, const kvcache::CacheConfig& cache,
   require(bytes >= least,
           "--kv-gib {}: has no room for one page of each KV head; the least is {:.6f}", gib,
           std::ceil(static_cast<double>(least) / 0x1p30 * kDigits) / kDigits);
+  require(!on_cpu || bytes <= total_host_memory(),
+          "--kv-gib {}: this process may use {:.1f} GiB of memory in all", gib,
+          static_cast<double>(total_host_memory()) / 0x1p30);
   return bytes;
 }
 
@@ -191,7 +195,7 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   resolve_window(options, model, config.cache);
   config.cache.format =
       parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);
-  config.cache.max_bytes = cache_limit(options.kv_gib, config.cache, model);
+  config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device, config.cache, model);
   if (options.reuse_prefixes) {
     config.reuse_prefixes = true;
     config.prefix_bytes = config.cache.max_bytes;  // until running sequences need the room

@@ -48,6 +48,17 @@ struct RuleTraits {
   /// Whether the model decides.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
   [[nodiscard]] constexpr bool drops() const { return drop_by != DropBy::nothing; }
+  /// All heads of a layer drop the same position.
+  [[nodiscard]] constexpr bool drops_by_layer() const {
+    switch (drop_by) {  // without a default: the compiler names a score that is new
+      case DropBy::current_attention:
+        return true;
+      case DropBy::nothing:
+      case DropBy::total_attention:
+        return false;
+    }
+    return false;
+  }
   /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.
   /// A budget depends on the length of the whole request.
   [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }

@@ -80,10 +80,15 @@ void evict_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRo
 
 void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
                     std::span<const ops::DecodeRow> rows) {
-  if (sequence.rule().traits->drop_by == DropBy::current_attention) {
-    evict_tova(context, sequence, layer, rows);
-  } else {
-    evict_h2o(sequence, layer, rows);
+  switch (sequence.rule().traits->drop_by) {  // without a default: the compiler names a new score
+    case DropBy::nothing:
+      break;
+    case DropBy::current_attention:
+      evict_tova(context, sequence, layer, rows);
+      break;
+    case DropBy::total_attention:
+      evict_h2o(sequence, layer, rows);
+      break;
   }
 }
 

@@ -86,8 +86,10 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
       task_(find_model_task(config_.model_directory, config_.task)),
       context_(model.spec().max_positions),
       started_(unix_time()) {
+  require(config_.max_context <= context_, "--max-context {}: the model has {} positions",
+          config_.max_context, context_);
   if (config_.max_context > 0) {
-    context_ = std::min(context_, config_.max_context);
+    context_ = config_.max_context;
   }
   if (config_.model_sampling) {
     config_.limits.sampling = read_sampling_defaults(config_.model_directory);

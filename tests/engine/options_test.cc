@@ -151,6 +151,9 @@ TEST(Options, CacheErrorsNameTheFlag) {
 }
 
 TEST(Options, ACacheHoldsOnePageOfEachHead) {
+  EXPECT_THAT(options_error([](auto& o) { o.kv_gib = 90'000.0; }),
+              AllOf(StartsWith("--kv-gib 90000: this process may use "),
+                    HasSubstr(" GiB of memory in all")));
   EXPECT_THAT(options_error([](auto& o) { o.kv_gib = 1e-5; }, large_model()),
               AllOf(StartsWith("--kv-gib 1e-05: has no room for one page of each KV head"),
                     HasSubstr("the least is 0.000489")));  // 64 pages of 8,200 bytes

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "engine/prefix_listener.h"
 
@@ -17,6 +18,9 @@ enum class KvEventFormat : std::uint8_t {
 
 /// Throws Error that names the format that there is not.
 KvEventFormat parse_kv_event_format(const std::string& name);
+
+/// Throws Error that names `flag` unless the endpoint is "", tcp://HOST:PORT or ipc://PATH.
+void check_endpoint(std::string_view flag, std::string_view endpoint);
 
 struct KvEventsConfig {
   std::string endpoint;  // of ZeroMQ; "": nothing is told

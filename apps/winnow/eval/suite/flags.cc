@@ -65,7 +65,8 @@ void check_suite(const SuiteFlags& flags) {
   require(flags.context >= 0, "--context {}: expected 1 or more", flags.context);
   require(flags.transcript >= 1, "--transcript {}: expected 1 or more", flags.transcript);
   require(flags.task.task.empty() || eval::find_text_task(flags.task.task) != nullptr,
-          "--task {}: the suite takes gsm8k, math, aime, gpqa, humaneval and livecodebench", flags.task.task);
+          "--task {}: the suite takes gsm8k, math, aime, gpqa, humaneval and livecodebench",
+          flags.task.task);
 }
 
 std::unique_ptr<const engine::LoadedModel> load_suite_base(const SuiteFlags& flags,

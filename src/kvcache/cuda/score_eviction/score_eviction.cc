@@ -40,7 +40,7 @@ ScoreEvictionArguments ScoreEvictionAttention::arguments(
           .kv_heads = cache_.shape().kv_heads_of(layer),
           .group = cache_.shape().group_of(layer),
           .logits = logits,
-          .by_layer = cache_.config().traits().drop_by == DropBy::current_attention,
+          .by_layer = cache_.config().traits().drops_by_layer(),
           .batch = 1,
           .slots = nullptr,
           .slot = 0,
