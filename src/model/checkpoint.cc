@@ -90,6 +90,14 @@ const TensorMap& Checkpoint::tensors_but_packed() const {
   return tensors(quantized::Weights::Which::all_but_packed);
 }
 
+const TensorMap& Checkpoint::tensors_as_stored() const {
+  return tensors(quantized::Weights::Which::unpacked);
+}
+
+Buffer<std::byte> Checkpoint::converted(const std::string& name) const {
+  return quantized_->values_of(name);
+}
+
 const TensorMap& Checkpoint::tensors(quantized::Weights::Which which) const {
   const TensorMap& all = quantized_ ? quantized_->converted(tensors_, which) : tensors_;
   if (stacks_ != nullptr) {
@@ -103,7 +111,10 @@ const quantized::QuantizedMatrix* Checkpoint::packed(const std::string& name) co
 }
 
 void Checkpoint::release(std::string_view name) const {
-  const TensorView& tensor = this->tensor(name);
+  const auto found = tensors_.find(name);  // tensors() would convert all that are quantised
+  require(found != tensors_.end(), "{}: tensor {} is missing", directory_.string(),
+          in_quotes(name));
+  const TensorView& tensor = found->second;
   const bool copied = stacks_ != nullptr && stacks_->holds(tensor);
   if (!copied && !is_converted(std::string(name))) {
     MappedFile::release({tensor.data, tensor.bytes()});

@@ -46,6 +46,10 @@ class Checkpoint {
   [[nodiscard]] const TensorMap& tensors() const;
   /// The same without the values of matrices that packed() has.
   [[nodiscard]] const TensorMap& tensors_but_packed() const;
+  /// The same without the values of matrices that converted() gives.
+  [[nodiscard]] const TensorMap& tensors_as_stored() const;
+  /// The values of a quantised matrix, in the model's type, which are not kept here.
+  [[nodiscard]] Buffer<std::byte> converted(const std::string& name) const;
   /// The matrix `name` as the file's codes and scales; null when it does not stay packed in memory.
   [[nodiscard]] const quantized::QuantizedMatrix* packed(const std::string& name) const;
   /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.

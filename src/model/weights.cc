@@ -138,14 +138,22 @@ class Binder {
   Weights weights_;
 };
 
+// What becomes of a checkpoint's quantised matrices.
+enum class QuantizedAs : std::uint8_t {
+  plain,       // all are converted
+  stored,      // those that can stay packed do
+  requantized  // each is converted when it is wanted, and let go when it has been packed again
+};
+
 // The tensors of a checkpoint, where its files are mapped.
 class StoredTensors : public TensorSource {
  public:
-  /// `keep_packed`: of matrices that stay packed nobody will want the values.
-  StoredTensors(const Checkpoint& checkpoint, bool keep_packed)
+  StoredTensors(const Checkpoint& checkpoint, QuantizedAs quantized)
       : checkpoint_(checkpoint),
-        keep_packed_(keep_packed),
-        tensors_(keep_packed ? checkpoint.tensors_but_packed() : checkpoint.tensors()) {}
+        quantized_(quantized),
+        tensors_(quantized == QuantizedAs::plain    ? checkpoint.tensors()
+                 : quantized == QuantizedAs::stored ? checkpoint.tensors_but_packed()
+                                                    : checkpoint.tensors_as_stored()) {}
 
   [[nodiscard]] bool contains(const std::string& name) const override {
     return tensors_.contains(name);
@@ -153,29 +161,41 @@ class StoredTensors : public TensorSource {
   TensorView get(const std::string& name) override {
     const auto found = tensors_.find(name);
     require(found != tensors_.end(), "tensor {} is missing", name);
-    return found->second;
+    TensorView tensor = found->second;
+    if (tensor.data == nullptr) {
+      auto [place, is_new] = memory_->converted.try_emplace(name);
+      if (is_new) {
+        place->second = checkpoint_.converted(name);
+      }
+      tensor.data = place->second.data();
+    }
+    return tensor;
   }
   std::optional<ops::Weight> quantized(const std::string& name) override {
-    const auto* matrix = keep_packed_ ? checkpoint_.packed(name) : nullptr;
+    const auto* matrix = quantized_ == QuantizedAs::stored ? checkpoint_.packed(name) : nullptr;
     if (matrix == nullptr) {
       return std::nullopt;
     }
-    return memory_->try_emplace(name, *matrix).first->second.view();
+    return memory_->packed.try_emplace(name, *matrix).first->second.view();
   }
-  /// Keeps alive what quantized() gave.
+  /// Keeps alive what get() and quantized() gave.
   [[nodiscard]] std::shared_ptr<const void> memory() const { return memory_; }
   void release(const std::string& name) override {
-    if (memory_->erase(name) == 0) {
+    if (memory_->packed.erase(name) == 0 && memory_->converted.erase(name) == 0) {
       checkpoint_.release(name);
     }
   }
 
  private:
+  struct Memory {
+    std::map<std::string, PackedWeight> packed;
+    std::map<std::string, Buffer<std::byte>> converted;
+  };
+
   const Checkpoint& checkpoint_;
-  bool keep_packed_;
+  QuantizedAs quantized_;
   const TensorMap& tensors_;
-  using Packed = std::map<std::string, PackedWeight>;
-  std::shared_ptr<Packed> memory_ = std::make_shared<Packed>();
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
 };
 
 // Those of latent attention that are multiplied head by head.
@@ -244,7 +264,10 @@ Weights bind_weights(const ModelSpec& spec, TensorSource& source,
 
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format,
                      bool keep_packed, const Shard& shard) {
-  StoredTensors tensors(checkpoint, keep_packed && !format);
+  const QuantizedAs quantized = format        ? QuantizedAs::requantized
+                                : keep_packed ? QuantizedAs::stored
+                                              : QuantizedAs::plain;
+  StoredTensors tensors(checkpoint, quantized);
   Weights weights = bind_shard(checkpoint.spec(), shard, tensors, format);
   weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
   weights.owners.push_back(tensors.memory());

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/sentencepiece_write.h"
@@ -225,24 +226,66 @@ PieceVocabulary sentencepiece_of(const TokenData& data) {
   return model;
 }
 
-}  // namespace
+/// The vocabulary as one of Hugging Face's files.
+struct TokenizerFile {
+  std::string name;
+  std::string text;
+};
 
-std::unique_ptr<const Tokenizer> gguf_tokenizer(const gguf::File& file) {
+TokenizerFile tokenizer_file(const gguf::File& file) {
   const auto whole = file.metadata().find("tokenizer.huggingface.json");
   if (whole != file.metadata().end() && whole->is_string()) {
-    return parse_tokenizer_json(whole->get_ref<const std::string&>(),
-                                file.path().string() + ": tokenizer.huggingface.json");
+    return {"tokenizer.json", whole->get<std::string>()};
   }
   const TokenData data(file);
   const std::string model = data.text("model", "");
   if (model == "gpt2") {
-    return parse_tokenizer_json(bpe_json(data).dump(), data.where() + ": tokenizer");
+    return {"tokenizer.json", bpe_json(data).dump()};
   }
   require(model == "llama", "{}: {}model {} is not supported, expected \"gpt2\" or \"llama\"",
           data.where(), kPrefix, in_quotes(model));
-  return parse_sentencepiece(
-      write_sentencepiece(sentencepiece_of(data)), data.where(),
-      {.add_bos = data.flag("add_bos_token", true), .add_eos = data.flag("add_eos_token", false)});
+  return {"tokenizer.model", write_sentencepiece(sentencepiece_of(data))};
+}
+
+SentencePieceOptions sentencepiece_options(const TokenData& data) {
+  return {.add_bos = data.flag("add_bos_token", true),
+          .add_eos = data.flag("add_eos_token", false)};
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> gguf_tokenizer(const gguf::File& file) {
+  const TokenizerFile tokenizer = tokenizer_file(file);
+  const std::string where = file.path().string();
+  return tokenizer.name == "tokenizer.json"
+             ? parse_tokenizer_json(tokenizer.text, where + ": tokenizer")
+             : parse_sentencepiece(tokenizer.text, where, sentencepiece_options(TokenData(file)));
+}
+
+void write_gguf_tokenizer(const gguf::File& file, const std::filesystem::path& directory) {
+  const TokenizerFile tokenizer = tokenizer_file(file);
+  write_text_file(directory / tokenizer.name, tokenizer.text);
+  json config = json::object();
+  if (tokenizer.name == "tokenizer.model") {
+    const SentencePieceOptions options = sentencepiece_options(TokenData(file));
+    config = {{"tokenizer_class", "LlamaTokenizer"},
+              {"add_bos_token", options.add_bos},
+              {"add_eos_token", options.add_eos}};
+  } else {
+    config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  }
+  for (const auto& [name, token] : gguf_named_tokens(file)) {
+    config[name] = token;
+  }
+  const auto templates = gguf_templates(file);
+  if (templates.size() == 1 && templates.front().first == "default") {
+    config["chat_template"] = templates.front().second;
+  } else {
+    for (const auto& [name, source] : templates) {
+      config["chat_template"].push_back({{"name", name}, {"template", source}});
+    }
+  }
+  write_text_file(directory / "tokenizer_config.json", config.dump(2));
 }
 
 std::vector<std::pair<std::string, std::string>> gguf_templates(const gguf::File& file) {

@@ -1,6 +1,7 @@
 // The tokenizer and the chat templates that a GGUF file carries.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,5 +22,9 @@ std::vector<std::pair<std::string, std::string>> gguf_templates(const gguf::File
 
 /// "bos_token", "eos_token" ... and their texts.
 std::vector<std::pair<std::string, std::string>> gguf_named_tokens(const gguf::File& file);
+
+/// Writes them as a Hugging Face directory has them: tokenizer.json or tokenizer.model, and
+/// tokenizer_config.json with the named tokens and the templates.
+void write_gguf_tokenizer(const gguf::File& file, const std::filesystem::path& directory);
 
 }  // namespace winnow

@@ -8,6 +8,9 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/model_path.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "train/parameters.h"
 #include "train/rounded.h"
 
@@ -73,6 +76,10 @@ std::vector<float> pooled(std::span<const float> values, std::size_t heads, std:
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (fs::equivalent(from, to, error)) {
+    return;
+  }
+  if (is_gguf_model(from)) {
+    write_gguf_tokenizer(gguf::File(from), to);
     return;
   }
   for (const char* name :

@@ -8,7 +8,8 @@
 
 namespace winnow::train {
 
-/// Copies what a tokenizer is made of from one model directory to another; not onto itself.
+/// Copies what a tokenizer is made of from one model directory, or out of a GGUF file, to another;
+/// not onto itself.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Writes a model with random weights into `directory`: the configuration and tokenizer of

@@ -34,8 +34,9 @@ class SelfGeneration {
         options_(options),
         engine_(*model.backend, model.engine),
         file_(file) {
-    require(!options.prompts.empty() || spec_.bos_token,
-            "the model has no beginning-of-text token: documents need prompts");
+    require(
+        !options.prompts.empty() || spec_.bos_token,
+        "the model has no beginning-of-text token, so documents need prompts: give --prompts FILE");
   }
 
   SelfGeneratedCounts run() {

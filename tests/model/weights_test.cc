@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/threads.h"
+#include "checkpoint/checkpoint_testing.h"
+#include "checkpoint/safetensors.h"
 #include "model/fixture.h"
 #include "model/tiny_model.h"
 
@@ -55,6 +59,34 @@ TEST(LoadWeights, QuantisesEveryMatrixOfACheckpoint) {
     const ops::QuantizedWeight expected(plain.layers[i].output, ops::WeightFormat::int4);
     EXPECT_EQ(bytes_of(quantized.layers[i].output), bytes_of(expected.view())) << i;
   }
+}
+
+// A GGUF file of 4 bits would else take more memory as int4 than in bf16.
+TEST(LoadWeights, KeepsNoPlainCopyOfWhatItQuantisesAgain) {
+  const auto source = testing::fixture_models() / "llama";
+  const Checkpoint plain = Checkpoint::open(source);
+  const std::string name = "model.layers.0.mlp.gate_proj.weight";
+  TensorMap stored = plain.tensors();
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(stored[name].count()));
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<std::uint8_t>(i % 100);
+  }
+  const bf16 scale = to_bf16(0.25F);
+  stored[name] = {DType::f8e4m3, stored[name].shape,
+                  reinterpret_cast<const std::byte*>(codes.data())};
+  stored[name + "_scale_inv"] = {DType::bf16, {1}, reinterpret_cast<const std::byte*>(&scale)};
+  const TempDir directory;
+  auto config = nlohmann::json::parse(std::ifstream(source / "config.json"));
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  std::ofstream(directory.path() / "config.json") << config;
+  write_safetensors(directory.path() / "model.safetensors", stored);
+
+  const Checkpoint opened = Checkpoint::open(directory.path());
+  const Weights packed = load_weights(opened, ops::WeightFormat::int8);
+  EXPECT_EQ(opened.tensors_as_stored().find(name)->second.data, nullptr);
+  const Weights whole = load_weights(Checkpoint::open(directory.path()));
+  const ops::QuantizedWeight expected(whole.layers[0].gate, ops::WeightFormat::int8);
+  EXPECT_EQ(bytes_of(packed.layers[0].gate), bytes_of(expected.view()));
 }
 
 }  // namespace

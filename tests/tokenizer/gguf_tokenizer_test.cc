@@ -79,9 +79,9 @@ TEST_F(GgufTokenizerTest, MarksOfQwen) {
   EXPECT_EQ(gguf_tokenizer(open(bpe_image(tokenizer, "qwen35")))->encode(text).size(), 2U);
 }
 
-TEST_F(GgufTokenizerTest, SentencePiece) {
-  const std::string bytes = testing::tiny_sentencepiece();
-  const SentencePieceModel model = read_sentencepiece_model(bytes, "tokenizer.model");
+gguf::GgufImage sentencepiece_image() {
+  const SentencePieceModel model =
+      read_sentencepiece_model(testing::tiny_sentencepiece(), "tokenizer.model");
   std::vector<std::string> tokens;
   std::vector<float> scores;
   std::vector<std::int32_t> types;
@@ -99,8 +99,12 @@ TEST_F(GgufTokenizerTest, SentencePiece) {
   image.u32("tokenizer.ggml.bos_token_id", 1);
   image.u32("tokenizer.ggml.eos_token_id", 2);
   image.u32("tokenizer.ggml.unknown_token_id", 0);
-  const auto tokenizer = gguf_tokenizer(open(image));
-  const auto expected = parse_sentencepiece(bytes, "tokenizer.model", {});
+  return image;
+}
+
+TEST_F(GgufTokenizerTest, SentencePiece) {
+  const auto tokenizer = gguf_tokenizer(open(sentencepiece_image()));
+  const auto expected = parse_sentencepiece(testing::tiny_sentencepiece(), "tokenizer.model", {});
   for (const char* text : {"the the", " the", "th\u00E9", "the</s>the", ""}) {
     const Ids ids = expected->encode(text);
     EXPECT_EQ(tokenizer->encode(text), ids) << text;
@@ -125,6 +129,41 @@ TEST_F(GgufTokenizerTest, ChatTemplates) {
   const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "hi"}}};
   EXPECT_EQ(chat->render(messages, true), "hi<|end|>");
   EXPECT_EQ(chat->render(messages, true, {{"tools", {1}}}), "tools");
+}
+
+TEST_F(GgufTokenizerTest, IsTheSameFromADirectory) {
+  gguf::GgufImage bpe = bpe_image(testing::tiny_tokenizer());
+  bpe.u32("tokenizer.ggml.bos_token_id", 259);
+  bpe.flag("tokenizer.ggml.add_bos_token", true);
+  bpe.text("tokenizer.chat_template", "{{ messages[0].content }}{{ eos_token }}");
+  gguf::GgufImage sentencepiece = sentencepiece_image();
+  sentencepiece.flag("tokenizer.ggml.add_eos_token", true);
+  sentencepiece.text("tokenizer.chat_template", "{{ messages[0].content }}{{ eos_token }}");
+  sentencepiece.text("tokenizer.chat_template.tool_use", "tools");
+  gguf::GgufImage whole;
+  whole.text("tokenizer.huggingface.json", testing::tiny_tokenizer().dump());
+  whole.texts("tokenizer.ggml.tokens", {});
+  for (const gguf::GgufImage* image : {&bpe, &sentencepiece, &whole}) {
+    const TempDir written;
+    const gguf::File file = open(*image);
+    write_gguf_tokenizer(file, written.path());
+    const auto expected = gguf_tokenizer(file);
+    const auto tokenizer = load_tokenizer(written.path());
+    for (const char* text : {"the the", " the", "<|end|>the", "the</s>the", "don't 123", ""}) {
+      const Ids ids = expected->encode(text);
+      EXPECT_EQ(tokenizer->encode(text), ids) << text;
+      EXPECT_EQ(tokenizer->decode(ids, true), expected->decode(ids, true)) << text;
+    }
+    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "hi"}}};
+    const auto chat = ChatTemplate::load(path());
+    const auto same = ChatTemplate::load(written.path());
+    ASSERT_EQ(same.has_value(), chat.has_value());
+    if (chat) {
+      EXPECT_EQ(same->render(messages, true), chat->render(messages, true));
+      EXPECT_EQ(same->render(messages, true, {{"tools", {1}}}),
+                chat->render(messages, true, {{"tools", {1}}}));
+    }
+  }
 }
 
 TEST_F(GgufTokenizerTest, WhatIsNotReadIsNamed) {

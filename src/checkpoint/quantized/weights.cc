@@ -83,6 +83,7 @@ std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
 void Weights::unpack(const std::string& name) {
   if (const auto found = matrices_.find(name); found != matrices_.end()) {
     found->second.packed = false;
+    found->second.unpacked = true;
   }
 }
 
@@ -106,6 +107,10 @@ const TensorMap& Weights::converted(const TensorMap& tensors, Which which) {
   return tensors_;
 }
 
+Buffer<std::byte> Weights::values_of(const std::string& name) const {
+  return dequantized(matrices_.at(name).matrix, type_);
+}
+
 void Weights::convert(Which which) {
   const Stopwatch watch;
   std::size_t count = 0;
@@ -113,7 +118,9 @@ void Weights::convert(Which which) {
   std::size_t taken = 0;
   for (const auto& [name, entry] : matrices_) {
     TensorView& tensor = tensors_[name];
-    if (tensor.data != nullptr || (which == Which::all_but_packed && entry.packed)) {
+    const bool wanted =
+        which == Which::all || (which == Which::unpacked ? entry.unpacked : !entry.packed);
+    if (tensor.data != nullptr || !wanted) {
       continue;
     }
     const Buffer<std::byte>& values = memory_.emplace_back(dequantized(entry.matrix, type_));

@@ -25,7 +25,7 @@ class Weights {
 
   void add(const std::string& name, const Shape& shape, QuantizedMatrix matrix) {
     const bool packed = matrix.stays_packed();
-    matrices_.emplace(name, Entry{shape, std::move(matrix), packed});
+    matrices_.emplace(name, Entry{.shape = shape, .matrix = std::move(matrix), .packed = packed});
   }
   /// This matrix, if it is there, does not stay packed: its values are needed.
   void unpack(const std::string& name);
@@ -34,10 +34,12 @@ class Weights {
   void describe(TensorMap& tensors) const;
   /// The matrix, if it stays packed in memory (QuantizedMatrix::stays_packed()); else null.
   [[nodiscard]] const QuantizedMatrix* packed(const std::string& name) const;
-  /// Which matrices converted() gives values.
-  enum class Which : std::uint8_t { all, all_but_packed };
+  /// Which matrices converted() gives values: `unpacked` are those that unpack() named.
+  enum class Which : std::uint8_t { all, all_but_packed, unpacked };
   /// All of `tensors` and the matrices, which are converted when they are first wanted.
   const TensorMap& converted(const TensorMap& tensors, Which which = Which::all);
+  /// The values of one of the matrices, which are not kept here.
+  [[nodiscard]] Buffer<std::byte> values_of(const std::string& name) const;
 
  private:
   void convert(Which which);
@@ -46,6 +48,7 @@ class Weights {
     Shape shape;
     QuantizedMatrix matrix;
     bool packed = false;
+    bool unpacked = false;  // by unpack()
   };
 
   std::string where_;
