@@ -265,18 +265,25 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   row("KV cache",
       fmt::format("{} per 1K tokens dense, in {}", readable_bytes(cost.dense), options.kv_dtype));
   if (cost.compressed) {
-    row("", fmt::format("{} per 1K tokens compressed{}", readable_bytes(*cost.compressed),
+    row("", fmt::format("{} per 1K tokens compressed, at the ratio it was trained for{}",
+                        readable_bytes(*cost.compressed),
                         cost.window > 0.0
                             ? fmt::format(", and up to {} for windows", readable_bytes(cost.window))
                             : std::string()));
   }
   if (!cost.compressed && cost.dense > 0.0) {
     constexpr double kUsualRatio = 8.0;
-    row("", fmt::format("{} per 1K tokens compressed, if {} for {:.0f}x",
-                        readable_bytes(cost.dense / kUsualRatio),
-                        engine::trained_rule(config) == kvcache::RuleKind::dense ? "retrofitted"
-                                                                                 : "it was trained",
-                        kUsualRatio));
+    constexpr int kUsualWindow = 256;  // of a retrofit
+    const bool is_plain = engine::trained_rule(config) == kvcache::RuleKind::dense;
+    std::string compressed = fmt::format("{} per 1K tokens compressed, if {} for {:.0f}x",
+                                         readable_bytes(cost.dense / kUsualRatio),
+                                         is_plain ? "retrofitted" : "it was trained", kUsualRatio);
+    if (is_plain) {
+      compressed +=
+          fmt::format(", and up to {} for windows of {}",
+                      readable_bytes(cost.dense / kPer * (kUsualWindow + 1)), kUsualWindow);
+    }
+    row("", compressed);
   }
   if (cost.sliding > 0.0) {
     row("", fmt::format("and up to {} for sliding layers", readable_bytes(cost.sliding)));

@@ -153,13 +153,13 @@ void Chat::set(const std::string& assignment) {
 void Chat::save(const std::string& file) {
   require(!file.empty(), "/save: a file is missing");
   write_text_file(file, conversation_.to_json().dump(2) + "\n");
-  print_note(fmt::format("{}: {} questions and answers\n", file, conversation_.turns()));
+  print_note(fmt::format("{}: saved, questions and answers: {}\n", file, conversation_.turns()));
 }
 
 void Chat::load(const std::string& file) {
   require(!file.empty(), "/load: a file is missing");
   conversation_.read_json(parse_json(read_text_file(file), file), file);
-  print_note(fmt::format("{}: {} questions and answers\n", file, conversation_.turns()));
+  print_note(fmt::format("{}: read, questions and answers: {}\n", file, conversation_.turns()));
 }
 
 void Chat::stats(const std::string& /*argument*/) {

@@ -50,7 +50,7 @@ void print_table(const eval::PerplexityResult& result) {
                     with_error(result.nll_per_token, result.nll_error, 5)));
   print(fmt::format("tokens scored      {}\n", grouped(result.tokens)));
   print(fmt::format("compression ratio  {:.2f}\n", result.compression_ratio));
-  print(fmt::format("cache per window   {}\n", readable_bytes(result.kv_bytes)));
+  print(fmt::format("cache per text     {}\n", readable_bytes(result.kv_bytes)));
   if (result.divergence) {
     print(fmt::format("KLD                {} nats/token\n",
                       with_error(result.divergence->kld, result.divergence->kld_error, 5)));
