@@ -47,7 +47,7 @@ const json& row_of(const json& results, const std::string& id) {
 
 // A text under a name that would be markup, if the page let it.
 std::string text_in(const TempDirectory& directory) {
-  return directory.write("<b>a&b.txt", read_text("assets/demo_prompt.txt"));
+  return directory.write("<b>a&b.txt", read_text(WINNOW_SOURCE_DIR "/assets/demo_prompt.txt"));
 }
 
 TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
