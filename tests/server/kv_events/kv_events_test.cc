@@ -8,7 +8,7 @@
 namespace winnow::server {
 namespace {
 
-std::string error_of(std::string_view endpoint) {
+std::string endpoint_error(std::string_view endpoint) {
   try {
     check_endpoint("--kv-events", endpoint);
   } catch (const Error& error) {
@@ -20,11 +20,11 @@ std::string error_of(std::string_view endpoint) {
 TEST(KvEventEndpoints, AreThoseThatRoutersCanReach) {
   for (const char* endpoint : {"", "tcp://*:5557", "tcp://[::]:1", "tcp://10.0.0.1:65535",
                                "tcp://router.local:5557", "ipc:///run/events"}) {
-    EXPECT_EQ(error_of(endpoint), "") << endpoint;
+    EXPECT_EQ(endpoint_error(endpoint), "") << endpoint;
   }
   for (const char* endpoint : {"foo", "tcp://*", "tcp://*:0", "tcp://*:99999", "tcp://:5557",
                                "tcp://*:55x", "ipc://", "udp://*:5557"}) {
-    EXPECT_THAT(error_of(endpoint),
+    EXPECT_THAT(endpoint_error(endpoint),
                 ::testing::AllOf(::testing::StartsWith(std::string("--kv-events ") + endpoint),
                                  ::testing::HasSubstr("expected tcp://HOST:PORT")))
         << endpoint;
