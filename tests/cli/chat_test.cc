@@ -77,7 +77,7 @@ TEST_F(ChatOnATerminal, LoadsWhatItSaved) {
   expect(chat, "/clear", "");
   EXPECT_EQ(saved(chat).size(), 0U);
   const std::string file = directory_.write("first.json", json{{"messages", messages}}.dump());
-  expect(chat, "/load " + file, "1 questions");
+  expect(chat, "/load " + file, "questions and answers: 1");
   EXPECT_EQ(saved(chat), messages);
   const std::string bad = directory_.write("bad.json", R"([{"role": "assistant", "content": ""}])");
   expect(chat, "/load " + bad, "bad.json: a message of the assistant where the user's turn is");
