@@ -14,7 +14,8 @@ namespace {
 using winnow::eval::DataLine;
 
 constexpr const char* kChoiceTasks[] = {"mmlu", "hellaswag", "arc", "piqa", "boolq", "winogrande"};
-constexpr const char* kTextTasks[] = {"gsm8k", "math", "aime", "humaneval"};
+constexpr const char* kTextTasks[] = {"gsm8k", "math",      "aime",
+                                      "gpqa",  "humaneval", "livecodebench"};
 
 void read_choices(const char* task, const std::vector<DataLine>& lines, int shots) {
   try {
@@ -34,10 +35,12 @@ void read_questions(const char* task, const std::vector<DataLine>& lines, int sh
     return std::vector<std::int32_t>(text.begin(), text.end());
   };
   try {
-    for (const auto& question : load_questions(*winnow::eval::find_text_task(task), lines, lines,
-                                               {.shots = shots}, bytes)) {
-      if (question.facts.at("task") != "humaneval") {
+    const winnow::eval::TextTask& known = *winnow::eval::find_text_task(task);
+    for (const auto& question : load_questions(known, lines, lines, {.shots = shots}, bytes)) {
+      if (known.program == nullptr) {
         grade_text(question, answer);
+      } else {
+        known.program(*question.hidden, answer);
       }
     }
   } catch (const winnow::Error&) {

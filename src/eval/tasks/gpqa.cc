@@ -96,17 +96,14 @@ TextCase parse_gpqa(const DataLine& line) {
 
 std::string stated_letter(std::string_view text) {
   constexpr std::string_view kAnswer = "answer";
-  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  for (std::string_view before = text;;) {
-    const auto found = std::ranges::find_end(before, kAnswer, same);
-    if (found.empty()) {
-      break;
-    }
-    const auto at = static_cast<std::size_t>(found.begin() - before.begin());
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char byte) { return static_cast<char>(std::tolower(byte)); });
+  for (std::size_t at = lower.rfind(kAnswer); at != std::string::npos;
+       at = at == 0 ? std::string::npos : lower.rfind(kAnswer, at - 1)) {
     if (std::string letter = leading_letter(text.substr(at + kAnswer.size())); !letter.empty()) {
       return letter;
     }
-    before = before.substr(0, at);
   }
   const std::string boxed = answers::stated_answer(text, /*number=*/false);
   std::string letter = leading_letter(boxed);
