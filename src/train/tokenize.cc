@@ -7,7 +7,10 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/random.h"
+#include "base/sha256.h"
 #include "base/threads.h"
+#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/model_path.h"
 #include "train/line_reader.h"
 
 namespace winnow::train {
@@ -73,6 +76,29 @@ std::int64_t size_of(const fs::path& path) {
 
 }  // namespace
 
+/// What decides how texts become tokens, by its digests.
+ordered_json tokenizer_origin(const fs::path& model) {
+  ordered_json tokenizer = ordered_json::object();
+  if (is_gguf_model(model)) {
+    Sha256 digest;
+    const gguf::File file(model);
+    for (const auto& [key, value] : file.metadata().items()) {
+      if (key.starts_with("tokenizer.")) {
+        digest.update(key + value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      }
+    }
+    tokenizer["gguf"] = digest.finish();
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+                           "chat_template.jinja", "special_tokens_map.json"}) {
+    std::error_code ignored;
+    if (fs::is_regular_file(model / name, ignored)) {
+      tokenizer[name] = content_hash(model / name);
+    }
+  }
+  return tokenizer;
+}
+
 ordered_json data_origin(const TokenizeOptions& options) {
   ordered_json files = ordered_json::array();
   for (const fs::path& path : options.files) {
@@ -81,15 +107,9 @@ ordered_json data_origin(const TokenizeOptions& options) {
                      {"bytes", size_of(path)},
                      {"time", time.time_since_epoch().count()}});
   }
-  ordered_json tokenizer = ordered_json::object();
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-                           "chat_template.jinja", "special_tokens_map.json"}) {
-    std::error_code ignored;
-    if (fs::is_regular_file(options.model / name, ignored)) {
-      tokenizer[name] = content_hash(options.model / name);
-    }
-  }
-  return {{"files", files}, {"tokenizer", tokenizer}, {"mask_prompts", options.mask_prompts}};
+  return {{"files", files},
+          {"tokenizer", tokenizer_origin(options.model)},
+          {"mask_prompts", options.mask_prompts}};
 }
 
 TokenizeResult tokenize_files(const TokenizeOptions& options, const model::ModelSpec& spec,

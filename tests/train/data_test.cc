@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include "checkpoint/checkpoint_testing.h"
+#include "checkpoint/gguf_testing.h"
 #include "train/line_reader.h"
 #include "train/packing.h"
 #include "train/tokenize.h"
@@ -186,6 +187,22 @@ TEST(Tokenize, KeepsTheOrderOfDocuments) {
   EXPECT_TRUE(Shards::hold(dir.path() / "shards", data_origin(options)));
   dir.write("a.jsonl", "{\"text\": \"another\"}\n");
   EXPECT_FALSE(Shards::hold(dir.path() / "shards", data_origin(options)));
+}
+
+// A GGUF file carries its tokenizer, where a directory has files of it.
+TEST(DataOrigin, KnowsTheTokenizerOfAGgufFile) {
+  const TempDir dir;
+  TokenizeOptions options;
+  options.model = dir.path() / "m.gguf";
+  const auto origin = [&](const std::string& token, std::uint32_t layers) {
+    gguf::GgufImage image;
+    image.u32("llama.block_count", layers);
+    image.texts("tokenizer.ggml.tokens", {token});
+    dir.write("m.gguf", image.bytes());
+    return data_origin(options);
+  };
+  EXPECT_EQ(origin("a", 2), origin("a", 3));
+  EXPECT_NE(origin("a", 2), origin("b", 2));
 }
 
 TEST(Tokenize, CountsMalformedLinesAndStopsWhenTheyAreMany) {
