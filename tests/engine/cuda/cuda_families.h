@@ -81,7 +81,7 @@ inline nlohmann::json general_keys(std::string_view name) {
       {"phimoe",
        {{"num_local_experts", 6},
         {"num_experts_per_tok", 2},
-        {"router_jitter_noise", 0.3},
+        {"router_jitter_noise", 0.01},
         {"lm_head_bias", true}}},
       {"solar_open", shared},
       {"exaone_moe", with(sliding, {{"num_shared_experts", 1}})},

@@ -27,13 +27,15 @@ double tolerance_of(const Case& c) {
   return std::min(2.0 * c.tolerance, 1.5e-1);
 }
 
-// All experts are taken: where another one is chosen for rounding, logits have little in common.
+// All experts are taken, and no weight jumps where a logit comes near another (SparseMixer): where
+// rounding decides, logits have little in common.
 model::ModelSpec spec_of(const Case& c) {
   model::ModelSpec config = config_of(c);
   for (model::LayerSpec& layer : config.layers) {
     if (auto& experts = layer.feed_forward.experts) {
       experts->active = experts->count;
       experts->active_groups = experts->groups;
+      experts->nearness = 0.0F;
     }
   }
   return config;
