@@ -27,7 +27,8 @@ double tolerance_of(const model::ModelSpec& spec) {
   }
   // SparseMixer's weights jump as well where a logit comes near another: weights changed by up to
   // 2^-8 of themselves, 40 times at random, cost the CPU 0.08 at the median and 0.16 at most.
-  if (spec.experts() != nullptr && spec.experts()->experts->score == ops::RouterScore::sparse_mixer) {
+  if (spec.experts() != nullptr &&
+      spec.experts()->experts->score == ops::RouterScore::sparse_mixer) {
     return 2e-1;
   }
   return spec.experts() != nullptr ? 1e-1 : 2e-2;
