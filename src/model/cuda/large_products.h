@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "model/cuda/matrix_weights.h"
+#include "ops/cuda/linear/fp8_batch_gemm.h"
 #include "ops/cuda/linear/linear.h"
 
 namespace winnow::model::cuda {
@@ -37,8 +38,13 @@ class LargeProducts {
   void multiply(Number* y, const ActivationRows& x, const ops::cuda::DeviceWeightView& weight,
                 int rows, cudaStream_t stream) {
     if (matrices_.in_fp8(weight)) {
-      linear_.multiply(y, codes_of(x, rows, weight.cols, stream), matrices_.codes(weight, stream),
-                       rows, weight.rows, weight.cols, stream);
+      const ops::cuda::Fp8Rows codes = codes_of(x, rows, weight.cols, stream);
+      if (reads_in_place(rows)) {
+        ops::cuda::fp8_batch_gemm(y, codes, weight, rows, parts_.data(), stream);
+      } else {
+        linear_.multiply(y, codes, matrices_.codes(weight, stream), rows, weight.rows, weight.cols,
+                         stream);
+      }
     } else {
       linear_.multiply(y, x.rows, matrices_.all(weight, stream), rows, weight.rows, weight.cols,
                        stream);
@@ -57,12 +63,18 @@ class LargeProducts {
   [[nodiscard]] ops::cuda::Linear& linear() { return linear_; }
 
  private:
+  /// Whether products in fp8 take the weights as they lie: cuBLASLt would have them written in its
+  /// own order first, which moves them twice more.
+  [[nodiscard]] bool reads_in_place(int rows) const {
+    return !matrices_.has_copies() && rows <= ops::cuda::kMostFp8BatchRows;
+  }
   ops::cuda::Fp8Rows codes_of(const ActivationRows& x, int rows, int cols, cudaStream_t stream);
 
   const MatrixWeights& matrices_;
   ops::cuda::Linear linear_;
   winnow::cuda::DeviceBuffer<std::uint8_t> codes_;  // [rows, inputs]
   winnow::cuda::DeviceBuffer<float> scales_;        // [rows]
+  winnow::cuda::DeviceBuffer<float> parts_;         // of products that take weights as they lie
 };
 
 }  // namespace winnow::model::cuda

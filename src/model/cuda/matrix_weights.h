@@ -16,7 +16,7 @@ enum class Arithmetic : std::uint8_t { bf16, fp8 };
 /// Weights row by row, in bf16 or as fp8 codes: a DeviceWeight lies in the order in which steps of
 /// few sequences read it. Either a second copy of each is held, or each is written out whenever it
 /// is asked for. That moves it twice more, which is little beside what a long prompt computes, but
-/// most of what a large batch does with it.
+/// most of what a large batch does with it; in fp8, LargeProducts then does without.
 class MatrixWeights {
  public:
   /// Of `model`, which must outlive this. With copies of every matrix that a step uses, except
@@ -28,6 +28,7 @@ class MatrixWeights {
   static std::size_t copy_bytes(const DeviceModel& model, Arithmetic arithmetic);
 
   [[nodiscard]] Arithmetic arithmetic() const { return arithmetic_; }
+  [[nodiscard]] bool has_copies() const { return !copies_.empty(); }
   /// Whether a layer's weight is multiplied in fp8: codes() has it, not rows() and all().
   [[nodiscard]] bool in_fp8(const ops::cuda::DeviceWeightView& weight) const;
 

@@ -136,6 +136,30 @@ __device__ __forceinline__ void wait_for_products(float (&result)[Size]) {
   "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),                    \
   "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),                    \
   "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+#define WINNOW_REGISTERS_96                                                                        \
+  WINNOW_REGISTERS_64                                                                              \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85"       \
+  ",%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define WINNOW_RESULTS_96                                                                          \
+  WINNOW_RESULTS_64,                                                                               \
+  "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]),                    \
+  "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]),                    \
+  "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]),                    \
+  "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),                    \
+  "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]),                    \
+  "+f"(d[94]), "+f"(d[95])
+#define WINNOW_REGISTERS_128                                                                       \
+  WINNOW_REGISTERS_96                                                                              \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113"         \
+  ",%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define WINNOW_RESULTS_128                                                                         \
+  WINNOW_RESULTS_96,                                                                               \
+  "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]),                  \
+  "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]),              \
+  "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]),              \
+  "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),              \
+  "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]),              \
+  "+f"(d[126]), "+f"(d[127])
 
 /// multiply_shared: d (+)= a b for a [64, 16] and b [N, 16], both in shared memory.
 /// multiply_shared_along: d (+)= a^T b for a [16, 64] (its rows are summed over) and b [16, N], both in
@@ -184,6 +208,22 @@ WINNOW_PRODUCTS(96, 48, __nv_bfloat162, "bf16", 48, 49, 50, 51, 52)
 WINNOW_PRODUCTS(128, 64, __half2, "f16", 64, 65, 66, 67, 68)
 WINNOW_PRODUCTS(128, 64, __nv_bfloat162, "bf16", 64, 65, 66, 67, 68)
 #undef WINNOW_PRODUCTS
+
+/// multiply_codes_by_rows: d += a b^T for e4m3 codes, a [64, 32] in registers and b [N, 32] in shared
+/// memory. Sums have about 14 significant bits.
+#define WINNOW_FP8_PRODUCTS(N, COUNT, I0, I1, I2, I3, I4)                                          \
+  __device__ __forceinline__ void multiply_codes_by_rows(                                          \
+      float (&d)[COUNT], const std::uint32_t (&a)[4], std::uint64_t b) {                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {"                      \
+                 WINNOW_REGISTERS_##COUNT "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4     \
+                 ", 1, 1, 1;"                                                                      \
+                 : WINNOW_RESULTS_##COUNT                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }
+WINNOW_FP8_PRODUCTS(128, 64, 64, 65, 66, 67, 68)
+WINNOW_FP8_PRODUCTS(192, 96, 96, 97, 98, 99, 100)
+WINNOW_FP8_PRODUCTS(256, 128, 128, 129, 130, 131, 132)
+#undef WINNOW_FP8_PRODUCTS
 #undef WINNOW_REGISTERS_16
 #undef WINNOW_RESULTS_16
 #undef WINNOW_REGISTERS_32
@@ -194,6 +234,10 @@ WINNOW_PRODUCTS(128, 64, __nv_bfloat162, "bf16", 64, 65, 66, 67, 68)
 #undef WINNOW_RESULTS_48
 #undef WINNOW_REGISTERS_64
 #undef WINNOW_RESULTS_64
+#undef WINNOW_REGISTERS_96
+#undef WINNOW_RESULTS_96
+#undef WINNOW_REGISTERS_128
+#undef WINNOW_RESULTS_128
 // clang-format on
 
 }  // namespace winnow::ops::cuda

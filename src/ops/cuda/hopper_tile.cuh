@@ -40,9 +40,13 @@ inline __device__ void release(Barrier& barrier) {
 /// Zeros, and not before what was written above.
 template <int Size>
 __device__ __forceinline__ void clear(float (&x)[Size]) {
+  static_assert(Size % 8 == 0);
 #pragma unroll
-  for (float& y : x) {
-    asm volatile("mov.f32 %0, 0f00000000;" : "=f"(y)::"memory");
+  for (int i = 0; i < Size; i += 8) {  // as pin()
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x[i + j])::"memory");
+    }
   }
 }
 

@@ -97,9 +97,7 @@ SmallBatchProduct small_batch_gemm(const DeviceWeightView& weight, const PackedR
                            .x = x.data,
                            .sums = sums,
                            .rows = x.rows,
-                           .parts = parts,
-                           .stages = stages,
-                           .units = groups_of(weight) * parts},
+                           .work = {parts, stages, groups_of(weight) * parts}},
                           x.padded(), stream);
   return {sums, parts, x.rows, weight.rows};
 }

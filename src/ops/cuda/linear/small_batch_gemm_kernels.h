@@ -23,16 +23,20 @@ inline constexpr int kMostSmallBatchParts = 8;
 /// Of shared memory, for stages.
 inline constexpr int kSmallBatchRingBytes = 216 * 1024;
 
-/// What a kernel computes: for each group of kSmallBatchTiles tiles and each part of the stages a
-/// unit of work, which blocks take round-robin.
+/// The units of work of a product, which blocks take round-robin: one for each group of
+/// kSmallBatchTiles tiles and each part of its stages.
+struct BatchUnits {
+  int parts = 0;
+  int stages = 0;
+  int units = 0;
+};
+
 struct SmallBatchArguments {
   DeviceWeightView weight;
   const bf16* x = nullptr;  // packed
   float* sums = nullptr;    // [parts, rows, weight.rows]
   int rows = 0;
-  int parts = 0;
-  int stages = 0;
-  int units = 0;
+  BatchUnits work;
 };
 
 void launch_small_batch_gemm(const SmallBatchArguments& arguments, int padded_rows,

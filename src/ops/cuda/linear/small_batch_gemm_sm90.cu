@@ -7,6 +7,7 @@
 // Weights of the first lap are on their way before the kernel in front of this one is complete, on
 // multiprocessors that have registers for both.
 #include "base/cuda/launch.cuh"
+#include "ops/cuda/linear/batch_ring_sm90.cuh"
 #include "ops/cuda/linear/tile_product_sm90.cuh"
 
 namespace winnow::ops::cuda {
@@ -14,129 +15,25 @@ namespace {
 
 constexpr int kFeedingWarp = kSmallBatchTiles;
 constexpr int kSmallBatchThreads = (kSmallBatchTiles + 1) * 32;
-/// The stages of a block's units, one after another.
-class StageWalk {
- public:
-  __device__ explicit StageWalk(const SmallBatchArguments& arguments)
-      : arguments_(arguments), unit_(static_cast<int>(blockIdx.x)) {
-    begin();
-  }
-  [[nodiscard]] __device__ bool is_over() const { return unit_ >= arguments_.units; }
-  [[nodiscard]] __device__ int group() const { return unit_ / arguments_.parts; }
-  [[nodiscard]] __device__ int part() const { return unit_ % arguments_.parts; }
-  [[nodiscard]] __device__ int stage() const { return stage_; }
-  [[nodiscard]] __device__ bool ends_unit() const { return stage_ + 1 == end_; }
-  __device__ void next() {
-    if (++stage_ == end_) {
-      unit_ += static_cast<int>(gridDim.x);
-      begin();
-    }
-  }
-
- private:
-  __device__ void begin() {
-    stage_ = arguments_.stages * part() / arguments_.parts;
-    end_ = arguments_.stages * (part() + 1) / arguments_.parts;
-  }
-
-  const SmallBatchArguments& arguments_;
-  int unit_;
-  int stage_ = 0;
-  int end_ = 0;
-};
-
-template <class Format, int Rows>
-struct SmallBatchShared {
-  using Stage = StageOf<Format, Rows>;
-  std::byte* rows;     // [stages][kRowBytes]
-  std::byte* weights;  // [stages][kWeightBytes]
-  Barrier* full;       // [stages]
-  Barrier* empty;
-};
-
-/// The warp that feeds the others.
-template <class Format, int Rows>
-class Feeder {
- public:
-  using Stage = StageOf<Format, Rows>;
-  __device__ Feeder(const SmallBatchArguments& arguments,
-                    const SmallBatchShared<Format, Rows>& shared)
-      : arguments_(arguments), shared_(shared), lane_(static_cast<int>(threadIdx.x) % 32) {}
-
-  __device__ void run() {
-    StageWalk walk(arguments_);
-    StageWalk ahead = walk;
-    int filled = 0;
-    for (; filled < Stage::kCount && !ahead.is_over(); ++filled, ahead.next()) {
-      bring_weights(filled, ahead);
-    }
-    winnow::cuda::wait_for_predecessor();
-    for (int stage = 0; stage < filled; ++stage, walk.next()) {
-      bring_rows(stage, walk);
-    }
-    for (PipelineState<Stage::kCount> pipe; !walk.is_over(); walk.next(), pipe.next()) {
-      shared_.empty[pipe.stage].wait(pipe.parity);
-      __syncwarp();  // by parity alone a lane could go a lap ahead
-      bring_weights(pipe.stage, walk);
-      bring_rows(pipe.stage, walk);
-    }
-    // Not before it has waited: what follows the kernel that finishes this product reads early.
-    winnow::cuda::release_successor();
-  }
-
- private:
-  // And announces all bytes of the stage.
-  __device__ void bring_weights(int stage, const StageWalk& walk) const {
-    const DeviceWeightView& weight = arguments_.weight;
-    const int first_tile = walk.group() * kSmallBatchTiles;
-    const int first_step = walk.stage() * Stage::kSteps;
-    const int tiles = min(kSmallBatchTiles, weight.tiles - first_tile);
-    const int bytes = min(Stage::kSteps, weight.steps - first_step) * kTileStepBytes<Format>;
-    Barrier& full = shared_.full[stage];
-    if (lane_ == 0) {
-      full.arrive_expecting(tiles * bytes + Stage::kRowBytes);
-    }
-    if (lane_ < tiles) {
-      const std::size_t step =
-          static_cast<std::size_t>(first_tile + lane_) * weight.steps + first_step;
-      full.copy_once(shared_.weights + stage * Stage::kWeightBytes + lane_ * Stage::kTileBytes,
-                     weight.memory + step * kTileStepBytes<Format>, bytes);
-    }
-  }
-
-  __device__ void bring_rows(int stage, const StageWalk& walk) const {
-    if (lane_ == kSmallBatchTiles) {
-      const auto* from = reinterpret_cast<const std::byte*>(arguments_.x);
-      shared_.full[stage].copy(shared_.rows + stage * Stage::kRowBytes,
-                               from + static_cast<std::size_t>(walk.stage()) * Stage::kRowBytes,
-                               Stage::kRowBytes);
-    }
-  }
-
-  const SmallBatchArguments& arguments_;
-  const SmallBatchShared<Format, Rows>& shared_;
-  int lane_;
-};
 
 /// A warp with a tile, one of four whose tiles a warpgroup multiplies together.
 template <class Format, int Rows>
 class Multiplier {
  public:
   using Stage = StageOf<Format, Rows>;
-  __device__ Multiplier(const SmallBatchArguments& arguments,
-                        const SmallBatchShared<Format, Rows>& shared)
-      : arguments_(arguments), shared_(shared) {}
+  __device__ Multiplier(const SmallBatchArguments& arguments, const BatchRing<Stage>& ring)
+      : arguments_(arguments), ring_(ring) {}
 
   __device__ void run() {
     PipelineState<Stage::kCount> pipe;
     float sums[Rows / 2];
     clear(sums);
-    for (StageWalk walk(arguments_); !walk.is_over(); pipe.next()) {
-      shared_.full[pipe.stage].wait(pipe.parity);
-      product_.multiply(sums, shared_.rows + pipe.stage * Stage::kRowBytes,
-                        shared_.weights + pipe.stage * Stage::kWeightBytes,
+    for (StageWalk walk(arguments_.work); !walk.is_over(); pipe.next()) {
+      ring_.full[pipe.stage].wait(pipe.parity);
+      product_.multiply(sums, ring_.rows + pipe.stage * Stage::kRowBytes,
+                        ring_.weights + pipe.stage * Stage::kWeightBytes,
                         arguments_.weight.steps - walk.stage() * Stage::kSteps);
-      release(shared_.empty[pipe.stage]);
+      release(ring_.empty[pipe.stage]);
       if (walk.ends_unit()) {
         store(sums, walk);
         clear(sums);
@@ -176,7 +73,7 @@ class Multiplier {
   }
 
   const SmallBatchArguments& arguments_;
-  const SmallBatchShared<Format, Rows>& shared_;
+  const BatchRing<Stage>& ring_;
   TileProduct<Format, Stage> product_;
 };
 
@@ -187,22 +84,18 @@ __global__ void __launch_bounds__(kSmallBatchThreads, 1)
   extern __shared__ std::byte memory[];
   __shared__ Barrier full[Stage::kCount];
   __shared__ Barrier empty[Stage::kCount];
-  // The swizzle counts from multiples of 1,024.
-  std::byte* const aligned = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const SmallBatchShared<Format, Rows> shared{aligned, aligned + Stage::kCount * Stage::kRowBytes,
-                                              full, empty};
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < Stage::kCount; ++stage) {
-      full[stage].init(1);
-      empty[stage].init(kSmallBatchTiles);
-    }
-    fence_barriers();
-  }
+  const BatchRing<Stage> ring(memory, full, empty);
   __syncthreads();
   if (threadIdx.x / 32 == kFeedingWarp) {
-    Feeder<Format, Rows>(arguments, shared).run();
+    const auto bring_rows = [&arguments](Barrier& barrier, std::byte* to, int stage) {
+      const auto* from = reinterpret_cast<const std::byte*>(arguments.x);
+      barrier.copy(to, from + static_cast<std::size_t>(stage) * Stage::kRowBytes, Stage::kRowBytes);
+    };
+    BatchFeeder<Format, Stage, decltype(bring_rows)>(arguments.weight, arguments.work, ring,
+                                                     bring_rows)
+        .run();
   } else {
-    Multiplier<Format, Rows>(arguments, shared).run();
+    Multiplier<Format, Rows>(arguments, ring).run();
   }
 }
 
@@ -213,7 +106,7 @@ void launch_for(const SmallBatchArguments& arguments, cudaStream_t stream) {
   winnow::cuda::check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
       "shared memory of a batch's products");
-  const int blocks = min(arguments.units, winnow::cuda::multiprocessor_count());
+  const int blocks = min(arguments.work.units, winnow::cuda::multiprocessor_count());
   winnow::cuda::launch(kernel, blocks, kSmallBatchThreads, kShared, stream, true, arguments);
 }
 

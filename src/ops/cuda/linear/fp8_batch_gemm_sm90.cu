@@ -1,0 +1,266 @@
+// Products of a large batch in fp8 with Hopper's own instructions (sm_90a). Blocks take units of
+// work round-robin, as those of small_batch_gemm_sm90.cu do, and are built alike:
+//   8 warps (two warpgroups) have a tile of weights each and multiply its codes by the codes of all
+//     rows of the batch, of which a warpgroup holds the sums;
+//   one more feeds them: weights as they lie, and boxes of rows, in a ring that fills shared
+//   memory.
+#include "base/cuda/launch.cuh"
+#include "ops/cuda/eight.cuh"
+#include "ops/cuda/linear/batch_ring_sm90.cuh"
+#include "ops/cuda/linear/fp8_batch_gemm_kernels.h"
+#include "ops/cuda/linear/tile_product_sm90.cuh"
+
+namespace winnow::ops::cuda {
+namespace {
+
+constexpr int kFeedingWarp = kSmallBatchTiles;
+constexpr int kBatchThreads = (kSmallBatchTiles + 1) * 32;
+
+/// A stage of the ring.
+template <int Rows>
+struct Fp8Stage {
+  static constexpr int kSteps = kFp8StageColumns / (Fp8Weight::kBlocks * kBlockColumns);
+  static constexpr int kTileBytes = kSteps * kTileStepBytes<Fp8Weight>;
+  static constexpr int kWeightBytes = kSmallBatchTiles * kTileBytes;
+  static constexpr int kRowBytes = Rows * kFp8StageColumns;
+  static constexpr int kFit = kSmallBatchRingBytes / (kWeightBytes + kRowBytes);
+  static constexpr int kCount = kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kSharedBytes = 1024 + kCount * (kWeightBytes + kRowBytes);
+};
+
+/// How a sum becomes an element of the output.
+template <BatchOutput::Kind kKind>
+__device__ void put(void* y, std::size_t at, float value) {
+  if constexpr (kKind == BatchOutput::Kind::bf16) {
+    static_cast<__nv_bfloat16*>(y)[at] = __float2bfloat16_rn(value);
+  } else if constexpr (kKind == BatchOutput::Kind::add) {
+    static_cast<float*>(y)[at] += value;
+  } else {
+    static_cast<float*>(y)[at] = value;
+  }
+}
+
+/// A warp with a tile. Lane 4 g + c has weight rows g and g + 8 and, of the results, rows 2 c and
+/// 2 c + 1 of each 8.
+template <int Rows>
+class Fp8Multiplier {
+ public:
+  using Stage = Fp8Stage<Rows>;
+  __device__ Fp8Multiplier(const Fp8BatchArguments& arguments, const BatchRing<Stage>& ring)
+      : arguments_(arguments),
+        ring_(ring),
+        tile_(static_cast<int>(threadIdx.x) / 32),
+        row_(static_cast<int>(threadIdx.x) % 32 / 4),
+        lane_(static_cast<int>(threadIdx.x) % 4) {}
+
+  __device__ void run() {
+    PipelineState<Stage::kCount> pipe;
+    float sums[Rows / 2];
+    clear(sums);
+    for (StageWalk walk(arguments_.work); !walk.is_over(); pipe.next()) {
+      ring_.full[pipe.stage].wait(pipe.parity);
+      multiply(sums, ring_.rows + pipe.stage * Stage::kRowBytes,
+               ring_.weights + pipe.stage * Stage::kWeightBytes,
+               arguments_.weight.steps - walk.stage() * Stage::kSteps);
+      release(ring_.empty[pipe.stage]);
+      if (walk.ends_unit()) {
+        store(sums, walk);
+        clear(sums);
+      }
+      walk.next();
+    }
+  }
+
+ private:
+  static constexpr int kBlocks = Stage::kSteps * Fp8Weight::kBlocks;
+  using Operands = std::uint32_t[kBlocks][4];
+
+  // sums += the product of a stage, of which there are `steps` steps, or all.
+  __device__ void multiply(float (&sums)[Rows / 2], const std::byte* rows, const std::byte* weights,
+                           int steps) const {
+    Operands left;
+    load(left, weights, steps);
+    const std::uint64_t right = matrix_descriptor(rows, Stage::kRowBytes);
+    begin_products();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      multiply_codes_by_rows(sums, left[block], right + block * (kBlockColumns / 16));
+    }
+    commit_products();
+    wait_for_products<0>(sums);
+  }
+
+  // Of each block of 32 columns a product wants columns 4 c to 4 c + 3 of lane c, then 16 columns
+  // on: words of the pieces (DeviceWeightLayout) c / 2 and 2 + c / 2.
+  __device__ void load(Operands& left, const std::byte* weights, int steps) const {
+    const std::uint32_t first = shared_address(weights + tile_ * Stage::kTileBytes);
+    const bool odd = lane_ % 2 != 0;
+#pragma unroll
+    for (int step = 0; step < Stage::kSteps; ++step) {
+      const std::uint32_t mask = step < steps ? ~0U : 0U;  // a branch would serialise products
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t at =
+            first + step * kTileStepBytes<Fp8Weight> + (row_ + 8 * half) * kStepBytes;
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          std::uint32_t words[4];
+          load_shared(words, at + (2 * part + lane_ / 2) * 16);
+#pragma unroll
+          for (int j = 0; j < Fp8Weight::kBlocks; ++j) {
+            const std::uint32_t word = odd ? words[2 * j + 1] : words[2 * j];
+            left[step * Fp8Weight::kBlocks + j][2 * part + half] = Fp8Weight::codes(word) & mask;
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void store(const float (&sums)[Rows / 2], const StageWalk& walk) const {
+    using Kind = BatchOutput::Kind;
+    const int tile = walk.group() * kSmallBatchTiles + tile_;
+    const BatchOutput& out = arguments_.out;
+    if (tile >= arguments_.weight.tiles) {
+      return;
+    }
+    if (arguments_.work.parts > 1) {
+      store_as<Kind::f32>(
+          sums, tile,
+          arguments_.sums + static_cast<std::size_t>(walk.part()) * arguments_.rows * out.cols);
+    } else if (out.kind == Kind::bf16) {
+      store_as<Kind::bf16>(sums, tile, out.y);
+    } else if (out.kind == Kind::f32) {
+      store_as<Kind::f32>(sums, tile, out.y);
+    } else {
+      store_as<Kind::add>(sums, tile, out.y);
+    }
+  }
+
+  template <BatchOutput::Kind kKind>
+  __device__ void store_as(const float (&sums)[Rows / 2], int tile, void* y) const {
+    const DeviceWeightView& weight = arguments_.weight;
+    const int upper = weight.paired ? tile * 8 + row_ : tile * kTileRows + row_;
+    const int lower = upper + (weight.paired ? weight.rows / 2 : 8);
+    const int rows = weight.paired ? weight.rows / 2 : weight.rows;
+    const bool has_upper = upper < rows;
+    const bool has_lower = weight.paired ? has_upper : lower < rows;
+    const float upper_scale = has_upper ? weight.row_scales[upper] : 0.0F;
+    const float lower_scale = has_lower ? weight.row_scales[lower] : 0.0F;
+#pragma unroll
+    for (int eight = 0; eight < Rows / 8; ++eight) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = 8 * eight + 2 * lane_ + i;
+        if (row < arguments_.rows) {
+          const float scale = arguments_.scales[row];
+          const std::size_t at = static_cast<std::size_t>(row) * weight.rows;
+          if (has_upper) {
+            put<kKind>(y, at + upper, sums[4 * eight + i] * upper_scale * scale);
+          }
+          if (has_lower) {
+            put<kKind>(y, at + lower, sums[4 * eight + 2 + i] * lower_scale * scale);
+          }
+        }
+      }
+    }
+  }
+
+  const Fp8BatchArguments& arguments_;
+  const BatchRing<Stage>& ring_;
+  int tile_;
+  int row_;
+  int lane_;
+};
+
+template <int Rows>
+__global__ void __launch_bounds__(kBatchThreads, 1)
+    multiply_codes_kernel(const __grid_constant__ Fp8BatchArguments arguments,
+                          const __grid_constant__ CUtensorMap codes) {
+  using Stage = Fp8Stage<Rows>;
+  extern __shared__ std::byte memory[];
+  __shared__ Barrier full[Stage::kCount];
+  __shared__ Barrier empty[Stage::kCount];
+  const BatchRing<Stage> ring(memory, full, empty);
+  __syncthreads();
+  if (threadIdx.x / 32 == kFeedingWarp) {
+    const auto bring_rows = [&codes](Barrier& barrier, std::byte* to, int stage) {
+      constexpr int kPairs = kFp8StageColumns / static_cast<int>(sizeof(bf16));
+      barrier.copy_box(to, codes, 0, stage * kPairs);
+    };
+    BatchFeeder<Fp8Weight, Stage, decltype(bring_rows)>(arguments.weight, arguments.work, ring,
+                                                        bring_rows)
+        .run();
+  } else {
+    winnow::cuda::wait_for_predecessor();  // which may read what this writes, or write its scales
+    Fp8Multiplier<Rows>(arguments, ring).run();
+  }
+}
+
+template <int Rows>
+void launch_for(const Fp8BatchArguments& arguments, const CUtensorMap& codes, cudaStream_t stream) {
+  constexpr int kShared = Fp8Stage<Rows>::kSharedBytes;
+  const auto kernel = multiply_codes_kernel<Rows>;
+  winnow::cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+      "shared memory of a batch's products in fp8");
+  const int blocks = min(arguments.work.units, winnow::cuda::multiprocessor_count());
+  winnow::cuda::launch(kernel, blocks, kBatchThreads, kShared, stream, true, arguments, codes);
+}
+
+constexpr int kAddThreads = 128;  // each eight columns of a row
+
+__global__ void __launch_bounds__(kAddThreads) add_parts_kernel(Fp8BatchArguments arguments) {
+  winnow::cuda::release_successor();
+  winnow::cuda::wait_for_predecessor();
+  const BatchOutput& out = arguments.out;
+  const int column = static_cast<int>(blockIdx.x * kAddThreads + threadIdx.x) * 8;
+  if (column >= out.cols) {
+    return;
+  }
+  const std::size_t at = std::size_t{blockIdx.y} * out.cols + column;
+  const std::size_t part = static_cast<std::size_t>(arguments.rows) * out.cols;
+  Eight sum = load_eight(arguments.sums + at);
+  for (int i = 1; i < arguments.work.parts; ++i) {
+    const Eight more = load_eight(arguments.sums + i * part + at);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      sum.values[j] += more.values[j];
+    }
+  }
+  if (out.kind == BatchOutput::Kind::bf16) {
+    store_eight(static_cast<bf16*>(out.y) + at, sum);
+    return;
+  }
+  float* const y = static_cast<float*>(out.y) + at;
+  if (out.kind == BatchOutput::Kind::add) {
+    const Eight before = load_eight(y);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      sum.values[j] += before.values[j];
+    }
+  }
+  store_eight(y, sum);
+}
+
+}  // namespace
+
+void launch_fp8_batch_gemm(const Fp8BatchArguments& arguments, const CUtensorMap& codes,
+                           int padded_rows, cudaStream_t stream) {
+  switch (padded_rows) {
+    case 128:
+      return launch_for<128>(arguments, codes, stream);
+    case 192:
+      return launch_for<192>(arguments, codes, stream);
+    default:
+      return launch_for<256>(arguments, codes, stream);
+  }
+}
+
+void launch_add_parts(const Fp8BatchArguments& arguments, cudaStream_t stream) {
+  constexpr int kColumns = 8 * kAddThreads;
+  const dim3 grid(static_cast<unsigned>((arguments.out.cols + kColumns - 1) / kColumns),
+                  static_cast<unsigned>(arguments.rows));
+  winnow::cuda::launch(add_parts_kernel, grid, kAddThreads, 0, stream, true, arguments);
+}
+
+}  // namespace winnow::ops::cuda
