@@ -15,8 +15,19 @@ import pytest
 
 # A machine may be busy with other tests: nothing here is about speed, and nobody gives up early.
 PATIENCE = 300.0
+
+
+def patiently(name):
+    """httpx.NAME of one client that all tests share: making one takes as long as ten requests. No connection is
+    kept, as with a client for each request."""
+    of_its_own = functools.partial(getattr(httpx, name), timeout=PATIENCE)
+    shared = getattr(CLIENT, name)
+    return lambda *args, **kwargs: (of_its_own if "verify" in kwargs else shared)(*args, **kwargs)
+
+
+CLIENT = httpx.Client(timeout=PATIENCE, limits=httpx.Limits(max_keepalive_connections=0))
 for name in ("get", "post", "request", "stream"):
-    setattr(httpx, name, functools.partial(getattr(httpx, name), timeout=PATIENCE))
+    setattr(httpx, name, patiently(name))
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("WINNOW_BINARY", str(ROOT / "build/release/bin/winnow"))
