@@ -42,8 +42,12 @@ retrofit-demo: configured ## Teach the model in assets/ to compress its cache, a
 	@scripts/retrofit-demo.sh
 
 .PHONY: test
-test: build ## Build and run all tests
+test: build ## Build and run all tests but those of large clients
 	@ctest --preset release -j "$$(nproc)"
+
+.PHONY: test-clients
+test-clients: build ## Ask a server with lm-eval, guidellm and Open WebUI from PyPI (1.5 GB)
+	@ctest --preset clients
 
 .PHONY: python
 python: build ## Build the Python package's wheel and run its tests
