@@ -30,6 +30,7 @@ struct ServeCommand {
   bool fields = false;           // only print the table of fields
   double stream_interval = 0.0;  // milliseconds
   double header_timeout = 10.0;
+  double keep_alive_timeout = 75.0;
   double body_timeout = 60.0;
   double write_timeout = 60.0;
   double shutdown_timeout = 30.0;
@@ -87,6 +88,8 @@ server::ServerConfig resolve(const ServeCommand& command) {
   config.prefix_cache = !command.no_prefix_cache;
   config.service.model_sampling = uses_generation_config(command.generation_config);
   config.http.header_timeout = to_milliseconds(command.header_timeout, "--header-timeout");
+  config.http.keep_alive_timeout =
+      to_milliseconds(command.keep_alive_timeout, "--keep-alive-timeout");
   config.http.body_timeout = to_milliseconds(command.body_timeout, "--body-timeout");
   config.http.write_timeout = to_milliseconds(command.write_timeout, "--write-timeout");
   require(command.max_body_mib > 0.0 && command.max_body_mib <= 1024.0,
@@ -184,6 +187,8 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
                "Milliseconds for which a stream collects tokens into one event; 0: none");
   group.option("--header-timeout", options.header_timeout, "S",
                "Seconds for a request's head to arrive");
+  group.option("--keep-alive-timeout", options.keep_alive_timeout, "S",
+               "Seconds after which a connection without a request closes");
   group.option("--body-timeout", options.body_timeout, "S",
                "Seconds for a request's body to arrive");
   group.option("--write-timeout", options.write_timeout, "S",

@@ -159,6 +159,39 @@ def test_requests_after_the_time_out_get_no_answer_and_a_clean_end():
                 assert read_all(connection).count(b'{"status":"ok"}') == answers
 
 
+def read_answer(connection):
+    """One answer of /health, or nothing when the server has closed the connection."""
+    connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    return connection.recv(65536)
+
+
+def test_a_kept_connection_closes_later_than_a_slow_head():
+    with serving("--header-timeout", "0.5", "--keep-alive-timeout", "2") as s:
+        with s.connect() as connection:
+            for pause in (0.0, 1.0):
+                time.sleep(pause)
+                assert b"200 OK" in read_answer(connection)
+            begun = time.monotonic()
+            assert connection.recv(1) == b""  # closed, without a request
+            assert time.monotonic() - begun > 1.5
+        with s.connect() as connection:
+            assert b"200 OK" in read_answer(connection)
+            connection.sendall(b"GET /hea")  # from here on the head's time counts
+            begun = time.monotonic()
+            assert connection.recv(1) == b""
+            assert time.monotonic() - begun < 1.8
+
+
+def test_the_time_between_requests_is_none_of_theirs():
+    with serving() as s, s.connect() as connection:
+        for pause in (0.0, 1.5):
+            time.sleep(pause)
+            assert b"200 OK" in read_answer(connection)
+        wait_until(lambda: s.read_log().count("/health") == 2)
+        logged = [json.loads(line) for line in s.read_log().splitlines() if "/health" in line]
+        assert all(line["seconds"] < 1.0 for line in logged), logged
+
+
 def test_http_1_0_streams_end_with_the_connection(server):
     body = json.dumps({"prompt": "The sea", "max_tokens": 3, "stream": True}).encode()
     answer = server.ask_raw(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"

@@ -50,19 +50,21 @@ void Connection::close_if_idle() {
 asio::awaitable<void> Connection::serve() {
   stream_->expires_after(owner_.config().header_timeout);
   bool more = co_await stream_->open();
+  auto patience = owner_.config().header_timeout;
   while (more && !owner_.draining()) {
-    more = co_await serve_one();
+    more = co_await serve_one(patience);
+    patience = owner_.config().keep_alive_timeout;
   }
   co_await close();
 }
 
-// One request and its answer; whether another may follow.
-asio::awaitable<bool> Connection::serve_one() {
+// One request, which begins within `patience`, and its answer; whether another may follow.
+asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) {
   const HttpConfig& config = owner_.config();
   RequestParser parser(config.max_header_bytes, config.max_body_bytes);
   begun_ = Clock::now();
   idle_ = unread_.empty();
-  stream_->expires_after(config.header_timeout);
+  stream_->expires_after(idle_ ? patience : config.header_timeout);
   const bool complete = co_await read(parser);
   idle_ = false;
   if (!complete) {
@@ -94,11 +96,16 @@ asio::awaitable<bool> Connection::serve_one() {
 // Reads a request; false if the client left before its end, or was too slow.
 asio::awaitable<bool> Connection::read(RequestParser& parser) {
   bool in_body = false;
+  bool silent = unread_.empty();  // nothing of the head has come
   for (;;) {
     if (!unread_.empty()) {
       unread_.erase(0, parser.put(unread_));
     }
     const bool head_came = parser.has_head() && !std::exchange(in_body, true);
+    if (head_came) {
+      idle_ = false;
+      begun_ = Clock::now();
+    }
     if (head_came && !parser.refusal()) {
       if (const auto refusal = owner_.refuse(parser.head(client_))) {
         parser.refuse(*refusal);  // accept no body without a valid key
@@ -108,8 +115,6 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
       co_return true;
     }
     if (head_came) {
-      idle_ = false;
-      begun_ = Clock::now();
       stream_->expires_after(owner_.config().body_timeout);
       if (parser.expects_continue()) {
         constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -122,6 +127,9 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     unread_.resize(had + got);
     if (got == 0) {
       co_return false;
+    }
+    if (std::exchange(silent, false)) {
+      stream_->expires_after(owner_.config().header_timeout);
     }
   }
 }

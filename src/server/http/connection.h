@@ -57,7 +57,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Task = boost::asio::awaitable<T>;
 
   Task<void> serve();
-  Task<bool> serve_one();
+  Task<bool> serve_one(std::chrono::milliseconds patience);
   Task<bool> read(RequestParser& parser);
   Task<void> answer(const std::shared_ptr<Exchange>& exchange, HttpRecord& record);
   void watch(const std::shared_ptr<Exchange>& exchange);

@@ -26,10 +26,11 @@ struct HttpConfig {
   int max_connections = 1024;
   std::size_t max_header_bytes = std::size_t{16} << 10;
   std::size_t max_body_bytes = std::size_t{8} << 20;
-  std::size_t max_unsent_bytes = std::size_t{4} << 20;  // of a client that reads too slowly
-  std::chrono::milliseconds header_timeout{10'000};     // for a whole head; also between requests
-  std::chrono::milliseconds body_timeout{60'000};       // for a whole body
-  std::chrono::milliseconds write_timeout{60'000};      // for the client to take what is written
+  std::size_t max_unsent_bytes = std::size_t{4} << 20;   // of a client that reads too slowly
+  std::chrono::milliseconds header_timeout{10'000};      // for a whole head
+  std::chrono::milliseconds keep_alive_timeout{75'000};  // for the next head to begin
+  std::chrono::milliseconds body_timeout{60'000};        // for a whole body
+  std::chrono::milliseconds write_timeout{60'000};       // for the client to take what is written
 };
 
 /// What is known of an exchange when it is over.
