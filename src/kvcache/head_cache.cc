@@ -127,7 +127,7 @@ void HeadCache::add_bounds(const Rule& rule, int index) {
   bounds_.add(index, rule.page_entries, std::span(key).first(dim));
 }
 
-// Section 2 of the method: merge into the open running average, or close it and open a new one.
+// docs/method.md, DMC: merge into the open running average, or close it and open a new one.
 void HeadCache::merge_or_open(const Token& token, std::span<float> seen_key,
                               std::span<float> seen_value) {
   const auto& layout = window_.pool().layout();

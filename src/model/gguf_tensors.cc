@@ -245,7 +245,7 @@ GgufPlace gguf_place(const ModelSpec& spec, const std::string& architecture,
       return place;
     }
   }
-  if (spec.final_norm.kind == NormSpec::Kind::rms_plus_one && name.ends_with("norm.weight")) {
+  if (spec.final_norm.offset() != 0.0F && name.ends_with("norm.weight")) {
     place.change = GgufChange::plus_one;
   }
   return place;

@@ -34,7 +34,7 @@ float neutral_norm(const model::ModelSpec& spec, const std::string& name) {
   if (name.ends_with("linear_attn.norm.weight")) {
     return 1.0F;  // in all families
   }
-  return spec.final_norm.kind == model::NormSpec::Kind::rms_plus_one ? 0.0F : 1.0F;
+  return 1.0F - spec.final_norm.offset();
 }
 
 // Norms and factors start with what changes nothing, biases and the like with 0.

@@ -220,6 +220,18 @@ TEST(InitialModel, IsTheSameForASeed) {
   EXPECT_NE(a.tensor(name).as<float>()[0], c.tensor(name).as<float>()[0]);
 }
 
+// Norms only divide at first, also where 1 is added to what files hold.
+TEST(InitialModel, NormsMultiplyByOne) {
+  for (const auto& [family, expected] : {std::pair{"llama", 1.0F}, {"nemotron", 0.0F}}) {
+    const World world(testing::tiny_config(family));
+    write_initial_model(world.path("base"), world.path("new"), DType::f32, 1);
+    const model::Checkpoint created = model::Checkpoint::open(world.path("new"));
+    for (const float x : created.tensor("model.norm.weight").as<float>()) {
+      EXPECT_EQ(x, expected) << family;
+    }
+  }
+}
+
 // What multiplies a layer's output must not hide it.
 TEST(InitialModel, FactorsStartAsOne) {
   const World world(

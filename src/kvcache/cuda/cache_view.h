@@ -70,8 +70,9 @@ struct CacheView {
   float* open_values = nullptr;   // [rows, head_dim]
   float* open_weights = nullptr;  // [rows] z
 
-  /// Entries of the window that a token at position `length` sees beside its own.
-  [[nodiscard]] constexpr int window_before(int length) const {
+  /// Entries that the window holds before it takes the token at position `length`, with the one that
+  /// leaves then.
+  [[nodiscard]] constexpr int held_before(int length) const {
     return chunked ? length % ring : length < ring ? length : ring;
   }
   [[nodiscard]] constexpr std::size_t row(int layer, int slot, int head) const {

@@ -77,7 +77,9 @@ parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
 
 // Weights of norms are stored as what they multiply by.
 void forget_offset(NormSpec& norm) {
-  norm.kind = norm.centers() ? norm.kind : NormSpec::Kind::rms;
+  if (norm.kind == NormSpec::Kind::rms_plus_one) {
+    norm.kind = NormSpec::Kind::rms;
+  }
 }
 
 // Sliding windows are the cache's affair.

@@ -83,7 +83,7 @@ BandView Band::view() const {
 int lead_of(const DeviceCache& cache, int layer, int slot, int length) {
   CacheView view = cache.view(layer);
   view.ring = cache.ring(layer, slot);
-  return view.window_before(length);
+  return view.held_before(length);
 }
 
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,

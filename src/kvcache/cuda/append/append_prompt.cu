@@ -287,7 +287,7 @@ void launch_band(const CacheView& cache, const Projection& projection, const Pre
 template <class Format, int D>
 void launch(const CacheView& cache, const Projection& projection, const PrefillAppend& chunk,
             const BandView& band, cudaStream_t stream) {
-  const int lead = cache.window_before(chunk.length);
+  const int lead = cache.held_before(chunk.length);
   const auto heads = static_cast<unsigned>(projection.kv_heads);
   const auto blocks = [](int warps) {
     return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock);

@@ -9,11 +9,12 @@ namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarpSize;
 
-// More registers would be fewer blocks.
+// A tile of 8- or 4-bit codes fits into registers; one of bf16 would leave a block less per
+// multiprocessor.
 template <class Codes>
 constexpr bool kReadsAhead = kCodeBits<Codes> <= 8;
 
-// Blocks that a multiprocessor's registers shall be enough for.
+// Blocks of a multiprocessor, for which its registers must suffice.
 template <int D>
 constexpr int kResidentBlocks = D <= 80 ? 4 : 3;
 

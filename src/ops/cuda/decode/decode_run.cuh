@@ -43,8 +43,8 @@ struct TilePage {
 };
 
 /// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one; without
-/// entries when there is none. While the token is not taken, neither do the pages hold any that
-/// taking it may change.
+/// entries when there is none. Until the token is taken, pages that taking it may still write (of
+/// its place in the window, the archive's last) count as absent.
 template <int kTilePages>
 __device__ TilePage find_page(const DecodeArguments& arguments, int row, int tile, int p,
                               bool token_taken) {
@@ -77,8 +77,8 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
   return page;
 }
 
-/// A warp's run. `kReadsAhead`: a tile's pages are held in registers while they are attended to,
-/// and their places filled again before.
+/// Attention of a warp's run. `kReadsAhead`: a tile is copied to registers and its stage filled
+/// again before it is attended to.
 template <class Codes, int D, bool kReadsAhead>
 class RunAttention {
  public:
@@ -135,7 +135,7 @@ class RunAttention {
     tag_ = page.tag();
   }
 
-  // Puts those of the first kStages tiles' pages into the stages whose lanes want it.
+  // Requests the pages of the first kStages tiles, each by its lane, if `wanted`.
   __device__ void put_first_tiles(bool wanted) const {
     const int tile = lane_ / kTilePages;
     stream_.put(wanted && tile < min(kStages, run_.count), tile, lane_ % kTilePages, number_, tag_);

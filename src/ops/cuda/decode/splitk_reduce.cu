@@ -11,8 +11,8 @@ namespace {
 constexpr int kMostThreads = 256;
 constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
-// Of the parts of `step` slices, a thread's own being number `slice` of its quad, the sum of all
-// in those of slice 0. By all threads of the block; `memory` has room for a part of each.
+// Reduces the parts of a quad's `step` slices into that of slice 0. All threads of the block call
+// it, each with the part of its slice; `memory` has room for a part of each.
 __device__ void reduce_slices(Part* memory, const Part& own, int slice, int step, int quads) {
   const int thread = static_cast<int>(threadIdx.x);
   memory[thread] = own;
@@ -27,8 +27,8 @@ __device__ void reduce_slices(Part* memory, const Part& own, int slice, int step
   }
 }
 
-// Block (r, h): heads [h, h + 1) * `heads` of row r. Threads take four channels and every so
-// manieth part. `Rotated`: D where entries are rotated, else 0.
+// Block (r, h): heads [h, h + 1) * `heads` of row r. A thread takes four channels and every step-th
+// part. `Rotated`: D where entries are rotated, else 0.
 template <int Rotated>
 __global__ void __launch_bounds__(kMostThreads)
     splitk_reduce_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads,

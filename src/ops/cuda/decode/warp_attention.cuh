@@ -4,8 +4,8 @@
 //     entries r and r + 8. Channels may be multiplied in any order, so what the lane has read is
 //     its operand.
 //   output [query head, channel] = weights x values: the lane reads an eighth (r) of the channels
-//   of
-//     entries 2c, 2c + 1, 2c + 8 and 2c + 9, whose weights are where the first product left them.
+//     of entries 2c, 2c + 1, 2c + 8 and 2c + 9, whose weights are where the first product left
+//     them.
 // A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold what
 // rounding to 16 bits took from rows 0 to 7, at no cost.
 #pragma once

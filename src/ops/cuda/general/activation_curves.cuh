@@ -34,6 +34,7 @@ __device__ Curve activation_at(float x) {
     const float density = kDensity * expf(-0.5F * x * x);
     return {x * phi, phi + x * density};
   } else {
+    static_assert(kKind == Activation::relu_squared);
     const float relu = x < 0.0F ? 0.0F : x;  // a NaN stays
     return {relu * relu, 2.0F * relu};
   }

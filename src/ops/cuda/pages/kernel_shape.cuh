@@ -1,6 +1,7 @@
 // Template arguments of a kernel from what is known at run time.
 #pragma once
 
+#include "base/error.h"
 #include "ops/cuda/pages/entry_codes.cuh"
 #include "ops/cuda/pages/kv_codes.cuh"
 #include "ops/cuda/pages/q4_codes.cuh"
@@ -47,8 +48,10 @@ auto with_head_dim(int head_dim, const F& f) {
       return f.template operator()<80>();
     case 96:
       return f.template operator()<96>();
-    default:
+    case 128:
       return f.template operator()<128>();
+    default:
+      throw Error("no kernels are built for heads of so many channels");
   }
 }
 
@@ -62,8 +65,10 @@ auto with_format(EntryFormat format, const F& f) {
       return f.template operator()<EntryFormat::f8e4m3>();
     case EntryFormat::q4:
       return f.template operator()<EntryFormat::q4>();
-    default:
+    case EntryFormat::i8:
       return f.template operator()<EntryFormat::i8>();
+    default:
+      throw Error("no kernels are built for entries in this format");
   }
 }
 

@@ -23,7 +23,7 @@ constexpr bool has_own_kernels(int head_dim, int group) {
 ///                                             neighbouring entries, channel, entry of the pair
 ///   scales  [2][kPageEntries] bf16            of keys, then of values; not with bf16
 /// So the lanes of a warp, one after another, read their operands of the matrix instructions
-/// (decode_attention.cu), 16 bytes at a time. Where head_dim is no multiple of 32, keys, and
+/// (warp_attention.cuh), 16 bytes at a time. Where head_dim is no multiple of 32, keys, and
 /// values, are followed by bytes that nobody reads (PageAddress). Codes and scales are those of the
 /// host's PageLayout: the same rounding. In q4 the elements of a lane's chunk fill words of eight
 /// codes (code_word.h), the last of them in part where head_dim is no multiple of 32: such pages
