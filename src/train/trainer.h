@@ -12,7 +12,7 @@
 #include "train/backend.h"
 #include "train/eviction_control.h"
 #include "train/packing.h"
-#include "train/partition.h"
+#include "train/sharding.h"
 
 namespace winnow::train {
 
@@ -41,7 +41,7 @@ struct StepReport {
 /// follows from the options, the data and the base model: on the CPU to the last bit, on any number
 /// of threads, and on any number of ranks up to the order of sums.
 /// Each of several ranks has a trainer: it computes its share of the parts of a batch, and updates
-/// its part of the parameters (data parallelism with ZeRO). Rank 0's is used like one that is
+/// what it holds of the parameters (data parallelism with ZeRO). Rank 0's is used like one that is
 /// alone, the others follow() it.
 class Trainer {
  public:
@@ -75,21 +75,22 @@ class Trainer {
 
   [[nodiscard]] const model::ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
-  /// Their values, up to date.
-  [[nodiscard]] const Parameters& parameters() const;
+  /// The whole parameters, up to date; of rank 0.
+  [[nodiscard]] std::shared_ptr<const Parameters> parameters() const;
   [[nodiscard]] const model::Checkpoint& base() const { return base_; }
 
  private:
   /// What rank 0 and its followers do together.
-  enum class Task : std::uint8_t { check, step, fetch_values, gather_moments, end };
+  enum class Task : std::uint8_t { check, step, gather_values, gather_moments, end };
   void announce(Task task) const;
   void do_task(Task task);
-  /// One of the moments of all ranks, part after part; on rank 0 alone.
+  /// A flat array in pieces; on rank 0 alone. `memory`: what other ranks hold of it.
   struct Gathered {
     std::vector<std::vector<std::byte>> memory;
-    std::vector<TensorView> parts;
+    std::vector<std::span<const float>> pieces;
   };
-  [[nodiscard]] Gathered gather(std::span<const float> own) const;
+  [[nodiscard]] Gathered gather(std::span<const float> held) const;
+  [[nodiscard]] Gathered gather_values() const;
   [[nodiscard]] std::pair<Gathered, Gathered> gather_moments() const;
 
   [[nodiscard]] bool fading() const;
@@ -97,6 +98,7 @@ class Trainer {
   [[nodiscard]] MainLoss main_loss() const;
   Batch read_part();
   std::vector<Batch> read_parts();
+  void run_parts(std::span<const Batch> parts, const StepReport& report);
   void run_part(const Batch& part, std::size_t index, const StepReport& report);
   void count_marked(const PassSums& sums, EvictionReport& eviction) const;
   void update(const StepReport& report);
@@ -106,9 +108,9 @@ class Trainer {
   model::Checkpoint base_;
   model::ModelSpec spec_;
   FrozenTensors frozen_;
-  Parameters parameters_;
   parallel::Communicator& ranks_;
-  Partition partition_;
+  Sharding sharding_;
+  Parameters parameters_;
   std::unique_ptr<Backend> backend_;
   PackedReader reader_;
 

@@ -11,8 +11,13 @@ using nlohmann::ordered_json;
 
 constexpr const char* kVersion = "2";
 
-TensorView flat_view(std::span<const std::byte> x) {
-  return {DType::f32, {static_cast<std::int64_t>(x.size() / sizeof(float))}, x.data()};
+std::vector<TensorView> flat_views(std::span<const std::span<const float>> pieces) {
+  std::vector<TensorView> views;
+  for (const std::span<const float> piece : pieces) {
+    const auto* const data = reinterpret_cast<const std::byte*>(piece.data());
+    views.push_back({DType::f32, {static_cast<std::int64_t>(piece.size())}, data});
+  }
+  return views;
 }
 
 /// Says which key of the recipe has changed.
@@ -29,16 +34,25 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
 }  // namespace
 
 // One rank's own memory is not copied.
-Trainer::Gathered Trainer::gather(std::span<const float> own) const {
-  Gathered all;
+Trainer::Gathered Trainer::gather(std::span<const float> held) const {
   if (ranks_.size() == 1) {
-    all.parts = {flat_view(std::as_bytes(own))};
-    return all;
+    return {{}, {held}};
   }
-  all.memory = ranks_.gather(std::as_bytes(own));
-  std::ranges::transform(all.memory, std::back_inserter(all.parts),
-                         [](const std::vector<std::byte>& part) { return flat_view(part); });
+  Gathered all;
+  all.memory = ranks_.gather(std::as_bytes(held));
+  std::vector<std::span<const float>> by_rank;
+  for (const std::vector<std::byte>& memory : all.memory) {
+    by_rank.emplace_back(reinterpret_cast<const float*>(memory.data()),
+                         memory.size() / sizeof(float));
+  }
+  all.pieces = sharding_.in_order(by_rank);
   return all;
+}
+
+Trainer::Gathered Trainer::gather_values() const {
+  backend_->fetch_values();
+  return parameters_.is_whole() ? Gathered{{}, {parameters_.values()}}
+                                : gather(parameters_.values());
 }
 
 std::pair<Trainer::Gathered, Trainer::Gathered> Trainer::gather_moments() const {
@@ -50,9 +64,11 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
   announce(Task::gather_moments);
   const auto [first, second] = gather_moments();
   TensorParts tensors;
-  tensors["values"] = {flat_view(std::as_bytes(parameters().values()))};
-  tensors["first_moments"] = first.parts;
-  tensors["second_moments"] = second.parts;
+  announce(Task::gather_values);
+  const Gathered values = gather_values();
+  tensors["values"] = flat_views(values.pieces);
+  tensors["first_moments"] = flat_views(first.pieces);
+  tensors["second_moments"] = flat_views(second.pieces);
   const PackingPosition& position = reader_.position();
   const ordered_json progress{
       {"step", steps_done_},
@@ -84,9 +100,9 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
     return tensor.as<float>();
   };
   const Moments moments = backend_->fetch_moments();
-  std::ranges::copy(array("values"), parameters_.values().begin());
-  std::ranges::copy(partition_.own(array("first_moments")), moments.first.begin());
-  std::ranges::copy(partition_.own(array("second_moments")), moments.second.begin());
+  parameters_.set(0, array("values"));
+  sharding_.copy_held(0, array("first_moments"), moments.first);
+  sharding_.copy_held(0, array("second_moments"), moments.second);
   backend_->store();
   const ordered_json progress = ordered_json::parse(text("progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();
