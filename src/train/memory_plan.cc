@@ -88,7 +88,7 @@ std::vector<MemoryPlan::Part> state_parts(const TrainingOptions& options,
             {"a rank's gradients, fp32", held},
             {"a rank's moments, fp32", 2 * held},
             {"what is whole at a time, fp32", 2 * whole},
-            {"all weights, moments while rank 0 saves", 3 * all, true}};
+            {"all weights while rank 0 saves", all, true}};
   }
   if (options.ranks == 1) {
     return {
@@ -97,7 +97,7 @@ std::vector<MemoryPlan::Part> state_parts(const TrainingOptions& options,
   return {{"trained weights, fp32", all},
           {"their gradients, fp32", all},
           {"a rank's moments, fp32", 2 * held},
-          {"all moments while rank 0 saves", 2 * all, true}};
+          {"moments while rank 0 saves", all, true}};
 }
 
 }  // namespace

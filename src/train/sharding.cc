@@ -74,19 +74,4 @@ void Sharding::copy_held(std::size_t offset, std::span<const float> values,
   }
 }
 
-std::vector<std::span<const float>> Sharding::in_order(
-    std::span<const std::span<const float>> held_by_rank) const {
-  std::vector<std::span<const float>> rest(held_by_rank.begin(), held_by_rank.end());
-  std::vector<std::span<const float>> pieces;
-  for (const Section& section : sections_) {
-    const auto cuts = section.partition.cuts();
-    for (std::size_t rank = 0; rank < rest.size(); ++rank) {
-      const std::size_t count = cuts[rank + 1] - cuts[rank];
-      pieces.push_back(rest[rank].first(count));
-      rest[rank] = rest[rank].subspan(count);
-    }
-  }
-  return pieces;
-}
-
 }  // namespace winnow::train

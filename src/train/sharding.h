@@ -43,9 +43,6 @@ class Sharding {
   }
   /// Copies what it holds of `values`, the elements of a flat array from `offset` on, to `held`.
   void copy_held(std::size_t offset, std::span<const float> values, std::span<float> held) const;
-  /// A flat array in pieces, given what each rank holds of it.
-  [[nodiscard]] std::vector<std::span<const float>> in_order(
-      std::span<const std::span<const float>> held_by_rank) const;
 
  private:
   [[nodiscard]] std::size_t held_before(std::size_t at) const;

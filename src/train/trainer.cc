@@ -94,11 +94,15 @@ void Trainer::do_task(Task task) {
       step();
       break;
     case Task::gather_values:
-      static_cast<void>(gather_values());
+      gather_values({});
       break;
-    case Task::gather_moments:
-      static_cast<void>(gather_moments());
+    case Task::gather_state: {
+      const Moments moments = backend_->fetch_moments();
+      for (const char* name : kStateArrays) {
+        gather_state_array(name, moments, {});
+      }
       break;
+    }
     case Task::end:
       break;
   }
@@ -106,16 +110,16 @@ void Trainer::do_task(Task task) {
 
 std::shared_ptr<const Parameters> Trainer::parameters() const {
   announce(Task::gather_values);
-  const Gathered values = gather_values();
   if (parameters_.is_whole()) {
+    backend_->fetch_values();
     return {std::shared_ptr<const Parameters>(), &parameters_};
   }
   auto whole = std::make_shared<Parameters>(spec_, trained_part(spec_));
   std::size_t offset = 0;
-  for (const std::span<const float> piece : values.pieces) {
+  gather_values([&](std::span<const float> piece) {
     whole->set(offset, piece);
     offset += piece.size();
-  }
+  });
   return whole;
 }
 

@@ -1,8 +1,10 @@
 // Training step by step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -81,17 +83,17 @@ class Trainer {
 
  private:
   /// What rank 0 and its followers do together.
-  enum class Task : std::uint8_t { check, step, gather_values, gather_moments, end };
+  enum class Task : std::uint8_t { check, step, gather_values, gather_state, end };
   void announce(Task task) const;
   void do_task(Task task);
-  /// A flat array in pieces; on rank 0 alone. `memory`: what other ranks hold of it.
-  struct Gathered {
-    std::vector<std::vector<std::byte>> memory;
-    std::vector<std::span<const float>> pieces;
-  };
-  [[nodiscard]] Gathered gather(std::span<const float> held) const;
-  [[nodiscard]] Gathered gather_values() const;
-  [[nodiscard]] std::pair<Gathered, Gathered> gather_moments() const;
+  /// Rank 0 takes a flat array, piece after piece, of which each rank holds a part.
+  using TakePiece = std::function<void(std::span<const float>)>;
+  void gather(std::span<const float> held, const TakePiece& take) const;
+  void gather_values(const TakePiece& take) const;
+  /// The same of all arrays of a state, in the order of their names there.
+  static constexpr std::array kStateArrays{"first_moments", "second_moments", "values"};
+  void gather_state_array(std::string_view name, const Moments& moments,
+                          const TakePiece& take) const;
 
   [[nodiscard]] bool fading() const;
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;

@@ -1,7 +1,7 @@
 // What a Trainer writes down to be taken up again.
 #include "base/error.h"
 #include "checkpoint/json.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_stream.h"
 #include "train/trainer.h"
 
 namespace winnow::train {
@@ -10,15 +10,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kVersion = "2";
-
-std::vector<TensorView> flat_views(std::span<const std::span<const float>> pieces) {
-  std::vector<TensorView> views;
-  for (const std::span<const float> piece : pieces) {
-    const auto* const data = reinterpret_cast<const std::byte*>(piece.data());
-    views.push_back({DType::f32, {static_cast<std::int64_t>(piece.size())}, data});
-  }
-  return views;
-}
 
 /// Says which key of the recipe has changed.
 void require_same_recipe(const ordered_json& saved, const ordered_json& now,
@@ -34,50 +25,57 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
 }  // namespace
 
 // One rank's own memory is not copied.
-Trainer::Gathered Trainer::gather(std::span<const float> held) const {
-  if (ranks_.size() == 1) {
-    return {{}, {held}};
+void Trainer::gather(std::span<const float> held, const TakePiece& take) const {
+  for (const Section& section : sharding_.sections()) {
+    const auto own = held.subspan(section.held, section.partition.size());
+    if (ranks_.size() == 1) {
+      take(own);
+      continue;
+    }
+    ranks_.meet();  // rank 0 may still write
+    for (const std::vector<std::byte>& part : ranks_.gather(std::as_bytes(own))) {
+      take({reinterpret_cast<const float*>(part.data()), part.size() / sizeof(float)});
+    }
   }
-  Gathered all;
-  all.memory = ranks_.gather(std::as_bytes(held));
-  std::vector<std::span<const float>> by_rank;
-  for (const std::vector<std::byte>& memory : all.memory) {
-    by_rank.emplace_back(reinterpret_cast<const float*>(memory.data()),
-                         memory.size() / sizeof(float));
-  }
-  all.pieces = sharding_.in_order(by_rank);
-  return all;
 }
 
-Trainer::Gathered Trainer::gather_values() const {
+void Trainer::gather_values(const TakePiece& take) const {
   backend_->fetch_values();
-  return parameters_.is_whole() ? Gathered{{}, {parameters_.values()}}
-                                : gather(parameters_.values());
+  if (!parameters_.is_whole()) {
+    gather(parameters_.values(), take);
+  } else if (ranks_.rank() == 0) {
+    take(parameters_.values());
+  }
 }
 
-std::pair<Trainer::Gathered, Trainer::Gathered> Trainer::gather_moments() const {
-  const Moments own = backend_->fetch_moments();
-  return {gather(own.first), gather(own.second)};
+void Trainer::gather_state_array(std::string_view name, const Moments& moments,
+                                 const TakePiece& take) const {
+  if (name == "values") {
+    return gather_values(take);
+  }
+  gather(name == "first_moments" ? moments.first : moments.second, take);
 }
 
 void Trainer::save_state(const std::filesystem::path& file, const ordered_json& recipe) const {
-  announce(Task::gather_moments);
-  const auto [first, second] = gather_moments();
-  TensorParts tensors;
-  announce(Task::gather_values);
-  const Gathered values = gather_values();
-  tensors["values"] = flat_views(values.pieces);
-  tensors["first_moments"] = flat_views(first.pieces);
-  tensors["second_moments"] = flat_views(second.pieces);
+  announce(Task::gather_state);
+  const Moments moments = backend_->fetch_moments();
+  TensorMap arrays;
+  for (const char* name : kStateArrays) {
+    arrays[name] = {DType::f32, {static_cast<std::int64_t>(parameters_.size())}, nullptr};
+  }
   const PackingPosition& position = reader_.position();
   const ordered_json progress{
       {"step", steps_done_},
       {"data", {position.epoch, position.sequence}},
       {"eviction", eviction_ ? eviction_->state() : std::vector<double>()},
   };
-  write_safetensors(
-      file, tensors,
-      {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}});
+  stream_safetensors(
+      file, arrays,
+      {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}},
+      [&](const std::string& name, const WriteBytes& write) {
+        gather_state_array(name, moments,
+                           [&write](std::span<const float> piece) { write(std::as_bytes(piece)); });
+      });
 }
 
 void Trainer::load_state(const std::filesystem::path& file, const ordered_json& recipe) {
