@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_stream.h"
 
 namespace winnow {
 namespace {
@@ -125,6 +126,26 @@ void write_safetensors(const std::filesystem::path& path, const TensorParts& ten
     for (const TensorView& part : item->second) {
       file.write({part.data, part.bytes()});
     }
+  }
+  file.commit();
+}
+
+void stream_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                        const std::map<std::string, std::string>& metadata,
+                        const WriteData& write_data) {
+  const TensorParts parts = in_one_part(tensors);
+  AtomicFile file(path);
+  file.write(make_header(file_order(parts), metadata, path.string()));
+  for (const Item item : file_order(parts)) {
+    std::size_t missing = item->second.front().bytes();
+    write_data(item->first, [&](std::span<const std::byte> bytes) {
+      require(bytes.size() <= missing, "{}: tensor {} has more bytes than its shape", path.string(),
+              in_quotes(item->first));
+      missing -= bytes.size();
+      file.write(bytes);
+    });
+    require(missing == 0, "{}: tensor {} lacks {} bytes", path.string(), in_quotes(item->first),
+            missing);
   }
   file.commit();
 }

@@ -29,7 +29,7 @@ struct PassSums {
 };
 
 /// Moments of AdamW in host memory, in the order of Parameters: of the part that this rank updates
-/// (train/partition.h). Muon's momentum is a first moment; the second of its matrices are 0.
+/// (train/sharding.h). Muon's momentum is a first moment; the second of its matrices are 0.
 struct Moments {
   std::span<float> first;
   std::span<float> second;
@@ -51,6 +51,8 @@ class Backend {
   /// The rest of the gradient of the latest forward(). `losses`: of each layer; none while nothing
   /// is decided.
   virtual void backward(std::span<const DecisionLoss> losses) = 0;
+  /// In place of forward() and backward(), where other ranks have one part more than this one.
+  virtual void skip_part() {}
   /// Waits for everything since begin_update(), on all ranks, which call it together.
   virtual PassSums finish() = 0;
   /// Of part of the parameters' flat array.

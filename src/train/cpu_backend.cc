@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace winnow::train {
 
@@ -11,16 +12,15 @@ CpuBackend::CpuBackend(const TrainingOptions& options, const model::ModelSpec& b
     : spec_(student_config(options, base_config)),
       parameters_(parameters),
       ranks_(ranks),
-      partition_(parameters, ranks.rank(), ranks.size(), options.muon.has_value()),
-      optimizer_(options.adamw, partition_.size()),
+      sharding_(parameters, options.zero_stage, ranks.rank(), ranks.size(),
+                options.muon.has_value()),
+      optimizer_(options.adamw, sharding_.held()),
       muon_(options.muon),
-      gradients_(parameters.gradient_views(spec_)),
+      student_(make_student_tensors(spec_, base, parameters, sharding_, ranks)),
       decoder_(spec_, options.micro_batch * options.length, host_keep(options)),
       hidden_gradient_(options.micro_batch * options.length *
                        static_cast<std::size_t>(spec_.hidden)) {
-  student_ = bind_weights(spec_, [&](const std::string& name) {
-    return parameters.contains(name) ? std::optional(parameters.view(name)) : base(name);
-  });
+  decoder_.access = student_.get();
   if (options.retrofit) {
     divergence_ = options.retrofit->divergence;
     teacher_ = bind_weights(base_config, base);
@@ -28,7 +28,7 @@ CpuBackend::CpuBackend(const TrainingOptions& options, const model::ModelSpec& b
     decoder_.excess_limit = static_cast<float>(options.retrofit->excess_limit);
   }
   if (options.retrofit && options.retrofit->uniform_weights) {
-    for (LayerGradients& layer : gradients_.layers) {  // they stay 0, and omega one half
+    for (LayerGradients& layer : student_->gradients().layers) {  // they stay 0, and omega one half
       layer.omega = {};
       layer.omega_bias = {};
     }
@@ -38,7 +38,7 @@ CpuBackend::CpuBackend(const TrainingOptions& options, const model::ModelSpec& b
 }
 
 void CpuBackend::begin_update() {
-  std::ranges::fill(parameters_.gradients(), 0.0F);
+  student_->begin_update();
   sums_ = {};
 }
 
@@ -47,20 +47,20 @@ ops::Matrix<float> CpuBackend::gradient() {
 }
 
 double CpuBackend::loss_of_head(MainLoss loss) {
-  const HeadInput student{&student_, decoder_.hidden()};
+  const HeadInput student{&student_->weights(), decoder_.hidden()};
   if (loss == MainLoss::language_model) {
-    return language_model_loss(context_, spec_, batch_, student, gradients_, gradient());
+    return language_model_loss(context_, spec_, batch_, student, student_->gradients(), gradient());
   }
   teacher_decoder_->forward(context_, teacher_, batch_, {});
   const HeadInput teacher{&teacher_, teacher_decoder_->hidden()};
-  return distillation_loss(context_, spec_, batch_, *divergence_, student, teacher, gradients_,
-                           gradient());
+  return distillation_loss(context_, spec_, batch_, *divergence_, student, teacher,
+                           student_->gradients(), gradient());
 }
 
 void CpuBackend::forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) {
   batch_ = batch;
   pass_ = pass;
-  decoder_.forward(context_, student_, batch_, pass_);
+  decoder_.forward(context_, student_->weights(), batch_, pass_);
   const double value = loss_of_head(loss);
   if (!std::isfinite(value) && std::isfinite(sums_.loss)) {
     sums_.not_finite = first_not_finite();
@@ -84,15 +84,26 @@ int CpuBackend::first_not_finite() const {
 }
 
 void CpuBackend::backward(std::span<const DecisionLoss> losses) {
-  decoder_.backward(context_, student_, batch_, pass_, losses, gradients_, gradient());
+  decoder_.backward(context_, student_->weights(), batch_, pass_, losses, student_->gradients(),
+                    gradient());
+}
+
+// What a pass opens and closes.
+void CpuBackend::skip_part() {
+  for (int layer = 0; layer < spec_.layer_count(); ++layer) {
+    student_->open(layer);
+  }
+  for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
+    student_->open(layer);
+    student_->close(layer);
+  }
 }
 
 PassSums CpuBackend::finish() {
-  ranks_.meet();  // others may still compute
-  ranks_.reduce_scatter(parameters_.gradients(), partition_.cuts());
+  student_->add_up();
   const auto squares_of = [this](Role role) {
-    const auto [begin, end] = partition_.own(parameters_.range(role));
-    return sum_of_squares(parameters_.gradients().subspan(begin, end - begin));
+    const auto [begin, end] = sharding_.held(parameters_.range(role));
+    return sum_of_squares(student_->held_gradients().subspan(begin, end - begin));
   };
   sums_.norm =
       std::sqrt(squares_of(Role::embedding) + squares_of(Role::matrix) + squares_of(Role::vector));
@@ -101,23 +112,20 @@ PassSums CpuBackend::finish() {
 }
 
 void CpuBackend::apply(const AdamW::Update& update) {
-  const auto [begin, end] = partition_.own({update.begin, update.end});
   AdamW::Update own = update;
-  own.begin = begin - partition_.begin();
-  own.end = end - partition_.begin();
-  optimizer_.apply(own, partition_.own(parameters_.values()),
-                   partition_.own<const float>(parameters_.gradients()));
+  std::tie(own.begin, own.end) = sharding_.held({update.begin, update.end});
+  optimizer_.apply(own, student_->held_values(), student_->held_gradients());
 }
 
 void CpuBackend::apply(const MuonUpdate& update) {
-  apply_muon(context_, *muon_, update, parameters_, partition_.own(parameters_.values()),
-             partition_.own<const float>(parameters_.gradients()), optimizer_.first_moments(),
-             partition_.begin());
-}
-
-void CpuBackend::end_update() {
-  ranks_.meet();  // others may have more to update
-  ranks_.all_gather(parameters_.values(), partition_.cuts());
+  for (const Section& section : sharding_.sections()) {
+    const auto own = [&section](std::span<float> held) {
+      return held.subspan(section.held, section.partition.size());
+    };
+    apply_muon(context_, *muon_, update, parameters_, own(student_->held_values()),
+               own(student_->held_gradients()), own(optimizer_.first_moments()),
+               section.partition.begin());
+  }
 }
 
 }  // namespace winnow::train

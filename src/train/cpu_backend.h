@@ -6,7 +6,7 @@
 #include "train/backend.h"
 #include "train/decoder.h"
 #include "train/head.h"
-#include "train/partition.h"
+#include "train/student_tensors.h"
 
 namespace winnow::train {
 
@@ -20,10 +20,11 @@ class CpuBackend : public Backend {
   void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) override;
   std::vector<std::int64_t> marked() override { return decoder_.decided().marked; }
   void backward(std::span<const DecisionLoss> losses) override;
+  void skip_part() override;
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
   void apply(const MuonUpdate& update) override;
-  void end_update() override;
+  void end_update() override { student_->end_update(); }
 
   void fetch_values() override {}
   Moments fetch_moments() override {
@@ -40,12 +41,11 @@ class CpuBackend : public Backend {
   std::optional<ops::Divergence> divergence_;  // nullopt: no teacher
   Parameters& parameters_;
   parallel::Communicator& ranks_;
-  Partition partition_;
-  AdamW optimizer_;  // of this rank's part
+  Sharding sharding_;
+  AdamW optimizer_;  // of what this rank holds
   std::optional<MuonOptions> muon_;
-  Weights student_;
+  std::unique_ptr<StudentTensors> student_;
   Weights teacher_;
-  Gradients gradients_;
   Decoder decoder_;
   std::optional<Decoder> teacher_decoder_;
   Buffer<float> hidden_gradient_;

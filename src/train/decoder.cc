@@ -84,6 +84,12 @@ LayerPass Decoder::pass_of(const Batch& batch, const DecisionPass& decisions, in
           .embedding_gradient = layer_inputs_.gradient_of(layer)};
 }
 
+void Decoder::open(int layer) const {
+  if (access != nullptr) {
+    access->open(layer);
+  }
+}
+
 LayerActivations& Decoder::activations(int layer) {
   LayerActivations& activations =
       activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];
@@ -111,6 +117,7 @@ void Decoder::forward(ops::Context& context, const Weights& weights, const Batch
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     const auto index = static_cast<std::size_t>(layer);
     const ops::Matrix<float>& output = keep_ == Keep::nothing ? inputs_[0] : inputs_[index + 1];
+    open(layer);
     layer_forward(context, pass_of(batch, decisions, layer), weights.layers[index], input(layer),
                   activations(layer), output);
     if (spec_.decides(layer) && decisions.mode != DecisionPass::Mode::off) {
@@ -141,6 +148,7 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
   for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
     const LayerPass pass = pass_of(batch, decisions, layer);
+    open(layer);
     if (keep_ == Keep::inputs) {
       layer_forward(context, pass, weights.layers[index], input(layer), activations(layer), {});
     }
@@ -149,6 +157,9 @@ void Decoder::backward(ops::Context& context, const Weights& weights, const Batc
                        ? DecisionLoss{}
                        : losses[static_cast<std::size_t>(spec_.compressing_before(layer))],
                    gradients.layers[index], gradient);
+    if (access != nullptr) {
+      access->close(layer);
+    }
   }
   layer_inputs_.backward(context, weights, batch, input(0), gradients, gradient);
   if (spec_.embedding_multiplier != 1.0F) {

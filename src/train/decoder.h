@@ -8,6 +8,7 @@
 #include "model/rope_tables.h"
 #include "train/batch.h"
 #include "train/layer.h"
+#include "train/layer_access.h"
 #include "train/layer_embeddings.h"
 #include "train/options.h"
 #include "train/shared_entries.h"
@@ -59,8 +60,11 @@ class Decoder {
 
   /// Of the decisions that Decided::excess counts.
   float excess_limit = 6.0F;
+  /// Told about each layer of a pass; null: all weights are there.
+  LayerAccess* access = nullptr;
 
  private:
+  void open(int layer) const;
   LayerPass pass_of(const Batch& batch, const DecisionPass& decisions, int layer) const;
   LayerActivations& activations(int layer);
   void count_decisions(const LayerActivations& activations);

@@ -75,7 +75,8 @@ class ExportedTensors : public model::TensorSource {
 ExportedModel export_model(const Trainer& trainer, DType type) {
   ExportedModel model{trainer.spec(), {}, {}, trainer.base()};
   model.spec.dtype = type;
-  const Parameters& parameters = trainer.parameters();
+  const std::shared_ptr<const Parameters> whole = trainer.parameters();
+  const Parameters& parameters = *whole;
   const auto borrowed = borrowed_rows(model.spec);
   for (const auto& [name, shape] : model::expected_tensors(model.spec)) {
     if (!parameters.contains(name)) {

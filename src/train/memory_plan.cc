@@ -10,7 +10,7 @@
 #include "train/decoder.h"
 #include "train/head.h"
 #include "train/parameters.h"
-#include "train/partition.h"
+#include "train/sharded_tensors.h"
 
 namespace winnow::train {
 namespace {
@@ -71,6 +71,35 @@ std::size_t operand_bytes(const model::ModelSpec& spec, std::size_t tokens, std:
   return std::max(tokens * widest * dtype_size(DType::bf16), head / 2);
 }
 
+// Weights, gradients and moments of the CPU's ranks.
+std::vector<MemoryPlan::Part> state_parts(const TrainingOptions& options,
+                                          const ParameterList& list) {
+  const std::size_t all = list.size() * sizeof(float);
+  std::size_t held = 0;
+  std::size_t whole = 0;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const Sharding sharding(list, options.zero_stage, rank, options.ranks,
+                            options.muon.has_value());
+    held = std::max(held, sharding.held() * sizeof(float));
+    whole = ShardedTensors::whole_at_once(sharding) * sizeof(float);
+  }
+  if (options.zero_stage == ZeroStage::everything) {
+    return {{"a rank's weights, fp32", held},
+            {"a rank's gradients, fp32", held},
+            {"a rank's moments, fp32", 2 * held},
+            {"what is whole at a time, fp32", 2 * whole},
+            {"all weights while rank 0 saves", all, true}};
+  }
+  if (options.ranks == 1) {
+    return {
+        {"trained weights, fp32", all}, {"their gradients, fp32", all}, {"moments, fp32", 2 * all}};
+  }
+  return {{"trained weights, fp32", all},
+          {"their gradients, fp32", all},
+          {"a rank's moments, fp32", 2 * held},
+          {"moments while rank 0 saves", all, true}};
+}
+
 }  // namespace
 
 std::size_t MemoryPlan::of_one() const {
@@ -105,20 +134,11 @@ MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& b
   }
   plan.ranks = parallel::launched_as() ? 1 : options.ranks;
   const auto trained = static_cast<std::size_t>(plan.trained);
-  const Partition partition(ParameterList(spec, trained_part(spec)), 0, options.ranks,
-                            options.muon.has_value());
   const std::size_t tokens = options.micro_batch * options.length;
   const auto add = [&plan](std::string name, std::size_t bytes, bool once = false) {
     plan.parts.push_back({std::move(name), bytes, once});
   };
-  add("trained weights, fp32", trained * sizeof(float));
-  add("their gradients, fp32", trained * sizeof(float));
-  if (options.ranks == 1) {
-    add("moments, fp32", 2 * trained * sizeof(float));
-  } else {
-    add("a rank's moments, fp32", 2 * partition.largest() * sizeof(float));
-    add("all moments while rank 0 saves", 2 * trained * sizeof(float), true);
-  }
+  plan.parts = state_parts(options, ParameterList(spec, trained_part(spec)));
   add("base weights as stored", static_cast<std::size_t>(count_all(base)) * dtype_size(base.dtype),
       true);
   add("a copy while saving", trained * dtype_size(base.dtype), true);

@@ -124,6 +124,8 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           "--data-parallel {}: expected 1 to {}, as many ranks as --batch {} has parts of "
           "--micro-batch {}",
           options.ranks, parts, options.batch, options.micro_batch);
+  require(!options.cuda_device || options.zero_stage == ZeroStage::moments,
+          "--zero-stage 3 with --device cuda: only CPU ranks have it, GPUs take --zero-stage 1");
   const auto in_unit = [](double x) { return x >= 0.0 && x < 1.0; };
   require(in_unit(options.adamw.beta1), "--beta1 {}: expected 0 or more, less than 1",
           options.adamw.beta1);

@@ -13,6 +13,7 @@
 #include "train/muon.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
+#include "train/zero_stage.h"
 
 namespace winnow::train {
 
@@ -69,6 +70,7 @@ struct TrainingOptions {
   std::size_t micro_batch = 1;  // sequences at once; divides batch
   std::uint64_t seed = 0;
   int ranks = 1;  // that share out what a batch has of micro_batch sequences
+  ZeroStage zero_stage = ZeroStage::moments;
 
   AdamWOptions adamw;
   std::optional<MuonOptions> muon;  // of the layers' matrices, instead of AdamW

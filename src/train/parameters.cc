@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "ops/weight.h"
+#include "train/sharding.h"
 
 namespace winnow::train {
 namespace {
@@ -81,15 +82,27 @@ std::int64_t ParameterList::count() const {
   return total;
 }
 
-Parameters::Parameters(const model::ModelSpec& spec, Trained trained)
-    : ParameterList(spec, trained), values_(zeros(size())) {}
+Parameters::Parameters(const model::ModelSpec& spec, Trained trained, const Sharding* sharding)
+    : ParameterList(spec, trained),
+      sharding_(sharding),
+      values_(zeros(sharding == nullptr ? size() : sharding->held())) {}
+
+void Parameters::set(std::size_t offset, std::span<const float> values) {
+  if (sharding_ == nullptr) {
+    std::ranges::copy(values, values_.data() + offset);
+  } else {
+    sharding_->copy_held(offset, values, values_.span());
+  }
+}
 
 std::span<float> Parameters::values(std::string_view name) {
+  assert(is_whole());
   const Parameter& parameter = find(name);
   return values_.span().subspan(parameter.offset, parameter.count);
 }
 
 TensorView Parameters::view(std::string_view name) const {
+  assert(is_whole());
   const Parameter& parameter = find(name);
   return {DType::f32, parameter.shape,
           reinterpret_cast<const std::byte*>(values_.data() + parameter.offset)};
@@ -97,12 +110,13 @@ TensorView Parameters::view(std::string_view name) const {
 
 std::span<float> Parameters::gradients() {
   if (gradients_.empty()) {
-    gradients_ = zeros(size());
+    gradients_ = zeros(values_.size());
   }
   return gradients_.span();
 }
 
 std::span<float> Parameters::gradients(std::string_view name) {
+  assert(is_whole());
   const Parameter& parameter = find(name);
   return gradients().subspan(parameter.offset, parameter.count);
 }

@@ -58,12 +58,21 @@ class ParameterList {
   std::size_t size_ = 0;
 };
 
-/// The trained tensors themselves, in host memory.
+class Sharding;
+
+/// The trained tensors themselves, in host memory: all of them, or what one rank holds.
 class Parameters : public ParameterList {
  public:
-  /// Zero everywhere.
-  Parameters(const model::ModelSpec& spec, Trained trained);
+  /// Zero everywhere. `sharding`, which must outlive this, says what the rank holds; null:
+  /// everything.
+  Parameters(const model::ModelSpec& spec, Trained trained, const Sharding* sharding = nullptr);
 
+  [[nodiscard]] bool is_whole() const { return sharding_ == nullptr; }
+  /// Takes over what it holds of the elements from `offset` on of the flat arrays.
+  void set(std::size_t offset, std::span<const float> values);
+
+  /// The flat array, or the parts of it that the rank holds, one after another. By name: of whole
+  /// parameters.
   [[nodiscard]] std::span<float> values() { return values_.span(); }
   [[nodiscard]] std::span<const float> values() const { return values_.span(); }
   [[nodiscard]] std::span<float> values(std::string_view name);
@@ -76,6 +85,7 @@ class Parameters : public ParameterList {
   [[nodiscard]] Gradients gradient_views(const model::ModelSpec& spec);
 
  private:
+  const Sharding* sharding_;
   Buffer<float> values_;
   Buffer<float> gradients_;
 };

@@ -52,9 +52,14 @@ void add(std::vector<double>& total, std::span<const double> other) {
 }  // namespace
 
 Partition::Partition(const ParameterList& list, int rank, int ranks, bool whole_matrices)
+    : Partition(list, {0, list.size()}, rank, ranks, whole_matrices) {}
+
+Partition::Partition(const ParameterList& list, std::pair<std::size_t, std::size_t> range, int rank,
+                     int ranks, bool whole_matrices)
     : rank_(static_cast<std::size_t>(rank)) {
+  const auto [begin, end] = range;
   for (int r = 0; r <= ranks; ++r) {
-    const std::size_t at = share_of(list.size() / 8, r, ranks).first * 8;
+    const std::size_t at = begin + share_of((end - begin) / 8, r, ranks).first * 8;
     cuts_.push_back(whole_matrices ? beside_matrix(list, at) : at);
   }
 }

@@ -12,14 +12,17 @@
 
 namespace winnow::train {
 
-/// Which part of the parameters' flat array each rank updates, and has moments of (ZeRO,
-/// Rajbhandari et al. 2020). Parts begin at multiples of 8.
+/// Which part of the parameters' flat array, or of a range of it, each rank updates and has moments
+/// of (ZeRO, Rajbhandari et al. 2020). Parts begin at multiples of 8.
 class Partition {
  public:
   /// `whole_matrices`: matrices of layers are not cut (Muon updates each as a whole).
   Partition(const ParameterList& list, int rank, int ranks, bool whole_matrices);
+  /// Of a range, which begins and ends where tensors do.
+  Partition(const ParameterList& list, std::pair<std::size_t, std::size_t> range, int rank,
+            int ranks, bool whole_matrices);
 
-  /// [ranks + 1]: rank r has [cuts[r], cuts[r + 1]).
+  /// [ranks + 1]: rank r has [cuts[r], cuts[r + 1]) of the flat array.
   [[nodiscard]] std::span<const std::size_t> cuts() const { return cuts_; }
   /// Where this rank's part begins and ends.
   [[nodiscard]] std::size_t begin() const { return cuts_[rank_]; }

@@ -15,13 +15,14 @@ namespace {
 // The base model's values; an adapter's norm starts as none, and decisions as no decisions.
 void initialize(Parameters& parameters, const model::Checkpoint& base) {
   for (const Parameter& parameter : parameters.list()) {
-    const std::span<float> values = parameters.values(parameter.name);
+    Buffer<float> values(parameter.count);
     if (base.has(parameter.name)) {
-      widen(base.tensor(parameter.name), values);
+      widen(base.tensor(parameter.name), values.span());
     } else {
       const bool norm = parameter.name.find("norm") != std::string::npos;
       std::ranges::fill(values, norm ? 1.0F : 0.0F);
     }
+    parameters.set(parameter.offset, values.span());
   }
 }
 
@@ -43,9 +44,11 @@ Trainer::Trainer(const TrainingOptions& options, const model::Checkpoint& base,
       base_(base),
       spec_(student_config(options, base.spec())),
       frozen_(base),
-      parameters_(spec_, trained_part(spec_)),
       ranks_(ranks),
-      partition_(parameters_, ranks.rank(), ranks.size(), options.muon.has_value()),
+      sharding_(ParameterList(spec_, trained_part(spec_)), options.zero_stage, ranks.rank(),
+                ranks.size(), options.muon.has_value()),
+      parameters_(spec_, trained_part(spec_),
+                  options.zero_stage == ZeroStage::everything ? &sharding_ : nullptr),
       reader_(shards, options.length, spec_.bos_token, options.seed) {
   initialize(parameters_, base);
   backend_ = make_backend(
@@ -90,21 +93,34 @@ void Trainer::do_task(Task task) {
     case Task::step:
       step();
       break;
-    case Task::fetch_values:
-      backend_->fetch_values();
+    case Task::gather_values:
+      gather_values({});
       break;
-    case Task::gather_moments:
-      static_cast<void>(gather_moments());
+    case Task::gather_state: {
+      const Moments moments = backend_->fetch_moments();
+      for (const char* name : kStateArrays) {
+        gather_state_array(name, moments, {});
+      }
       break;
+    }
     case Task::end:
       break;
   }
 }
 
-const Parameters& Trainer::parameters() const {
-  announce(Task::fetch_values);
-  backend_->fetch_values();
-  return parameters_;
+std::shared_ptr<const Parameters> Trainer::parameters() const {
+  announce(Task::gather_values);
+  if (parameters_.is_whole()) {
+    backend_->fetch_values();
+    return {std::shared_ptr<const Parameters>(), &parameters_};
+  }
+  auto whole = std::make_shared<Parameters>(spec_, trained_part(spec_));
+  std::size_t offset = 0;
+  gather_values([&](std::span<const float> piece) {
+    whole->set(offset, piece);
+    offset += piece.size();
+  });
+  return whole;
 }
 
 MainLoss Trainer::main_loss() const {
@@ -169,10 +185,7 @@ StepReport Trainer::step() {
     const std::vector<Batch> parts = read_parts();
     report.tokens = static_cast<std::int64_t>(options_.batch * options_.length);
     backend_->begin_update();
-    const auto [first, last] = share_of(parts.size(), ranks_.rank(), ranks_.size());
-    for (std::size_t i = first; i < last; ++i) {
-      run_part(parts[i], i, report);
-    }
+    run_parts(parts, report);
     const PassSums sums = backend_->finish();
     const std::string step = fmt::format("step {}", report.step);
     require_finite_loss(sums, step);
@@ -227,6 +240,19 @@ std::vector<Batch> Trainer::read_parts() {
     }
   }
   return parts;
+}
+
+// This rank's share. Ranks exchange layers within a part, so all take part in as many.
+void Trainer::run_parts(std::span<const Batch> parts, const StepReport& report) {
+  const auto [first, last] = share_of(parts.size(), ranks_.rank(), ranks_.size());
+  for (std::size_t i = first; i < last; ++i) {
+    run_part(parts[i], i, report);
+  }
+  const auto ranks = static_cast<std::size_t>(ranks_.size());
+  const std::size_t most = (parts.size() + ranks - 1) / ranks;
+  for (std::size_t i = last - first; i < most; ++i) {
+    backend_->skip_part();
+  }
 }
 
 void Trainer::run_part(const Batch& part, std::size_t index, const StepReport& report) {

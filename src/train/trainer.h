@@ -1,8 +1,10 @@
 // Training step by step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,7 +14,7 @@
 #include "train/backend.h"
 #include "train/eviction_control.h"
 #include "train/packing.h"
-#include "train/partition.h"
+#include "train/sharding.h"
 
 namespace winnow::train {
 
@@ -41,7 +43,7 @@ struct StepReport {
 /// follows from the options, the data and the base model: on the CPU to the last bit, on any number
 /// of threads, and on any number of ranks up to the order of sums.
 /// Each of several ranks has a trainer: it computes its share of the parts of a batch, and updates
-/// its part of the parameters (data parallelism with ZeRO). Rank 0's is used like one that is
+/// what it holds of the parameters (data parallelism with ZeRO). Rank 0's is used like one that is
 /// alone, the others follow() it.
 class Trainer {
  public:
@@ -75,28 +77,30 @@ class Trainer {
 
   [[nodiscard]] const model::ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
-  /// Their values, up to date.
-  [[nodiscard]] const Parameters& parameters() const;
+  /// The whole parameters, up to date; of rank 0.
+  [[nodiscard]] std::shared_ptr<const Parameters> parameters() const;
   [[nodiscard]] const model::Checkpoint& base() const { return base_; }
 
  private:
   /// What rank 0 and its followers do together.
-  enum class Task : std::uint8_t { check, step, fetch_values, gather_moments, end };
+  enum class Task : std::uint8_t { check, step, gather_values, gather_state, end };
   void announce(Task task) const;
   void do_task(Task task);
-  /// One of the moments of all ranks, part after part; on rank 0 alone.
-  struct Gathered {
-    std::vector<std::vector<std::byte>> memory;
-    std::vector<TensorView> parts;
-  };
-  [[nodiscard]] Gathered gather(std::span<const float> own) const;
-  [[nodiscard]] std::pair<Gathered, Gathered> gather_moments() const;
+  /// Rank 0 takes a flat array, piece after piece, of which each rank holds a part.
+  using TakePiece = std::function<void(std::span<const float>)>;
+  void gather(std::span<const float> held, const TakePiece& take) const;
+  void gather_values(const TakePiece& take) const;
+  /// The same of all arrays of a state, in the order of their names there.
+  static constexpr std::array kStateArrays{"first_moments", "second_moments", "values"};
+  void gather_state_array(std::string_view name, const Moments& moments,
+                          const TakePiece& take) const;
 
   [[nodiscard]] bool fading() const;
   [[nodiscard]] DecisionPass pass_of(std::uint64_t part) const;
   [[nodiscard]] MainLoss main_loss() const;
   Batch read_part();
   std::vector<Batch> read_parts();
+  void run_parts(std::span<const Batch> parts, const StepReport& report);
   void run_part(const Batch& part, std::size_t index, const StepReport& report);
   void count_marked(const PassSums& sums, EvictionReport& eviction) const;
   void update(const StepReport& report);
@@ -106,9 +110,9 @@ class Trainer {
   model::Checkpoint base_;
   model::ModelSpec spec_;
   FrozenTensors frozen_;
-  Parameters parameters_;
   parallel::Communicator& ranks_;
-  Partition partition_;
+  Sharding sharding_;
+  Parameters parameters_;
   std::unique_ptr<Backend> backend_;
   PackedReader reader_;
 

@@ -1,7 +1,7 @@
 // What a Trainer writes down to be taken up again.
 #include "base/error.h"
 #include "checkpoint/json.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_stream.h"
 #include "train/trainer.h"
 
 namespace winnow::train {
@@ -10,10 +10,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kVersion = "2";
-
-TensorView flat_view(std::span<const std::byte> x) {
-  return {DType::f32, {static_cast<std::int64_t>(x.size() / sizeof(float))}, x.data()};
-}
 
 /// Says which key of the recipe has changed.
 void require_same_recipe(const ordered_json& saved, const ordered_json& now,
@@ -29,39 +25,57 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
 }  // namespace
 
 // One rank's own memory is not copied.
-Trainer::Gathered Trainer::gather(std::span<const float> own) const {
-  Gathered all;
-  if (ranks_.size() == 1) {
-    all.parts = {flat_view(std::as_bytes(own))};
-    return all;
+void Trainer::gather(std::span<const float> held, const TakePiece& take) const {
+  for (const Section& section : sharding_.sections()) {
+    const auto own = held.subspan(section.held, section.partition.size());
+    if (ranks_.size() == 1) {
+      take(own);
+      continue;
+    }
+    ranks_.meet();  // rank 0 may still write
+    for (const std::vector<std::byte>& part : ranks_.gather(std::as_bytes(own))) {
+      take({reinterpret_cast<const float*>(part.data()), part.size() / sizeof(float)});
+    }
   }
-  all.memory = ranks_.gather(std::as_bytes(own));
-  std::ranges::transform(all.memory, std::back_inserter(all.parts),
-                         [](const std::vector<std::byte>& part) { return flat_view(part); });
-  return all;
 }
 
-std::pair<Trainer::Gathered, Trainer::Gathered> Trainer::gather_moments() const {
-  const Moments own = backend_->fetch_moments();
-  return {gather(own.first), gather(own.second)};
+void Trainer::gather_values(const TakePiece& take) const {
+  backend_->fetch_values();
+  if (!parameters_.is_whole()) {
+    gather(parameters_.values(), take);
+  } else if (ranks_.rank() == 0) {
+    take(parameters_.values());
+  }
+}
+
+void Trainer::gather_state_array(std::string_view name, const Moments& moments,
+                                 const TakePiece& take) const {
+  if (name == "values") {
+    return gather_values(take);
+  }
+  gather(name == "first_moments" ? moments.first : moments.second, take);
 }
 
 void Trainer::save_state(const std::filesystem::path& file, const ordered_json& recipe) const {
-  announce(Task::gather_moments);
-  const auto [first, second] = gather_moments();
-  TensorParts tensors;
-  tensors["values"] = {flat_view(std::as_bytes(parameters().values()))};
-  tensors["first_moments"] = first.parts;
-  tensors["second_moments"] = second.parts;
+  announce(Task::gather_state);
+  const Moments moments = backend_->fetch_moments();
+  TensorMap arrays;
+  for (const char* name : kStateArrays) {
+    arrays[name] = {DType::f32, {static_cast<std::int64_t>(parameters_.size())}, nullptr};
+  }
   const PackingPosition& position = reader_.position();
   const ordered_json progress{
       {"step", steps_done_},
       {"data", {position.epoch, position.sequence}},
       {"eviction", eviction_ ? eviction_->state() : std::vector<double>()},
   };
-  write_safetensors(
-      file, tensors,
-      {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}});
+  stream_safetensors(
+      file, arrays,
+      {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}},
+      [&](const std::string& name, const WriteBytes& write) {
+        gather_state_array(name, moments,
+                           [&write](std::span<const float> piece) { write(std::as_bytes(piece)); });
+      });
 }
 
 void Trainer::load_state(const std::filesystem::path& file, const ordered_json& recipe) {
@@ -84,9 +98,9 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
     return tensor.as<float>();
   };
   const Moments moments = backend_->fetch_moments();
-  std::ranges::copy(array("values"), parameters_.values().begin());
-  std::ranges::copy(partition_.own(array("first_moments")), moments.first.begin());
-  std::ranges::copy(partition_.own(array("second_moments")), moments.second.begin());
+  parameters_.set(0, array("values"));
+  sharding_.copy_held(0, array("first_moments"), moments.first);
+  sharding_.copy_held(0, array("second_moments"), moments.second);
   backend_->store();
   const ordered_json progress = ordered_json::parse(text("progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();

@@ -5,6 +5,8 @@
 #include <rapidcheck.h>
 
 #include "checkpoint/checkpoint_testing.h"
+#include "checkpoint/json.h"
+#include "checkpoint/safetensors_stream.h"
 
 namespace winnow {
 namespace {
@@ -202,6 +204,33 @@ TEST(Safetensors, WhatIsWrittenReadsBack) {
       RC_ASSERT(reinterpret_cast<std::uintptr_t>(tensor.data) % dtype_size(tensor.dtype) == 0U);
     }
   }));
+}
+
+TEST(Safetensors, StreamsWhatIsNotInMemory) {
+  const TempDir dir;
+  const std::vector<float> a{1.0F, 2.0F, 3.0F};
+  const std::vector<float> b{4.0F, 5.0F};
+  const auto bytes = [](const std::vector<float>& x) { return std::as_bytes(std::span(x)); };
+  const auto path = [&](const char* name) { return dir.path() / name; };
+  write_safetensors(path("whole"),
+                    TensorMap{{"a", {DType::f32, {3}, bytes(a).data()}},
+                              {"b", {DType::f32, {2}, bytes(b).data()}}},
+                    {{"key", "value"}});
+  const auto stream = [&](std::size_t of_b) {
+    stream_safetensors(path("pieces"),
+                       {{"a", {DType::f32, {3}, nullptr}}, {"b", {DType::f32, {2}, nullptr}}},
+                       {{"key", "value"}}, [&](const std::string& name, const WriteBytes& write) {
+                         if (name == "a") {
+                           write(bytes(a).first(4));
+                           return write(bytes(a).subspan(4));
+                         }
+                         write(bytes(b).first(of_b));
+                       });
+  };
+  EXPECT_EQ(error_of([&] { stream(4); }), path("pieces").string() + ": tensor \"b\" lacks 4 bytes");
+  EXPECT_FALSE(std::filesystem::exists(path("pieces")));
+  stream(8);
+  EXPECT_EQ(read_text_file(path("pieces")), read_text_file(path("whole")));
 }
 
 TEST(Safetensors, WritesWholeFilesOrNothing) {

@@ -253,9 +253,10 @@ TEST_F(Training, KilledGoesOnFromTheLastCheckpoint) {
 }
 
 TEST_F(Training, OverRanksGivesTheSame) {
-  const auto run = [this](const std::string& out, const std::string& ranks, bool resume) {
-    Words more{"--batch", "6",    "--steps",  "20", "--save-every",    "7",
-               "--lr",    "0.01", "--warmup", "2",  "--data-parallel", ranks};
+  const auto run = [this](const std::string& out, const std::string& ranks, bool resume,
+                          const std::string& stage = "1") {
+    Words more{"--batch",  "6", "--steps",         "20",  "--save-every", "7",  "--lr", "0.01",
+               "--warmup", "2", "--data-parallel", ranks, "--zero-stage", stage};
     if (resume) {
       more.emplace_back("--resume");
     }
@@ -280,8 +281,11 @@ TEST_F(Training, OverRanksGivesTheSame) {
   EXPECT_TRUE(metrics("cr2").back().at("held_out").contains("kld"));
   // Killed, and taken up by another number of ranks.
   interrupt(run("parts", "3", false), "parts", 9, SIGKILL);
-  succeed(run("parts", "2", true));
+  succeed(run("parts", "2", true, "3"));
   expect_same_losses("parts");
+  interrupt(run("sharded", "2", false, "3"), "sharded", 9, SIGKILL);
+  succeed(run("sharded", "3", true));
+  expect_same_losses("sharded");
 }
 
 TEST_F(Training, RanksAreCountedAndPlanned) {
@@ -289,7 +293,15 @@ TEST_F(Training, RanksAreCountedAndPlanned) {
   expect_error(train("x", {"--data-parallel", "0"}), "--data-parallel 0: expected 1 to 2");
   const CommandResult plan = succeed(train("x", {"--dry-run", "--data-parallel", "2"}));
   EXPECT_THAT(plan.out, AllOf(HasSubstr("a rank's moments, fp32"),
-                              HasSubstr("of each of 2 ranks, about"), HasSubstr("memory needed")));
+                              HasSubstr("of each of 2 ranks, about"), HasSubstr("memory needed"),
+                              HasSubstr("on each of 2 GPUs, without activations")));
+  const CommandResult sharded =
+      succeed(train("x", {"--dry-run", "--data-parallel", "2", "--zero-stage", "3"}));
+  EXPECT_THAT(sharded.out, AllOf(HasSubstr("a rank's weights, fp32"),
+                                 HasSubstr("what is whole at a time, fp32")));
+  expect_error(train("x", {"--zero-stage", "2"}), "--zero-stage 2: expected 1 or 3");
+  expect_error(train("x", {"--zero-stage", "3", "--device", "cuda"}),
+               "--zero-stage 3 with --device cuda: only CPU ranks have it");
 }
 
 TEST_F(Training, PreTrainsWithMuonAndFarDropout) {

@@ -116,13 +116,16 @@ class Processes(unittest.TestCase):
         return shape
 
     def test_they_train_what_threads_do(self):
-        alone = run(self.training("threads"))
-        self.assertEqual(alone.returncode, 0, alone.stderr)
-        result = run(mpirun(self.training("processes"), ranks=2))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        weights = [(self.in_folder(out) / "model.safetensors").read_bytes() for out in ("threads", "processes")]
-        self.assertEqual(*weights)
-        self.assertEqual(result.stdout.count("the model after 12 steps"), 1)  # rank 0 alone reports
+        for stage in ("1", "3"):
+            with self.subTest(zero_stage=stage):
+                outs = [f"{ranks}{stage}" for ranks in ("threads", "processes")]
+                commands = [self.training(out, "--zero-stage", stage) for out in outs]
+                alone = run(commands[0])
+                self.assertEqual(alone.returncode, 0, alone.stderr)
+                result = run(mpirun(commands[1], ranks=2))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(*[(self.in_folder(out) / "model.safetensors").read_bytes() for out in outs])
+                self.assertEqual(result.stdout.count("the model after 12 steps"), 1)  # rank 0 alone reports
 
     def test_they_train_with_the_same_flags(self):
         commands = [self.training("out", "--lr", rate) for rate in ("0.01", "0.02")]

@@ -3,93 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "parallel/on_ranks.h"
 #include "train/memory_plan.h"
 #include "train/partition.h"
+#include "train/ranks_testing.h"
 #include "train/run.h"
-#include "train/training_world.h"
 
 namespace winnow::train {
 namespace {
 
+using testing::every_training;
+using testing::expect_near;
+using testing::expect_same;
+using testing::in_parts;
+using testing::on_trainers;
+using testing::steps_of;
+using testing::steps_on;
 using testing::World;
 using Source = model::DmsConfig::Source;
-
-// `lead` with rank 0's trainer.
-void on_trainers(int count, const TrainingOptions& options, const World& world,
-                 const std::function<void(Trainer&)>& lead) {
-  parallel::on_ranks(count, "--data-parallel", [&](parallel::Communicator& ranks) {
-    Trainer trainer(options, world.base(), world.shards(), ranks);
-    ranks.rank() == 0 ? lead(trainer) : trainer.follow();
-  });
-}
-
-std::vector<StepReport> steps_of(Trainer& trainer, int steps) {
-  std::vector<StepReport> reports(static_cast<std::size_t>(steps));
-  std::ranges::generate(reports, [&trainer] { return trainer.step(); });
-  return reports;
-}
-
-std::vector<StepReport> steps_on(int ranks, const TrainingOptions& options, const World& world,
-                                 int steps) {
-  std::vector<StepReport> reports;
-  on_trainers(ranks, options, world, [&](Trainer& trainer) { reports = steps_of(trainer, steps); });
-  return reports;
-}
-
-void expect_near(double a, double b, const char* what) {
-  EXPECT_NEAR(a, b, 1e-5 + 2e-4 * std::abs(b)) << what;
-}
-
-// The same but for the order of sums.
-void expect_near(std::span<const StepReport> reports, std::span<const StepReport> expected) {
-  ASSERT_EQ(reports.size(), expected.size());
-  for (std::size_t i = 0; i < reports.size(); ++i) {
-    SCOPED_TRACE(i);
-    expect_near(reports[i].loss, expected[i].loss, "loss");
-    expect_near(reports[i].norm, expected[i].norm, "norm");
-    expect_near(reports[i].decision_norm, expected[i].decision_norm, "norm of decisions");
-    EXPECT_EQ(reports[i].tokens, expected[i].tokens);
-    ASSERT_EQ(reports[i].eviction.has_value(), expected[i].eviction.has_value());
-    if (reports[i].eviction) {
-      expect_near(reports[i].eviction->share, expected[i].eviction->share, "evicted");
-      expect_near(reports[i].eviction->price, expected[i].eviction->price, "price");
-    }
-  }
-}
-
-void expect_same(std::span<const StepReport> reports, std::span<const StepReport> expected) {
-  ASSERT_EQ(reports.size(), expected.size());
-  for (std::size_t i = 0; i < reports.size(); ++i) {
-    EXPECT_EQ(reports[i].loss, expected[i].loss) << i;
-    EXPECT_EQ(reports[i].norm, expected[i].norm) << i;
-    EXPECT_EQ(reports[i].decision_norm, expected[i].decision_norm) << i;
-  }
-}
-
-// Five parts, so that ranks have different numbers of them; decisions from the second step on.
-TrainingOptions in_parts(TrainingOptions options) {
-  options.batch = 5;
-  options.micro_batch = 1;
-  if (options.retrofit) {
-    options.retrofit->fade_steps = std::min<std::int64_t>(options.retrofit->fade_steps, 1);
-    options.retrofit->dms.scale = 4.0F;  // at 100 a decision near its edge falls either way
-  }
-  return options;
-}
-
-std::vector<TrainingOptions> every_training() {
-  auto all = testing::every_retrofit();
-  std::ranges::copy(testing::dmc_ablations(), std::back_inserter(all));
-  all.push_back(testing::retrofit_options(Source::borrowed));
-  all.back().retrofit->eviction = EvictionLoss::one_sided;
-  all.push_back(testing::language_options());
-  all.push_back(testing::pretraining_options());
-  std::ranges::transform(all, all.begin(), in_parts);
-  return all;
-}
 
 TEST(TrainingRanks, HaveTheLossesOfOne) {
   const World world;
@@ -160,29 +91,33 @@ bool run_on(int count, const TrainingOptions& options, const World& world, const
   return finished;
 }
 
-TrainingOptions short_ranked_run() {
+TrainingOptions short_ranked_run(ZeroStage stage = ZeroStage::moments) {
   TrainingOptions options = in_parts(testing::retrofit_options(Source::borrowed));
   options.steps = 10;
+  options.zero_stage = stage;
   return options;
 }
 
 // A rank that dies takes the others with it; what was saved is the whole, and any number goes on.
 TEST(TrainingRanks, ARunThatWasKilledGoesOn) {
-  const World world;
   struct Killed {};
-  run_on(3, short_ranked_run(), world, ranked_options(world, "whole"));
-  RunOptions run = ranked_options(world, "parts");
-  run.on_step = [](const StepReport& report) {
-    if (report.step == 7) {
-      throw Killed();
-    }
-  };
-  EXPECT_THROW(run_on(3, short_ranked_run(), world, run), Killed);
-  run.on_step = {};
-  run.resume = true;
-  EXPECT_TRUE(run_on(3, short_ranked_run(), world, run));
-  expect_same_tensors(model::Checkpoint::open(world.path("whole")).tensors(),
-                      model::Checkpoint::open(world.path("parts")).tensors());
+  for (const ZeroStage stage : {ZeroStage::moments, ZeroStage::everything}) {
+    const World world;
+    const TrainingOptions options = short_ranked_run(stage);
+    run_on(3, options, world, ranked_options(world, "whole"));
+    RunOptions run = ranked_options(world, "parts");
+    run.on_step = [](const StepReport& report) {
+      if (report.step == 7) {
+        throw Killed();
+      }
+    };
+    EXPECT_THROW(run_on(3, options, world, run), Killed);
+    run.on_step = {};
+    run.resume = true;
+    EXPECT_TRUE(run_on(3, options, world, run));
+    expect_same_tensors(model::Checkpoint::open(world.path("whole")).tensors(),
+                        model::Checkpoint::open(world.path("parts")).tensors());
+  }
 }
 
 TEST(TrainingRanks, TheOneThatFailsIsNamed) {

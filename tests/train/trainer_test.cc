@@ -129,8 +129,9 @@ TEST(Trainer, UniformWeightsStayThat) {
     options.retrofit->uniform_weights = uniform;
     Trainer trainer(options, world.base(), world.shards());
     losses_of(trainer, 5);
+    const auto parameters = trainer.parameters();
     for (const char* part : {"weight", "bias"}) {
-      const auto omega = trainer.parameters().view(omega_name(0, part)).as<float>();
+      const auto omega = parameters->view(omega_name(0, part)).as<float>();
       EXPECT_EQ(std::ranges::all_of(omega, [](float x) { return x == 0.0F; }), uniform);
     }
   }

@@ -84,6 +84,9 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
              "Ranks that each compute a share of the batch and keep a part of the optimiser's "
              "state: processes started by mpirun or srun, else threads; with --device cuda one "
              "GPU each");
+  run.option("--zero-stage", flags.zero_stage, "N",
+             "What ranks share out: 1: the optimiser's state; 3: weights and gradients too, which "
+             "are whole for a layer at a time (less memory; CPU ranks only)");
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");
@@ -190,6 +193,11 @@ train::Activations parse_activations(const std::string& name) {
   return name == "auto"   ? train::Activations::automatic
          : name == "keep" ? train::Activations::keep
                           : train::Activations::recompute;
+}
+
+train::ZeroStage parse_zero_stage(int stage) {
+  require(stage == 1 || stage == 3, "--zero-stage {}: expected 1 or 3", stage);
+  return static_cast<train::ZeroStage>(stage);
 }
 
 /// Whether the flag says `yes`; Error when it says neither that nor `no`.
@@ -323,6 +331,7 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
   options.batch = positive(flags.batch, "--batch");
   options.micro_batch = positive(flags.micro_batch, "--micro-batch");
   options.ranks = flags.data_parallel;
+  options.zero_stage = parse_zero_stage(flags.zero_stage);
   options.seed = flags.seed;
   options.adamw = {flags.beta1, flags.beta2, flags.epsilon};
   if (choose(flags.optimizer, "--optimizer", "muon", "adamw")) {

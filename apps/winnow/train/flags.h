@@ -30,6 +30,7 @@ struct TrainingFlags {
   int batch = 8;
   int micro_batch = 1;
   int data_parallel = 1;
+  int zero_stage = 1;
   int threads = 0;
 
   std::string optimizer = "adamw";

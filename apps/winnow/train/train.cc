@@ -18,6 +18,7 @@
 #include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
+#include "train/device_states.h"
 #include "train/document.h"
 #include "train/initial_model.h"
 #include "train/memory_plan.h"
@@ -31,9 +32,9 @@ namespace fs = std::filesystem;
 
 // What may differ when a run is resumed.
 const std::vector<std::string> kNotTheRecipe{
-    "help",        "config",     "out",          "data",         "valid",   "valid-tokens",
-    "save-every",  "eval-every", "dry-run",      "resume",       "threads", "device",
-    "activations", "save-dtype", "final-offset", "data-parallel"};
+    "help",        "config",     "out",          "data",          "valid",     "valid-tokens",
+    "save-every",  "eval-every", "dry-run",      "resume",        "threads",   "device",
+    "activations", "save-dtype", "final-offset", "data-parallel", "zero-stage"};
 // What may differ between ranks.
 const std::vector<std::string> kOfOneRank{"help", "config", "threads"};
 
@@ -77,7 +78,19 @@ void check_numbers(const TrainingFlags& flags) {
   }
 }
 
-int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& options) {
+void print_device_states(const train::TrainingOptions& options, const model::ModelSpec& base) {
+  print(fmt::format("on each of {} GPUs, without activations\n", options.ranks));
+  for (const auto& [name, stage] :
+       {std::pair("--zero-stage 1", train::ZeroStage::moments),
+        std::pair("--zero-stage 3, which GPUs lack", train::ZeroStage::everything)}) {
+    print(fmt::format(
+        "  {:<36} {:>10}\n", name,
+        readable_bytes(static_cast<double>(train::device_state_bytes(options, base, stage)))));
+  }
+}
+
+int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& options,
+               const model::ModelSpec& base) {
   print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
   print(fmt::format(
       "{:<38} {:>10}\n",
@@ -90,6 +103,7 @@ int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& opti
   if (options.ranks > 1) {
     print(fmt::format("{:<38} {:>10}\n", fmt::format("of each of {} ranks, about", options.ranks),
                       readable_bytes(static_cast<double>(plan.of_one()))));
+    print_device_states(options, base);
   }
   const std::size_t available = train::available_memory(options);
   print(fmt::format("{:<38} {:>10}\n", "memory needed, about",
@@ -251,7 +265,7 @@ int run(const TrainingFlags& flags) {
           options.ranks);
   const train::MemoryPlan plan = train::plan_memory(options, config);
   if (flags.dry_run) {
-    return print_plan(plan, options);
+    return print_plan(plan, options, config);
   }
   train::require_fits(plan, train::available_memory(options));
   check_files("--data", flags.data);

@@ -129,7 +129,8 @@ TEST_F(CudaTrainer, WritesWhatItHasLearned) {
   Trainer trainer(options, world.base(), world.shards());
   const std::string name = "model.layers.0.mlp.down_proj.weight";
   const auto values = [&] {
-    const auto now = trainer.parameters().view(name).as<float>();
+    const auto parameters = trainer.parameters();
+    const auto now = parameters->view(name).as<float>();
     return std::vector<float>(now.begin(), now.end());
   };
   const std::vector<float> before = values();
