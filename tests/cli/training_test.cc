@@ -127,6 +127,15 @@ class Training : public ::testing::Test {
   TempDirectory directory_;
 };
 
+TEST_F(Training, WritesItsOwnDataAndSaysHowFast) {
+  const CommandResult result =
+      run_winnow({"generate", "--model", kTokenizer, "--data-out", file("own.jsonl"), "--documents",
+                  "3", "--temperature", "1", "--max-tokens", "5"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("own.jsonl: 3 documents; "), HasSubstr(" tokens, "),
+                                HasSubstr(" tok/s\n")));
+}
+
 TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
   succeed(train("base", {"--save-dtype", "fp32"}));
   for (const std::string kind : {"borrowed", "adapter", "dmc"}) {
