@@ -276,6 +276,12 @@ TEST(Tokenize, PrintsThePromptOfAChat) {
   EXPECT_THAT(error("[3]"), HasSubstr("expected messages that are objects"));
 }
 
+TEST(Inspect, ListsArchitectures) {
+  const CommandResult result = run_winnow({"inspect", "--architectures"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("\n  LlamaForCausalLM\n"), HasSubstr("\n  qwen3moe\n")));
+}
+
 TEST(Inspect, TellsArchitectureRetrofitAndCache) {
   const json dms = run_json({"inspect", "--json", kRetrofitted});
   EXPECT_EQ(dms.at("architecture"), "llama");
