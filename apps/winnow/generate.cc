@@ -12,6 +12,7 @@
 #include "apps/winnow/progress.h"
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "checkpoint/atomic_file.h"
 #include "engine/request.h"
 #include "tokenizer/tokenizer.h"
 #include "train/line_reader.h"
@@ -176,6 +177,7 @@ int write_data(const GenerateCommand& command) {
   options.prompts = read_prompts(command);
   options.max_tokens = command.generate.max_tokens;
   options.sampling = command.generate.sampling;
+  require_folder_of(command.data_out);
   const auto model = engine::load_model(command.load);
   const auto tokenizer = load_tokenizer(command.load.model);
   ProgressBar bar("writing", command.documents, "documents");

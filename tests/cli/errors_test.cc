@@ -173,8 +173,18 @@ TEST(Errors, OutputPathsAreNamedAsGiven) {
   const TempDirectory directory;
   expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output", directory.path().string()},
                directory.path().string() + ": cannot write: is a directory");
+  const std::string none = ": cannot write: there is no folder /nowhere";
   expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output", "/nowhere/l.safetensors"},
-               "/nowhere/l.safetensors: cannot create: No such file or directory");
+               "error: /nowhere/l.safetensors" + none);
+  expect_error(
+      {"generate", "--model", kBase, "--data-out", "/nowhere/d.jsonl", "--temperature", "1"},
+      "error: /nowhere/d.jsonl" + none);
+  expect_error({"eval", "perplexity", "--model", kBase, "--text", "assets/demo_prompt.txt", "--out",
+                "/nowhere/r.json"},
+               "error: /nowhere/r.json" + none);
+  expect_error(
+      {"eval", "suite", "--model", kBase, "--kv-dtype", "fp8", "--html", "/nowhere/r.html"},
+      "error: /nowhere/r.html" + none);
 }
 
 TEST(Errors, AFullCacheIsNoSuccess) {
