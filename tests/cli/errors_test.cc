@@ -187,6 +187,14 @@ TEST(Errors, OutputPathsAreNamedAsGiven) {
       "error: /nowhere/r.html" + none);
 }
 
+// Before the text is read.
+TEST(Errors, RulesThatDoNotTellWhatTheyKept) {
+  expect_error({"eval", "profile", "--model", kBase, "--text", "assets/demo_prompt.txt", "--cache",
+                "tova", "--cr", "4", "--html", "page.html"},
+               "--html: --cache tova does not tell what it kept, as dense, dms and dmc do");
+  EXPECT_FALSE(fs::exists("page.html"));
+}
+
 TEST(Errors, AFullCacheIsNoSuccess) {
   const Words words{"generate",      "--model",      kRetrofitted, "--cache",
                     "dense",         "--kv-gib",     "0.0002",     "--prompt",
