@@ -219,6 +219,8 @@ TEST_F(Training, ADryRunCountsAndRefuses) {
   const CommandResult result = succeed(train("out", {"--dry-run"}));
   EXPECT_THAT(result.out, AllOf(HasSubstr("trained                                   277,664"),
                                 HasSubstr("moments, fp32"), HasSubstr("memory available")));
+  EXPECT_THAT(result.out, HasSubstr("tokens of a step                               64\n"
+                                    "tokens of 4 steps                             256\n"));
   EXPECT_FALSE(fs::exists(file("out")));
   const CommandResult large =
       run_winnow(train("out", {"--dry-run", "--batch", "100000000", "--micro-batch", "100000000"}));
