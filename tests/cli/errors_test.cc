@@ -187,6 +187,24 @@ TEST(Errors, OutputPathsAreNamedAsGiven) {
       "error: /nowhere/r.html" + none);
 }
 
+TEST(Errors, ValuesThatDoNotFitTheirFlags) {
+  const TempDirectory directory;
+  expect_error({"generate", "--model", kBase, "--max-tokens", "x"},
+               "--max-tokens x: expected a number (see winnow generate --help)");
+  expect_generate_error(kBase, {"--seed", "1", "--seed", "2"},
+                        "--seed: given 2 times, expected once");
+  expect_generate_error(kBase, {"--seed"}, "--seed: the value is missing");
+  expect_generate_error(kBase, {"--rope-yarn", "0"}, "--rope-yarn 0: expected 1 or more");
+  expect_generate_error(kBase, {"--rope-context", "0"}, "--rope-context 0: expected 1 or more");
+  const std::string absent = directory.file("absent");
+  expect_error({"generate", "--model", kBase, "--prompt-file", absent},
+               absent + ": cannot read: No such file or directory");
+  const std::string file = directory.write("file", "");
+  expect_error({"man-pages", file}, file + ": cannot create: Not a directory");
+  const std::string config = directory.write("config.json", R"({"steps": "x"})");
+  expect_error({"train", "--config", config}, config + ": steps: --steps x: expected a number");
+}
+
 // Before the text is read.
 TEST(Errors, RulesThatDoNotTellWhatTheyKept) {
   expect_error({"eval", "profile", "--model", kBase, "--text", "assets/demo_prompt.txt", "--cache",
