@@ -205,6 +205,15 @@ TEST(Errors, ValuesThatDoNotFitTheirFlags) {
   expect_error({"train", "--config", config}, config + ": steps: --steps x: expected a number");
 }
 
+TEST(Errors, ShapesLargerThanTheMachine) {
+  const auto machine = nlohmann::json::parse(run_winnow({"doctor", "--json"}).out);
+  if (machine.at("memory_bytes") > 141'000'000'000) {
+    GTEST_SKIP() << "llama-3.1-70b fits into this machine's memory";
+  }
+  expect_error({"bench", "--shape", "llama-3.1-70b"},
+               "--shape llama-3.1-70b: the weights take 131 GiB, this process may use ");
+}
+
 // Before the text is read.
 TEST(Errors, RulesThatDoNotTellWhatTheyKept) {
   expect_error({"eval", "profile", "--model", kBase, "--text", "assets/demo_prompt.txt", "--cache",
