@@ -4,7 +4,7 @@
 #   scripts/check.sh format --fix  formats them
 #   scripts/check.sh links         every relative link of the Markdown files leads somewhere, and the table of
 #                                  models says what tests run
-#   scripts/check.sh devices       device code and the host code around it compile
+#   scripts/check.sh devices [FILE]...  device code and the host code around it compile; only these files
 #   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
 #                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
 # clang-tidy reads the compile commands of CMake's preset `dev`.
@@ -40,16 +40,26 @@ check_format() {
 
 # The build compiles for one architecture only. This compiles device code for the oldest supported
 # architecture and for Hopper, and the host code around it, which builds without a device leave out.
-# It generates no machine code.
+# It generates no machine code. Without names it checks all files.
 check_devices() {
-  local nvcc
+  local nvcc file kernels=() hosts=()
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
   [[ -x $nvcc ]] || { echo "devices: skipped: there is no nvcc"; return; }
-  compile_for sm_80 < <(sources '*.cu' | grep -v '_sm90\.cu$')
-  compile_for sm_90a < <(sources '*_sm90.cu')
+  for file in "$@"; do
+    [[ -f $file ]] || { echo "devices: $file: no such file" >&2; return 1; }
+    case $file in
+      *.cu) kernels+=("$file") ;;
+      *.cc) hosts+=("$file") ;;
+      *) echo "devices: $file: expected a .cu or .cc file" >&2; return 1 ;;
+    esac
+  done
+  (($# > 0)) || mapfile -t kernels < <(sources '*.cu')
+  compile_for sm_80 < <(printf '%s\n' "${kernels[@]}" | grep -v '_sm90\.cu$')
+  compile_for sm_90a < <(printf '%s\n' "${kernels[@]}" | grep '_sm90\.cu$')
+  (($# == 0 || ${#hosts[@]} > 0)) || return 0
   cmake -S . -B build/device-check -G Ninja -DWINNOW_CUDA=ON -DWINNOW_BUILD_BENCHMARKS=ON \
     -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
-  scripts/check_device_hosts.py build/device-check
+  scripts/check_device_hosts.py build/device-check "${hosts[@]}"
 }
 
 # compile_for ARCHITECTURE: compiles the files that standard input names. It does not optimise them: that
@@ -57,6 +67,7 @@ check_devices() {
 compile_for() {
   local files
   mapfile -t files
+  ((${#files[@]} > 0)) && [[ -n ${files[0]} ]] || return 0
   printf '%s\n' "${files[@]}" |
     xargs -P "$(nproc)" -I{} "$nvcc" -std=c++20 --expt-relaxed-constexpr -Werror=all-warnings -Xcicc -O0 \
       -arch="$1" -I src -I include -I tests -ptx -o /dev/null {}
@@ -125,7 +136,7 @@ check_tidy() {
 case "${1:-}" in
   format) check_format "${2:-}" ;;
   links) python3 scripts/check_links.py && python3 scripts/check_models.py ;;
-  devices) check_devices ;;
+  devices) check_devices "${@:2}" ;;
   tidy) check_tidy ;;
   *)
     sed -n '2,11s/^# \{0,1\}//p' "$0" >&2

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compiles, without making code, the C++ files that only builds for CUDA devices contain, and the benchmarks.
 
-    scripts/check_device_hosts.py BUILD_DIR    a folder that CMake configured with WINNOW_CUDA=ON
-                                              and WINNOW_BUILD_BENCHMARKS=ON
+    scripts/check_device_hosts.py BUILD_DIR [FILE]...    a folder that CMake configured with WINNOW_CUDA=ON
+                                                        and WINNOW_BUILD_BENCHMARKS=ON; FILEs: only these
 """
 import json
 import os
@@ -12,7 +12,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 
-def units(folder: str) -> list[tuple[str, list[str], list[str]]]:
+def is_checked(file: str, chosen: set[str]) -> bool:
+    """Whether `file` is one of the chosen; without these, of those that other builds leave out."""
+    if chosen:
+        return file in chosen
+    return file.endswith(".cc") and ("/benchmarks/" in file or "/cuda/" in file)
+
+
+def units(folder: str, chosen: set[str]) -> list[tuple[str, list[str], list[str]]]:
     """Working directory, compiler command and files, of one folder with the same command at a time, or of
     one program: read together, they read the headers that they share once."""
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as database:
@@ -20,9 +27,8 @@ def units(folder: str) -> list[tuple[str, list[str], list[str]]]:
     groups: dict[tuple, list[str]] = {}
     for entry in entries:
         file = entry["file"]
-        program = "/benchmarks/" in file
-        if file.endswith(".cc") and (program or "/cuda/" in file):
-            key = (file if program else os.path.dirname(file), entry["directory"], *checking_command(entry))
+        if is_checked(file, chosen):
+            key = (file if "/benchmarks/" in file else os.path.dirname(file), entry["directory"], *checking_command(entry))
             groups.setdefault(key, []).append(file)
     return [(directory, command, files) for (_, directory, *command), files in groups.items()]
 
@@ -56,17 +62,20 @@ def compile_together(directory: str, command: list[str], files: list[str]) -> st
     return result.stderr if result.returncode else ""
 
 
-def main(folder: str) -> int:
-    checked = units(folder)
+def main(folder: str, files: list[str]) -> int:
+    chosen = {os.path.realpath(file) for file in files}
+    checked = units(folder, chosen)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         failures = [text for text in pool.map(check, checked) if text]
     print("".join(failures), end="", file=sys.stderr)
-    count = sum(len(files) for _, _, files in checked)
-    print(f"devices: {count} host files in {len(checked)} units, {len(failures)} of which do not compile")
-    return 1 if failures or not checked else 0
+    compiled = {file for _, _, files in checked for file in files}
+    unknown = sorted(chosen - compiled)
+    print("".join(f"devices: {file}: not in a build for devices\n" for file in unknown), end="", file=sys.stderr)
+    print(f"devices: {len(compiled)} host files in {len(checked)} units, {len(failures)} of which do not compile")
+    return 1 if failures or unknown or not checked else 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
@@ -14,6 +16,7 @@
 #include "base/processor.h"
 #include "base/threads.h"
 #include "engine/cache_memory.h"
+#include "engine/options.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
 #include "model/model.h"
@@ -23,12 +26,13 @@
 namespace winnow::cli {
 namespace {
 
-constexpr double kWeightBytes = 2.0;  // bf16
-constexpr int kWindow = 256;          // of DMS, when it was trained with long texts
+constexpr int kWindow = 256;  // of DMS, when it was trained with long texts
 
 struct DoctorOptions {
   int context = 8192;
   double cr = 8.0;
+  std::string weights = "auto";
+  std::string kv_dtype = "bf16";
   bool json = false;
 };
 
@@ -38,8 +42,14 @@ struct Place {
   std::size_t free_memory = 0;
 };
 
-std::vector<Place> places_of(const DeviceList& list) {
-  std::vector<Place> places{{"cpu", available_host_memory()}};
+// Those that compute with such weights.
+std::vector<Place> places_of(const DeviceList& list, const std::string& weights) {
+  std::vector<Place> places;
+  const bool only_devices =
+      engine::parse_weights(weights, /*on_cpu=*/list.devices.empty()) == engine::WeightStorage::fp8;
+  if (!only_devices) {
+    places.push_back({"cpu", available_host_memory()});
+  }
   for (std::size_t i = 0; i < list.devices.size(); ++i) {
     places.push_back({fmt::format("cuda:{}", i), list.devices[i].free_memory});
   }
@@ -55,9 +65,9 @@ struct Need {
 
 Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
   Need need;
-  need.weights = kWeightBytes * (stored_weights(spec) +
-                                 (spec.tied_embeddings ? 0.0 : 1.0 * spec.hidden * spec.vocab));
-  const ops::PageLayout layout = model::cache_shape(spec).page_layout(ops::EntryFormat::bf16);
+  need.weights = weight_bytes(spec, engine::parse_weights(options.weights, /*on_cpu=*/false));
+  const ops::PageLayout layout =
+      model::cache_shape(spec).page_layout(engine::parse_kv_dtype(options.kv_dtype));
   const double entry_bytes = static_cast<double>(layout.entry_bytes());
   const double window = std::min(options.context, kWindow);
   need.dense = entry_bytes * dense_entries(spec, options.context);
@@ -112,7 +122,9 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
           {"why_no_device", list.problem},
           {"context", options.context},
           {"cr", options.cr},
-          {"fits", fits_json(places_of(list), options)}};
+          {"weights", options.weights},
+          {"kv_dtype", options.kv_dtype},
+          {"fits", fits_json(places_of(list, options.weights), options)}};
 }
 
 std::string machine_text(const Processor& processor, const DeviceList& list) {
@@ -136,25 +148,41 @@ std::string machine_text(const Processor& processor, const DeviceList& list) {
   return text;
 }
 
+// What a table says in place of sequences where the weights do not fit.
+std::string too_large(const model::ModelSpec& spec, double memory) {
+  for (const auto& [storage, name] : {std::pair(engine::WeightStorage::int8, "int8"),
+                                      std::pair(engine::WeightStorage::int4, "int4")}) {
+    if (weight_bytes(spec, storage) < memory) {
+      return fmt::format("too large; fits with --weights {}", name);
+    }
+  }
+  return "too large";
+}
+
+std::string fits_row(const Place& place, std::string_view shape, const DoctorOptions& options) {
+  const model::ModelSpec spec = *find_shape(shape);
+  const Need need = need_of(spec, options);
+  const auto memory = static_cast<double>(place.free_memory);
+  const std::string cells =
+      memory > need.weights
+          ? fmt::format("{:>13}{:>13}", grouped(sequences(memory, need, need.dense)),
+                        grouped(sequences(memory, need, need.compressed)))
+          : "    " + too_large(spec, memory);
+  return fmt::format("  {:<9}{:<20}{:>10}{}\n", place.name, shape, readable_bytes(need.weights),
+                     cells);
+}
+
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
   std::string text = fmt::format(
-      "\nSequences of {} tokens that fit beside the weights, all in bf16. dense: any model. "
-      "compressed: only\nmodels retrofitted with DMS, at a measured ratio of {:g} and at least a "
-      "window of {} entries. With\n--kv-dtype fp8 twice as many fit; --weights int4 cuts weights "
-      "to "
-      "about a quarter.\n\n  {:<9}{:<20}{:>10}{:>13}{:>13}\n",
-      grouped(options.context), options.cr, kWindow, "device", "shape", "weights", "dense",
-      "compressed");
+      "\nSequences of {} tokens that fit beside the weights; weights in {}, cache entries in {}. "
+      "dense: any\nmodel. compressed: only models retrofitted with DMS, at a measured ratio of "
+      "{:g} and at least a window\nof {} entries. --weights int8 or int4, --kv-dtype, --context "
+      "and --cr show other cases.\n\n  {:<9}{:<20}{:>10}{:>13}{:>13}\n",
+      grouped(options.context), options.weights == "auto" ? "bf16" : options.weights,
+      options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "dense", "compressed");
   for (const Place& place : places) {
     for (const std::string_view shape : shape_names()) {
-      const Need need = need_of(*find_shape(shape), options);
-      const auto memory = static_cast<double>(place.free_memory);
-      const auto cell = [&](double each) {
-        return memory > need.weights ? grouped(sequences(memory, need, each))
-                                     : std::string("too large");
-      };
-      text += fmt::format("  {:<9}{:<20}{:>10}{:>13}{:>13}\n", place.name, shape,
-                          readable_bytes(need.weights), cell(need.dense), cell(need.compressed));
+      text += fits_row(place, shape, options);
     }
   }
   return text +
@@ -170,7 +198,7 @@ int run_doctor(const DoctorOptions& options) {
   if (options.json) {
     print_json(to_json(processor, list, options));
   } else {
-    print(machine_text(processor, list) + fits_text(places_of(list), options));
+    print(machine_text(processor, list) + fits_text(places_of(list, options.weights), options));
   }
   return kSuccess;
 }
@@ -186,6 +214,10 @@ void add_doctor(CLI::App& app, Run& run) {
   const FlagGroup own(*command);
   own.option("--context", options->context, "N", "Tokens of a sequence");
   own.option("--cr", options->cr, "X", "Compression ratio, as measured on texts");
+  own.option("--weights", options->weights, "FORMAT",
+             "Weights in auto (bf16), int8, int4 or, on CUDA devices, fp8");
+  own.option("--kv-dtype", options->kv_dtype, "TYPE",
+             "Cache entries in bf16, fp8, int8, q4 or fp32");
   add_json_flag(own, options->json);
 }
 

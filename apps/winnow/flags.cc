@@ -61,7 +61,8 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
                   kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })));
   group.open_option(
       "--window", options.window, "W",
-      "dms: steps for which a marked entry stays visible (default: the checkpoint's)");
+      fmt::format("{}: steps for which a marked entry stays visible (default: the checkpoint's)",
+                  kvcache::list_rules("and", [](const auto& rule) { return rule.marks; })));
   add_probe_flags(command, options.probe, options.probe_threshold);
   group.open_option(
       "--kv-dtype", options.kv_dtype, "TYPE",

@@ -11,6 +11,8 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
 #include "base/error.h"
+#include "base/stopwatch.h"
+#include "checkpoint/atomic_file.h"
 #include "engine/request.h"
 #include "tokenizer/tokenizer.h"
 #include "train/line_reader.h"
@@ -155,16 +157,18 @@ std::vector<train::DocumentPrompt> read_prompts(const GenerateCommand& command) 
   return prompts;
 }
 
-std::string outcome(const GenerateCommand& command, const train::SelfGeneratedCounts& counts) {
+std::string outcome(const GenerateCommand& command, const train::SelfGeneratedCounts& counts,
+                    double seconds) {
   if (counts.finished == 0) {
     return fmt::format("{}: no document was finished\n", command.data_out);
   }
-  if (!command.keep_correct) {
-    return fmt::format("{}: {} documents\n", command.data_out, grouped(counts.kept));
-  }
-  return fmt::format("{}: {} of {} documents, which state their answers{}\n", command.data_out,
-                     grouped(counts.kept), grouped(counts.finished),
-                     counts.kept == 0 ? "; the file is unchanged" : "");
+  const std::string documents = command.keep_correct
+                                    ? fmt::format("{} of {} documents, which state their answers",
+                                                  grouped(counts.kept), grouped(counts.finished))
+                                    : fmt::format("{} documents", grouped(counts.kept));
+  return fmt::format("{}: {}{}; {} tokens, {} tok/s\n", command.data_out, documents,
+                     counts.kept == 0 ? "; the file is unchanged" : "", grouped(counts.tokens),
+                     grouped(static_cast<long long>(static_cast<double>(counts.tokens) / seconds)));
 }
 
 int write_data(const GenerateCommand& command) {
@@ -173,17 +177,19 @@ int write_data(const GenerateCommand& command) {
   options.prompts = read_prompts(command);
   options.max_tokens = command.generate.max_tokens;
   options.sampling = command.generate.sampling;
+  require_folder_of(command.data_out);
   const auto model = engine::load_model(command.load);
   const auto tokenizer = load_tokenizer(command.load.model);
   ProgressBar bar("writing", command.documents, "documents");
-  options.on_progress = [&bar](std::int64_t done) {
-    bar.update(done);
+  options.on_progress = [&bar](const train::SelfGeneratedCounts& counts) {
+    bar.update(counts.finished, counts.tokens);
     return !interrupted();
   };
+  const Stopwatch watch;
   const train::SelfGeneratedCounts counts =
       train::write_self_generated(*model, *tokenizer, options, command.data_out);
   bar.clear();
-  print_note(outcome(command, counts));
+  print_note(outcome(command, counts, watch.seconds()));
   return interrupted() ? kInterrupted : kSuccess;
 }
 

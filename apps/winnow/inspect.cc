@@ -1,5 +1,6 @@
 // winnow inspect: what a checkpoint is, and what its cache costs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -11,6 +12,8 @@
 #include "apps/winnow/output.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
+#include "model/config.h"
+#include "model/gguf_model.h"
 #include "model/model.h"
 #include "ops/kv_page.h"
 
@@ -294,6 +297,14 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   return text;
 }
 
+std::string architectures() {
+  return fmt::format(
+      "\"architectures\" of config.json, for a retrofit with DMS or DMC behind it:\n  {}\n"
+      "\"general.architecture\" of GGUF files:\n  {}",
+      fmt::join(model::known_architectures(), "\n  "),
+      fmt::join(model::known_gguf_architectures(), "\n  "));
+}
+
 int run_inspect(const InspectOptions& options) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
@@ -323,6 +334,8 @@ void add_inspect(CLI::App& app, Run& run) {
   add_probe_flags(*command, options->load.probe, options->load.probe_threshold);
   own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");
   add_json_flag(own, options->json);
+  command->set_version_flag("--architectures", architectures,
+                            "List the architectures that winnow reads, and end");
 }
 
 }  // namespace winnow::cli

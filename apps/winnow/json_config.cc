@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/winnow/usage_error.h"
 #include "base/error.h"
 #include "checkpoint/json.h"
 
@@ -50,7 +51,7 @@ void apply_json_config(CLI::App& command, const std::string& file) {
     try {
       set_flag(*option, value, where);
     } catch (const CLI::ParseError& error) {
-      fail("{}: {}", where, error.what());
+      fail("{}: {}", where, parse_problem(error));
     }
   }
 }

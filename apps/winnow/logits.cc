@@ -10,6 +10,7 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
 #include "base/error.h"
+#include "checkpoint/atomic_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace winnow::cli {
@@ -74,6 +75,7 @@ Shape shape_of_entries(const model::ModelSpec& config, std::int64_t rows) {
 }
 
 int run_logits(const LogitsOptions& options) {
+  require_folder_of(options.output);
   const auto loaded = engine::load_model(options.load);
   const model::ModelSpec& config = loaded->spec();
   check_limits(options, loaded->engine.cache.traits());

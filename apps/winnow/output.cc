@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -63,9 +64,10 @@ std::string read_file(const std::filesystem::path& path) {
   if (path == "-") {
     return read_standard_input();
   }
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  require(file.is_open() && !std::filesystem::is_directory(path), "{}: cannot read: {}",
-          path.string(), file.is_open() ? "is a directory" : "no such file or no permission");
+  require_system(file.is_open(), "{}: cannot read", path.string());
+  require(!std::filesystem::is_directory(path), "{}: cannot read: is a directory", path.string());
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -32,13 +32,13 @@ ProgressBar::ProgressBar(std::string label, std::int64_t total, std::string unit
       terminal_(::isatty(STDERR_FILENO) == 1),
       next_(start_ + (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLines))) {}
 
-void ProgressBar::update(std::int64_t done) {
+void ProgressBar::update(std::int64_t done, std::optional<std::int64_t> tokens) {
   const auto now = Clock::now();
   if (now < next_) {
     return;
   }
   next_ = now + (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLines));
-  const std::string text = line(done, std::chrono::duration<double>(now - start_).count());
+  const std::string text = line(done, tokens, std::chrono::duration<double>(now - start_).count());
   if (terminal_) {
     print_note(fmt::format("\r{}\x1b[K", text));
     drawn_ = true;
@@ -47,20 +47,25 @@ void ProgressBar::update(std::int64_t done) {
   }
 }
 
-std::string ProgressBar::line(std::int64_t done, double elapsed) const {
+std::string ProgressBar::line(std::int64_t done, std::optional<std::int64_t> tokens,
+                              double elapsed) const {
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0., 1.);
-  const double rate = elapsed > 0.0 ? static_cast<double>(done) / elapsed : 0.0;
+  const auto rate = [elapsed](std::int64_t of) {
+    return elapsed > 0.0 ? static_cast<double>(of) / elapsed : 0.0;
+  };
   const std::string left =
-      rate > 0.0
-          ? readable_duration(static_cast<double>(std::max<std::int64_t>(total_ - done, 0)) / rate)
-          : "?";
+      done > 0 ? readable_duration(static_cast<double>(std::max<std::int64_t>(total_ - done, 0)) /
+                                   rate(done))
+               : "?";
   std::string bar;
   if (terminal_) {
     const int filled = static_cast<int>(share * kBarWidth);
     bar = fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", kBarWidth - filled);
   }
-  return fmt::format("{} {}{:3.0f}% {}/{} {} {:.0f}/s ETA {}", label_, bar, 100.0 * share, done,
-                     total_, unit_, rate, left);
+  const std::string speed = tokens ? fmt::format("{} tokens {:.0f} tok/s", *tokens, rate(*tokens))
+                                   : fmt::format("{:.0f}/s", rate(done));
+  return fmt::format("{} {}{:3.0f}% {}/{} {} {} ETA {}", label_, bar, 100.0 * share, done, total_,
+                     unit_, speed, left);
 }
 
 void ProgressBar::clear() {

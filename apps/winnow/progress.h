@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace winnow::cli {
@@ -20,14 +21,16 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void update(std::int64_t done);
+  /// With `tokens`, where units differ in length, the line tells them and their rate.
+  void update(std::int64_t done, std::optional<std::int64_t> tokens = {});
   /// Removes the bar, so that other output can follow.
   void clear();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  [[nodiscard]] std::string line(std::int64_t done, double elapsed) const;
+  [[nodiscard]] std::string line(std::int64_t done, std::optional<std::int64_t> tokens,
+                                 double elapsed) const;
 
   std::string label_;
   std::int64_t total_;

@@ -268,7 +268,9 @@ void add_router_flags(CLI::App& command, ServeCommand& options) {
       .open_option("--kv-events-replay", events.replay, "ENDPOINT",
                    "Where subscribers ask for the last 10,000 batches again (default: none)")
       ->needs(endpoint);
-  group.open_option("--kv-events-topic", events.topic, "TOPIC", "Of all batches (default: \"\")")
+  group
+      .open_option("--kv-events-topic", events.topic, "TOPIC",
+                   "Topic of all batches (default: \"\")")
       ->needs(endpoint);
   group
       .option("--kv-events-format", options.kv_events_format, "NAME",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/spelling.h"
@@ -66,13 +67,34 @@ std::string full_name(const CLI::App& command) {
                            : fmt::format("{} {}", full_name(*parent), command.get_name());
 }
 
+std::string parse_problem(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const auto parts = [&text](std::string_view before, std::string_view between) {
+    const std::size_t middle = text.find(between);
+    return text.starts_with(before) && middle != std::string::npos
+               ? std::pair(text.substr(before.size(), middle - before.size()),
+                           text.substr(middle + between.size()))
+               : std::pair<std::string, std::string>();
+  };
+  if (const auto [flag, value] = parts("Could not convert: ", " = "); !flag.empty()) {
+    return fmt::format("{} {}: expected a number", flag, value);
+  }
+  if (const auto [flag, times] = parts("", ": At Most 1 required but received "); !flag.empty()) {
+    return fmt::format("{}: given {} times, expected once", flag, times);
+  }
+  if (const auto [flag, type] = parts("", ": 1 required "); type.ends_with(" missing")) {
+    return fmt::format("{}: the value is missing", flag);
+  }
+  return text;
+}
+
 // A misspelt flag is often also one that is missing: its name comes first.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = called(app);
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   return fmt::format(
       "{}see {} --help)",
-      unknown.empty() ? fmt::format("{} (", error.what()) : unknown_word(command, unknown),
+      unknown.empty() ? fmt::format("{} (", parse_problem(error)) : unknown_word(command, unknown),
       full_name(command));
 }
 

@@ -34,6 +34,10 @@ std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineC
 model::Checkpoint open_checkpoint(const LoadOptions& options) {
   require(!options.probe_threshold || !options.probe.empty(), "--probe-threshold {}: needs --probe",
           options.probe_threshold.value_or(0.0));
+  require(options.context.value_or(1) >= 1, "--rope-context {}: expected 1 or more",
+          options.context.value_or(1));
+  require(options.rope_yarn.value_or(1.0) >= 1.0, "--rope-yarn {}: expected 1 or more",
+          options.rope_yarn.value_or(1.0));
   std::optional<model::ProbeOptions> probe;
   if (!options.probe.empty()) {
     probe = {.directory = options.probe, .threshold = options.probe_threshold};

@@ -47,6 +47,7 @@ AtomicFile::AtomicFile(std::filesystem::path path, FileAccess access) : path_(st
   }
   const fs::file_status status = fs::status(path_, ignored);
   require(!fs::is_directory(status), "{}: cannot write: is a directory", path_.string());
+  require_folder_of(path_);
   in_place_ = fs::exists(status) && !fs::is_regular_file(status);
   if (in_place_) {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
@@ -101,6 +102,13 @@ void AtomicFile::commit() {
   if (!in_place_) {
     sync_directory(path_.parent_path());
   }
+}
+
+void require_folder_of(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.parent_path();
+  std::error_code ignored;
+  require(folder.empty() || std::filesystem::is_directory(folder, ignored),
+          "{}: cannot write: there is no folder {}", file.string(), folder.string());
 }
 
 void remove_half_written(const std::filesystem::path& directory) {

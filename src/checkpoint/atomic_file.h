@@ -35,6 +35,10 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+/// Throws Error naming the folder that `file` is to be written to where there is none: what
+/// computes for long asks beforehand.
+void require_folder_of(const std::filesystem::path& file);
+
 /// Removes from `directory` the temporary files of processes that were killed. No other process may
 /// write there at the same time.
 void remove_half_written(const std::filesystem::path& directory);

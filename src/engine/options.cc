@@ -79,20 +79,6 @@ std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cac
   return bytes;
 }
 
-WeightStorage parse_weights(std::string_view weights, bool on_cpu) {
-  constexpr std::array<std::pair<std::string_view, WeightStorage>, 4> kNames{{
-      {"auto", WeightStorage::as_stored},
-      {"fp8", WeightStorage::fp8},
-      {"int8", WeightStorage::int8},
-      {"int4", WeightStorage::int4},
-  }};
-  const auto* found = std::ranges::find(kNames, weights, &decltype(kNames)::value_type::first);
-  require(found != kNames.end(), "--weights {}: expected auto, fp8, int8 or int4", weights);
-  require(!on_cpu || found->second != WeightStorage::fp8,
-          "--weights fp8: needs --device cuda; the CPU knows auto, int8 and int4");
-  return found->second;
-}
-
 // Tokens that are drafted in a step.
 int parse_speculate(std::string_view text) {
   constexpr int kDefault = 8;
@@ -141,6 +127,20 @@ std::optional<ops::WeightFormat> host_format(const EngineConfig& config) {
     return std::nullopt;
   }
   return config.weights == WeightStorage::int8 ? ops::WeightFormat::int8 : ops::WeightFormat::int4;
+}
+
+WeightStorage parse_weights(std::string_view name, bool on_cpu) {
+  constexpr std::array<std::pair<std::string_view, WeightStorage>, 4> kNames{{
+      {"auto", WeightStorage::as_stored},
+      {"fp8", WeightStorage::fp8},
+      {"int8", WeightStorage::int8},
+      {"int4", WeightStorage::int4},
+  }};
+  const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::first);
+  require(found != kNames.end(), "--weights {}: expected auto, fp8, int8 or int4", name);
+  require(!on_cpu || found->second != WeightStorage::fp8,
+          "--weights fp8: needs --device cuda; the CPU knows auto, int8 and int4");
+  return found->second;
 }
 
 std::optional<int> parse_device(std::string_view device) {

@@ -23,6 +23,9 @@ kvcache::RuleKind trained_rule(const model::ModelSpec& model);
 /// device they are loaded as stored and converted there.
 std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 
+/// "auto", "fp8" (not on CPUs), "int8" or "int4".
+WeightStorage parse_weights(std::string_view name, bool on_cpu);
+
 /// The number of the CUDA device that "cuda" or "cuda:N" names; nullopt for "cpu".
 std::optional<int> parse_device(std::string_view device);
 

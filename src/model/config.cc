@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 
 #include "base/error.h"
 #include "checkpoint/gguf/gguf_file.h"
@@ -47,15 +48,6 @@ void check_model_type(const JsonObject& config, const Family& family,
   }
 }
 
-std::string known_architectures() {
-  std::string names;
-  for (std::size_t i = 0; i < families().size(); ++i) {
-    names += i == 0 ? "" : i + 1 < families().size() ? ", " : " and ";
-    names += families()[i].architecture;
-  }
-  return names;
-}
-
 /// Whether `name` means the class of a family: converters of LLaMA's time wrote it in other cases,
 /// and what was saved without its head is named after the base model.
 bool is_class_of(const Family& family, std::string name) {
@@ -84,9 +76,8 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
       return family;
     }
   }
-  fail("{}: architecture {} is not supported; winnow reads {}, plain or ending in DMS or DMC",
-       config.where(), in_quotes(class_name.empty() ? model_type : class_name),
-       known_architectures());
+  fail("{}: architecture {} is not supported; winnow inspect --architectures lists those that are",
+       config.where(), in_quotes(class_name.empty() ? model_type : class_name));
 }
 
 /// The type that torch means by a name, "torch." before it or not. Weights of double precision are
@@ -176,6 +167,12 @@ std::optional<std::string> read_if_there(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> known_architectures() {
+  std::vector<std::string_view> names;
+  std::ranges::transform(families(), std::back_inserter(names), &Family::architecture);
+  return names;
+}
 
 std::string detail::torch_dtype_name(DType type) {
   switch (type) {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/spec.h"
 
@@ -38,6 +40,9 @@ struct ConfigTexts {
 
 /// read_spec without the file system.
 ModelSpec parse_spec(const ConfigTexts& texts);
+
+/// The classes of transformers that "architectures" of a config.json may name.
+std::vector<std::string_view> known_architectures();
 
 /// A description of an untrained shape, from a config.json as a model's authors publish it.
 ModelSpec parse_spec(const std::string& config);

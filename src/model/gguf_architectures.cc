@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "checkpoint/gguf/block_formats.h"
 #include "model/gguf_metadata.h"
+#include "model/gguf_model.h"
 
 namespace winnow::model::detail {
 namespace {
@@ -218,12 +221,15 @@ const GgufArchitecture* find_gguf_architecture(std::string_view name) {
   return found == kArchitectures.end() ? nullptr : found;
 }
 
-std::string known_gguf_architectures() {
-  std::string names;
-  for (const GgufArchitecture& architecture : kArchitectures) {
-    names.append(names.empty() ? "" : ", ").append(architecture.name);
-  }
+}  // namespace winnow::model::detail
+
+namespace winnow::model {
+
+std::vector<std::string_view> known_gguf_architectures() {
+  std::vector<std::string_view> names;
+  std::ranges::transform(detail::kArchitectures, std::back_inserter(names),
+                         &detail::GgufArchitecture::name);
   return names;
 }
 
-}  // namespace winnow::model::detail
+}  // namespace winnow::model

@@ -79,8 +79,6 @@ struct GgufArchitecture {
 /// Null for one that winnow does not read.
 const GgufArchitecture* find_gguf_architecture(std::string_view name);
 
-std::string known_gguf_architectures();
-
 /// A tensor that every file has.
 inline const gguf::Tensor& need_tensor(const gguf::File& file, const std::string& name) {
   const auto found = file.tensors().find(name);

@@ -124,9 +124,11 @@ int predicting_layers(const gguf::File& file) {
 std::string config_of_gguf(const gguf::File& file) {
   const Metadata metadata(file);
   const auto* const architecture = detail::find_gguf_architecture(metadata.architecture());
-  require(architecture != nullptr, "{}: architecture {} is not supported in GGUF; winnow reads {}",
-          file.path().string(), in_quotes(metadata.architecture()),
-          detail::known_gguf_architectures());
+  require(
+      architecture != nullptr,
+      "{}: architecture {} is not supported in GGUF; winnow inspect --architectures lists those "
+      "that are",
+      file.path().string(), in_quotes(metadata.architecture()));
   const gguf::Tensor embedding = need_tensor(file, "token_embd.weight");
   require(embedding.shape.size() == 2, "{}: token_embd.weight: expected two dimensions",
           file.path().string());

@@ -40,6 +40,16 @@ const char* unsupported(const AttentionSpec& attention) {
              : nullptr;
 }
 
+// Whether files hold weights of the norms that a layer has: else it would read empty ones.
+bool names_norms(const TensorNames& names, const LayerSpec& layer) {
+  const bool second = layer.feed_forward.exists();
+  const bool before =
+      !names.attention_norm.empty() && (!names.mlp_norm.empty() || layer.shares_norm || !second);
+  const bool after =
+      !names.attention_post_norm.empty() && (!names.mlp_post_norm.empty() || !second);
+  return (before || !layer.norm_before) && (after || !layer.norm_after);
+}
+
 const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
   if (const AttentionSpec* attention = layer.attention()) {
     if (const char* what = unsupported(*attention)) {
@@ -57,6 +67,9 @@ const char* unsupported(const ModelSpec& spec, const LayerSpec& layer) {
   }
   if (layer.recurrent() != nullptr && *layer.recurrent() != *spec.recurrent()) {
     return "recurrent layers of different shapes";
+  }
+  if (!names_norms(spec.names, layer)) {
+    return "norms whose weights have no name";
   }
   if (layer.norm_after && layer.norm.centers()) {
     return "LayerNorm behind a part";

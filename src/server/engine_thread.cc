@@ -68,9 +68,9 @@ std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> s
   if (samples > config_.most_samples) {
     const bool one = submissions.size() == 1;
     throw ApiError(400,
-                   fmt::format("{} prompts with {} answers each are more than the server accepts "
-                               "at a time: {} answers (--max-requests)",
-                               submissions.size(), samples, config_.most_samples),
+                   fmt::format("{} answers to {} prompts are more than the {} (--max-requests) "
+                               "that the server takes at a time",
+                               samples, submissions.size(), config_.most_samples),
                    one ? "n" : "prompt", one ? "too_many_answers" : "too_many_prompts");
   }
   const std::lock_guard lock(mutex_);
@@ -78,8 +78,12 @@ std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> s
     throw ApiError(503, "the engine has failed; see the server's log", {}, "engine_failed");
   }
   if (open_samples_ + samples > config_.most_samples) {
-    throw ApiError(429, "the server is at its request limit; try again later", {},
-                   "too_many_requests");
+    throw ApiError(
+        429,
+        fmt::format("the request needs {} of the server's {} places (--max-requests), {} of which "
+                    "are free; try again later",
+                    samples, config_.most_samples, config_.most_samples - open_samples_),
+        {}, "too_many_requests");
   }
   open_ += static_cast<int>(submissions.size());
   open_samples_ += samples;

@@ -5,10 +5,10 @@
 
 #include "model/mixer_parts.h"
 #include "ops/activation.h"
-#include "ops/causal_conv.h"
 #include "ops/delta_rule.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/document_scan.h"
 #include "train/layer_parts.h"
 #include "train/recurrent_mixer.h"
 
@@ -35,38 +35,22 @@ class RuleInput {
         decays_(take_copy(workspace, a.decays)),
         rates_(take_copy(workspace, a.rates)) {
     ops::delta_gates(decays_, rates_, w.recurrent.log_decay, w.recurrent.decay_bias);
-    const std::size_t taps = w.recurrent.taps.size() - convolved_.cols;
-    for (const auto& [first, last] : documents_) {
-      std::vector<float> tail(taps, 0.0F);
-      ops::causal_conv(convolved_.slice(first, last), a.recurrent_input.slice(first, last),
-                       w.recurrent.taps, w.recurrent.conv_bias, tail);
-    }
+    convolve(documents_, convolved_, a.recurrent_input, w.recurrent.taps, w.recurrent.conv_bias);
     activated_ = take_copy(workspace, convolved_);
     ops::activate(ops::Activation::silu, activated_);
     queries_ = normed(workspace, 0, model::query_length(what_.heads));
     keys_ = normed(workspace, what_.heads.key_width(), model::key_length(what_.heads));
   }
 
-  // One chunk per document, with results in `out` (empty: there are none).
-  [[nodiscard]] std::vector<ops::DeltaRuleChunk> chunks(std::vector<std::vector<float>>& states,
-                                                        Matrix<float> out) const {
-    std::vector<ops::DeltaRuleChunk> chunks;
-    states.reserve(documents_.size());
-    for (const auto& [first, last] : documents_) {
-      chunks.push_back({.queries = queries_.slice(first, last),
-                        .keys = keys_.slice(first, last),
-                        .values = values().slice(first, last),
-                        .decays = decays_.slice(first, last),
-                        .rates = rates_.slice(first, last),
-                        .state = {},
-                        .out = {}});
-      if (out.data != nullptr) {
-        chunks.back().state =
-            states.emplace_back(static_cast<std::size_t>(what_.heads.state_size()), 0.0F);
-        chunks.back().out = out.slice(first, last);
-      }
-    }
-    return chunks;
+  // The rows of all documents, with results in `out`.
+  [[nodiscard]] ops::DeltaRuleChunk rows(Matrix<float> out = {}) const {
+    return {.queries = queries_,
+            .keys = keys_,
+            .values = values(),
+            .decays = decays_,
+            .rates = rates_,
+            .state = {},
+            .out = out};
   }
 
   [[nodiscard]] const std::vector<Document>& documents() const { return documents_; }
@@ -174,8 +158,7 @@ void delta_net(ops::Context& context, const LayerPass& pass, const LayerWeights&
   const ops::Workspace::Scope scope(*context.workspace);
   project(context, pass, weights, a);
   const RuleInput input(pass, weights, a, *context.workspace);
-  std::vector<std::vector<float>> states;
-  ops::delta_rule(mixer_of(pass).heads, input.chunks(states, a.recalled));
+  scan(mixer_of(pass).heads, input.documents(), input.rows(a.recalled));
 }
 
 void delta_net_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
@@ -206,27 +189,18 @@ void delta_net_backward(ops::Context& context, const LayerPass& pass, const Laye
   const auto dkeys = take_zeros(workspace, rows, static_cast<std::size_t>(heads.key_width()));
   const auto dactivated = take(a.recurrent_input);
   const auto dvalues = columns(dactivated, 2 * heads.key_width(), heads.value_width());
-  std::vector<Matrix<const float>> douts;
-  std::vector<ops::DeltaRuleGradients> parts;
-  for (const auto& [first, last] : input.documents()) {
-    douts.emplace_back(drecalled.slice(first, last));
-    parts.push_back({.queries = dqueries.slice(first, last),
-                     .keys = dkeys.slice(first, last),
-                     .decays = d.decays.slice(first, last),
-                     .rates = d.rates.slice(first, last),
-                     .values = dvalues.slice(first, last)});
-  }
-  std::vector<std::vector<float>> none;
-  ops::delta_rule_backward(heads, input.chunks(none, {}), douts, parts);
+  scan_backward(heads, input.documents(), input.rows(), drecalled,
+                {.queries = dqueries,
+                 .keys = dkeys,
+                 .decays = d.decays,
+                 .rates = d.rates,
+                 .values = dvalues});
   ops::delta_gates_backward(d.decays, d.rates, gradients.recurrent.log_decay,
                             gradients.recurrent.decay_bias, a.decays, input.decays(), input.rates(),
                             weights.recurrent.log_decay, weights.recurrent.decay_bias);
   through_heads(pass, input, workspace, dqueries, dkeys, dactivated);
-  for (const auto& [first, last] : input.documents()) {
-    ops::causal_conv_backward(d.input.slice(first, last), gradients.recurrent.taps,
-                              dactivated.slice(first, last), a.recurrent_input.slice(first, last),
-                              weights.recurrent.taps);
-  }
+  convolve_backward(input.documents(), d.input, gradients.recurrent.taps, dactivated,
+                    a.recurrent_input, weights.recurrent.taps);
   project_backward(context, pass, weights, a, gradients, d, dx);
 }
 

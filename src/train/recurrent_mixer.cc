@@ -24,15 +24,4 @@ void recurrent_mixer_backward(ops::Context& context, const LayerPass& pass,
   backward(context, pass, weights, a, gradients, dout, dx);
 }
 
-std::vector<Document> documents_of(std::span<const std::int32_t> first_key) {
-  std::vector<Document> documents;
-  for (std::size_t t = 0; t < first_key.size(); ++t) {
-    if (static_cast<std::size_t>(first_key[t]) == t) {
-      documents.push_back({t, t});
-    }
-    documents.back().last = t + 1;
-  }
-  return documents;
-}
-
 }  // namespace winnow::train::detail

@@ -1,9 +1,6 @@
 // The mixers of recurrent layers, whole documents at a time. Private to a layer's passes.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "train/layer.h"
 
 namespace winnow::train::detail {
@@ -41,12 +38,5 @@ void state_space_backward(ops::Context& context, const LayerPass& pass, const La
 inline const model::RecurrentSpec& mixer_of(const LayerPass& pass) {
   return *pass.layer_spec().recurrent();
 }
-
-/// The documents of a batch, each [first, last).
-struct Document {
-  std::size_t first;
-  std::size_t last;
-};
-std::vector<Document> documents_of(std::span<const std::int32_t> first_key);
 
 }  // namespace winnow::train::detail

@@ -49,7 +49,7 @@ class SelfGeneration {
         take(event);
       }
       write_finished();
-      go_on = !options_.on_progress || options_.on_progress(counts_.finished);
+      go_on = !options_.on_progress || options_.on_progress(counts_);
     }
     if (counts_.kept > 0) {  // stopped before the first one, it leaves what was there
       file_.commit();
@@ -89,6 +89,7 @@ class SelfGeneration {
     Text& text = texts_.at(documents_.at(event.request));
     if (event.token >= 0 && event.finish != engine::FinishReason::stop) {
       text.tokens.push_back(event.token);
+      ++counts_.tokens;
     }
     if (event.finish == engine::FinishReason::none) {
       return;

@@ -20,6 +20,12 @@ struct DocumentPrompt {
   std::optional<std::string> answer = {};  // what a continuation has to state, to be kept
 };
 
+struct SelfGeneratedCounts {
+  std::int64_t finished = 0;  // documents
+  std::int64_t kept = 0;      // of them
+  std::int64_t tokens = 0;    // generated, those of unfinished documents too
+};
+
 struct SelfGeneratedOptions {
   std::int64_t documents = 0;
   /// Taken one after another: document i continues prompt i mod n. Empty: documents begin with
@@ -27,12 +33,7 @@ struct SelfGeneratedOptions {
   std::vector<DocumentPrompt> prompts;
   int max_tokens = 0;        // most new tokens of a document
   SamplingOptions sampling;  // every document's seed follows from this one
-  std::function<bool(std::int64_t done)> on_progress;  // false ends the work with what there is
-};
-
-struct SelfGeneratedCounts {
-  std::int64_t finished = 0;
-  std::int64_t kept = 0;
+  std::function<bool(const SelfGeneratedCounts&)> on_progress;  // false ends it with what there is
 };
 
 /// Writes JSON lines, {"text": ...} or {"prompt": ..., "completion": ...}, in the order of the

@@ -1,10 +1,9 @@
 // out = c * conv(b * x), of projections b, c and x (LFM2).
 #include <array>
-#include <vector>
 
 #include "ops/activation.h"
-#include "ops/causal_conv.h"
 #include "ops/linear.h"
+#include "train/document_scan.h"
 #include "train/layer_parts.h"
 #include "train/recurrent_mixer.h"
 
@@ -31,11 +30,7 @@ void short_conv(ops::Context& context, const LayerPass& pass, const LayerWeights
                                                   {a.recurrent_gates, &w.gate}}};
   ops::linear(context, targets, a.normed);
   const auto gated = product(*context.workspace, a.recurrent_input, a.recurrent_input_gates);
-  for (const auto& [first, last] : documents_of(pass.first_key)) {
-    std::vector<float> tail(w.taps.size() - gated.cols, 0.0F);
-    ops::causal_conv(a.recalled.slice(first, last), gated.slice(first, last), w.taps, w.conv_bias,
-                     tail);
-  }
+  convolve(documents_of(pass.first_key), a.recalled, gated, w.taps, w.conv_bias);
 }
 
 void short_conv_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
@@ -48,10 +43,7 @@ void short_conv_backward(ops::Context& context, const LayerPass& pass, const Lay
   const auto gated = product(workspace, a.recurrent_input, a.recurrent_input_gates);
   const auto drecalled = product(workspace, dout, a.recurrent_gates);
   const auto dgated = take_zeros(workspace, gated.rows, gated.cols);
-  for (const auto& [first, last] : documents_of(pass.first_key)) {
-    ops::causal_conv_backward(dgated.slice(first, last), g.taps, drecalled.slice(first, last),
-                              gated.slice(first, last), w.taps);
-  }
+  convolve_backward(documents_of(pass.first_key), dgated, g.taps, drecalled, gated, w.taps);
   const auto backward = [&](const ops::Weight& weight, Matrix<float> dweight,
                             Matrix<const float> dprojected) {
     ops::linear_backward(context, {dx, dweight, {}}, dprojected, a.normed, weight);

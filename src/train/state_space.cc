@@ -4,10 +4,10 @@
 
 #include "model/mixer_parts.h"
 #include "ops/activation.h"
-#include "ops/causal_conv.h"
 #include "ops/delta_rule.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "train/document_scan.h"
 #include "train/layer_parts.h"
 #include "train/recurrent_mixer.h"
 
@@ -30,11 +30,7 @@ struct StateSpaceInput {
     const auto& w = weights.recurrent;
     copy(a.decays, decays);
     ops::state_space_gates(decays, rates, w.log_decay, w.decay_bias, what.rates);
-    for (const auto& [first, last] : documents) {
-      std::vector<float> tail(w.taps.size() - convolved.cols, 0.0F);
-      ops::causal_conv(convolved.slice(first, last), a.recurrent_input.slice(first, last), w.taps,
-                       w.conv_bias, tail);
-    }
+    convolve(documents, convolved, a.recurrent_input, w.taps, w.conv_bias);
     copy(convolved, activated);
     ops::activate(ops::Activation::silu, activated);
   }
@@ -50,28 +46,15 @@ struct StateSpaceInput {
     return columns(x, what.first_value(), what.heads.value_width());
   }
 
-  // One chunk per document, with results in `out` (empty: there are none).
-  [[nodiscard]] std::vector<ops::DeltaRuleChunk> chunks(std::vector<std::vector<float>>& states,
-                                                        Matrix<float> out) const {
-    std::vector<ops::DeltaRuleChunk> chunks;
-    states.resize(documents.size());
-    for (const auto& [first, last] : documents) {
-      const Matrix<float> own = activated.slice(first, last);
-      chunks.push_back({.queries = queries(own),
-                        .keys = keys(own),
-                        .values = values(own),
-                        .decays = decays.slice(first, last),
-                        .rates = rates.slice(first, last),
-                        .state = {},
-                        .out = {}});
-      if (out.data != nullptr) {
-        auto& state = states[chunks.size() - 1];
-        state.assign(static_cast<std::size_t>(what.heads.state_size()), 0.0F);
-        chunks.back().state = state;
-        chunks.back().out = out.slice(first, last);
-      }
-    }
-    return chunks;
+  // The rows of all documents, with results in `out`.
+  [[nodiscard]] ops::DeltaRuleChunk rows(Matrix<float> out = {}) const {
+    return {.queries = queries(activated),
+            .keys = keys(activated),
+            .values = values(activated),
+            .decays = decays,
+            .rates = rates,
+            .state = {},
+            .out = out};
   }
 
   const model::RecurrentSpec& what;
@@ -129,20 +112,13 @@ void through_rule(const StateSpaceInput& input, const LayerWeights& weights,
   const auto& g = gradients.recurrent;
   const auto drates = take_zeros(workspace, ddecays.rows, ddecays.cols);
   const auto dmixed = take_zeros(workspace, dinput.rows, dinput.cols);
-  std::vector<Matrix<const float>> douts;
-  std::vector<ops::DeltaRuleGradients> parts;
-  for (const auto& [first, last] : input.documents) {
-    const Matrix<float> own = dmixed.slice(first, last);
-    douts.emplace_back(drecalled.slice(first, last));
-    parts.push_back({.queries = input.queries(own),
-                     .keys = input.keys(own),
-                     .decays = ddecays.slice(first, last),
-                     .rates = drates.slice(first, last),
-                     .values = input.values(own)});
-  }
-  std::vector<std::vector<float>> none;
   const auto& heads = input.what.heads;
-  ops::delta_rule_backward(heads, input.chunks(none, {}), douts, parts);
+  scan_backward(heads, input.documents, input.rows(), drecalled,
+                {.queries = input.queries(dmixed),
+                 .keys = input.keys(dmixed),
+                 .decays = ddecays,
+                 .rates = drates,
+                 .values = input.values(dmixed)});
   add_skip_backward(heads, w.skip, input.values(input.activated), drecalled, input.values(dmixed),
                     g.skip);
   ops::state_space_gates_backward(ddecays, drates, g.log_decay, g.decay_bias, a.decays,
@@ -150,10 +126,7 @@ void through_rule(const StateSpaceInput& input, const LayerWeights& weights,
                                   input.what.rates);
   ops::activate_backward(ops::Activation::silu, dmixed, dmixed, input.convolved);
   add_rows(dmixed, g.conv_bias);
-  for (const auto& [first, last] : input.documents) {
-    ops::causal_conv_backward(dinput.slice(first, last), g.taps, dmixed.slice(first, last),
-                              a.recurrent_input.slice(first, last), w.taps);
-  }
+  convolve_backward(input.documents, dinput, g.taps, dmixed, a.recurrent_input, w.taps);
 }
 
 }  // namespace
@@ -166,8 +139,7 @@ void state_space(ops::Context& context, const LayerPass& pass, const LayerWeight
       {{a.recurrent_gates, &w.gate}, {a.recurrent_input, &w.input}, {a.decays, &w.decay}}};
   ops::linear(context, targets, a.normed);
   const StateSpaceInput input(pass, weights, a, *context.workspace);
-  std::vector<std::vector<float>> states;
-  ops::delta_rule(input.what.heads, input.chunks(states, a.recalled));
+  scan(input.what.heads, input.documents, input.rows(a.recalled));
   model::add_skip(input.what.heads, w.skip, input.values(input.activated), a.recalled);
 }
 

@@ -276,6 +276,12 @@ TEST(Tokenize, PrintsThePromptOfAChat) {
   EXPECT_THAT(error("[3]"), HasSubstr("expected messages that are objects"));
 }
 
+TEST(Inspect, ListsArchitectures) {
+  const CommandResult result = run_winnow({"inspect", "--architectures"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("\n  LlamaForCausalLM\n"), HasSubstr("\n  qwen3moe\n")));
+}
+
 TEST(Inspect, TellsArchitectureRetrofitAndCache) {
   const json dms = run_json({"inspect", "--json", kRetrofitted});
   EXPECT_EQ(dms.at("architecture"), "llama");
@@ -396,6 +402,29 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_EQ(run_winnow({"doctor", "--cr", "0.5"}).code, 1);
 }
 
+TEST(Doctor, TellsWhatFitsInOtherFormats) {
+  constexpr double kWeights = 134'479'872;
+  const auto small = [](const char* weights, const char* entries) {
+    return run_json({"doctor", "--json", "--weights", weights, "--kv-dtype", entries})
+        .at("fits")
+        .at(0);
+  };
+  const json plain = small("auto", "bf16");
+  const json int8 = small("int8", "fp8");
+  EXPECT_EQ(int8.at("weight_bytes"), kWeights * (1 + 2.0 / 32)) << "a bf16 scale per 32";
+  EXPECT_EQ(small("int4", "bf16").at("weight_bytes"), kWeights * (0.5 + 2.0 / 32));
+  const double halved = int8.at("sequence_bytes_dense").get<double>() /
+                        plain.at("sequence_bytes_dense").get<double>();
+  EXPECT_NEAR(halved, 0.515, 0.005) << "half the codes, and a scale per entry";
+  EXPECT_GT(int8.at("sequences_dense"), plain.at("sequences_dense"));
+  const CommandResult table = run_winnow({"doctor", "--weights", "int4"});
+  EXPECT_THAT(table.out, HasSubstr("weights in int4, cache entries in bf16"));
+  const CommandResult wrong = run_winnow({"doctor", "--weights", "int2"});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("--weights int2: expected auto, fp8, int8 or int4"));
+  EXPECT_EQ(run_winnow({"doctor", "--kv-dtype", "int2"}).code, 1);
+}
+
 TEST(Winnow, WithoutACommandShowsTheGuide) {
   const CommandResult result = run_winnow({});
   EXPECT_EQ(result.code, 0);
@@ -415,7 +444,7 @@ TEST(Winnow, HelpSaysWhatRatiosAndWeightsAre) {
               AllOf(HasSubstr("--weights FORMAT=auto auto (as stored; on a CUDA device bf16)"),
                     HasSubstr("h2o and quest, which need it (no default)")));
   EXPECT_THAT(help_of("bench"),
-              HasSubstr("h2o and quest, which need it; dms, dmc: decisions drawn at random"));
+              HasSubstr("h2o and quest, which need it; dms and dmc: decisions drawn at random"));
 }
 
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.

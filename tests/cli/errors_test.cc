@@ -173,8 +173,53 @@ TEST(Errors, OutputPathsAreNamedAsGiven) {
   const TempDirectory directory;
   expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output", directory.path().string()},
                directory.path().string() + ": cannot write: is a directory");
+  const std::string none = ": cannot write: there is no folder /nowhere";
   expect_error({"logits", "--model", kTiny, "--tokens", "1", "--output", "/nowhere/l.safetensors"},
-               "/nowhere/l.safetensors: cannot create: No such file or directory");
+               "error: /nowhere/l.safetensors" + none);
+  expect_error(
+      {"generate", "--model", kBase, "--data-out", "/nowhere/d.jsonl", "--temperature", "1"},
+      "error: /nowhere/d.jsonl" + none);
+  expect_error({"eval", "perplexity", "--model", kBase, "--text", "assets/demo_prompt.txt", "--out",
+                "/nowhere/r.json"},
+               "error: /nowhere/r.json" + none);
+  expect_error(
+      {"eval", "suite", "--model", kBase, "--kv-dtype", "fp8", "--html", "/nowhere/r.html"},
+      "error: /nowhere/r.html" + none);
+}
+
+TEST(Errors, ValuesThatDoNotFitTheirFlags) {
+  const TempDirectory directory;
+  expect_error({"generate", "--model", kBase, "--max-tokens", "x"},
+               "--max-tokens x: expected a number (see winnow generate --help)");
+  expect_generate_error(kBase, {"--seed", "1", "--seed", "2"},
+                        "--seed: given 2 times, expected once");
+  expect_generate_error(kBase, {"--seed"}, "--seed: the value is missing");
+  expect_generate_error(kBase, {"--rope-yarn", "0"}, "--rope-yarn 0: expected 1 or more");
+  expect_generate_error(kBase, {"--rope-context", "0"}, "--rope-context 0: expected 1 or more");
+  const std::string absent = directory.file("absent");
+  expect_error({"generate", "--model", kBase, "--prompt-file", absent},
+               absent + ": cannot read: No such file or directory");
+  const std::string file = directory.write("file", "");
+  expect_error({"man-pages", file}, file + ": cannot create: Not a directory");
+  const std::string config = directory.write("config.json", R"({"steps": "x"})");
+  expect_error({"train", "--config", config}, config + ": steps: --steps x: expected a number");
+}
+
+TEST(Errors, ShapesLargerThanTheMachine) {
+  const auto machine = nlohmann::json::parse(run_winnow({"doctor", "--json"}).out);
+  if (machine.at("memory_bytes") > 141'000'000'000) {
+    GTEST_SKIP() << "llama-3.1-70b fits into this machine's memory";
+  }
+  expect_error({"bench", "--shape", "llama-3.1-70b"},
+               "--shape llama-3.1-70b: the weights take 131 GiB, this process may use ");
+}
+
+// Before the text is read.
+TEST(Errors, RulesThatDoNotTellWhatTheyKept) {
+  expect_error({"eval", "profile", "--model", kBase, "--text", "assets/demo_prompt.txt", "--cache",
+                "tova", "--cr", "4", "--html", "page.html"},
+               "--html: --cache tova does not tell what it kept, as dense, dms and dmc do");
+  EXPECT_FALSE(fs::exists("page.html"));
 }
 
 TEST(Errors, AFullCacheIsNoSuccess) {

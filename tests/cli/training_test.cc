@@ -127,6 +127,15 @@ class Training : public ::testing::Test {
   TempDirectory directory_;
 };
 
+TEST_F(Training, WritesItsOwnDataAndSaysHowFast) {
+  const CommandResult result =
+      run_winnow({"generate", "--model", kTokenizer, "--data-out", file("own.jsonl"), "--documents",
+                  "3", "--temperature", "1", "--max-tokens", "5"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("own.jsonl: 3 documents; "), HasSubstr(" tokens, "),
+                                HasSubstr(" tok/s\n")));
+}
+
 TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
   succeed(train("base", {"--save-dtype", "fp32"}));
   for (const std::string kind : {"borrowed", "adapter", "dmc"}) {
@@ -210,6 +219,8 @@ TEST_F(Training, ADryRunCountsAndRefuses) {
   const CommandResult result = succeed(train("out", {"--dry-run"}));
   EXPECT_THAT(result.out, AllOf(HasSubstr("trained                                   277,664"),
                                 HasSubstr("moments, fp32"), HasSubstr("memory available")));
+  EXPECT_THAT(result.out, HasSubstr("tokens of a step                               64\n"
+                                    "tokens of 4 steps                             256\n"));
   EXPECT_FALSE(fs::exists(file("out")));
   const CommandResult large =
       run_winnow(train("out", {"--dry-run", "--batch", "100000000", "--micro-batch", "100000000"}));

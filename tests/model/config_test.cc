@@ -67,12 +67,10 @@ TEST(Config, ModelTypeCountsWhenNoArchitectureIsNamed) {
             "mistral");
 }
 
-TEST(Config, UnknownArchitecturesAreNamedWithTheKnownOnes) {
-  EXPECT_THAT(error_with({}, "BloomForCausalLM"),
-              StartsWith("dir/config.json: architecture \"BloomForCausalLM\""));
-  for (const Family& family : families()) {
-    EXPECT_THAT(error_with({}, "BloomForCausalLM"), HasSubstr(std::string(family.architecture)));
-  }
+TEST(Config, UnknownArchitecturesAreNamed) {
+  EXPECT_EQ(error_with({}, "BloomForCausalLM"),
+            "dir/config.json: architecture \"BloomForCausalLM\" is not supported; winnow inspect "
+            "--architectures lists those that are");
   EXPECT_THAT(error_with({{"architectures", nullptr}, {"model_type", "gpt2"}}),
               HasSubstr("architecture \"gpt2\" is not supported"));
   EXPECT_THAT(error_with({{"architectures", nullptr}}), HasSubstr("architecture \"\""));

@@ -1,10 +1,12 @@
 // What devices compute of a description.
 #include "model/spec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "checkpoint/checkpoint_testing.h"
 #include "model/spec_of.h"
 
 namespace winnow::model {
@@ -36,6 +38,24 @@ TEST(Spec, DevicesRunRecurrentLayersOnTheGeneralPath) {
     EXPECT_STREQ(beyond_plain(spec), "recurrent layers") << family;
     EXPECT_STREQ(beyond_device_training(spec), "recurrent layers that are no gated delta nets");
   }
+}
+
+// A layer's norm without a name in files would read an empty weight.
+TEST(Spec, NormsNeedNames) {
+  const auto refused = [](const char* family, auto change) {
+    ModelSpec spec = winnow::testing::spec_of(family, {});
+    require_supported(spec, "config.json");
+    change(spec);
+    return error_of([&] { require_supported(spec, "config.json"); });
+  };
+  const auto message = ::testing::HasSubstr("layer 0 asks for norms whose weights have no name");
+  EXPECT_THAT(refused("llama", [](ModelSpec& spec) { spec.names.attention_norm = ""; }), message);
+  EXPECT_THAT(refused("llama", [](ModelSpec& spec) { spec.names.mlp_norm = ""; }), message);
+  EXPECT_THAT(refused("llama", [](ModelSpec& spec) { spec.layers[0].norm_after = true; }), message);
+  EXPECT_THAT(refused("olmo2", [](ModelSpec& spec) { spec.layers[0].norm_before = true; }),
+              message);
+  EXPECT_THAT(refused("gemma3_text", [](ModelSpec& spec) { spec.names.mlp_post_norm = ""; }),
+              message);
 }
 
 // Attention and a recurrent mixer in each layer are computed on the CPU alone, and not trained.

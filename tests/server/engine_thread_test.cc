@@ -225,6 +225,7 @@ TEST(EngineThread, EverySampleTakesAPlace) {
   EngineThread thread(backend, small_config(), {.most_samples = 5},
                       [told = gate.get_future().share()](const auto&) { told.wait(); });
   const auto listener = std::make_shared<Listener>();
+  std::string message;
   const auto status = [&](int samples) {
     engine::Request request = request_of(1, 999);
     request.samples = samples;
@@ -233,6 +234,7 @@ TEST(EngineThread, EverySampleTakesAPlace) {
     try {
       thread.submit(std::move(submissions));
     } catch (const ApiError& error) {
+      message = error.what();
       return error.status();
     }
     return 200;
@@ -240,6 +242,9 @@ TEST(EngineThread, EverySampleTakesAPlace) {
   EXPECT_EQ(status(6), 400);
   EXPECT_EQ(status(3), 200);
   EXPECT_EQ(status(3), 429);
+  EXPECT_THAT(message,
+              ::testing::HasSubstr(
+                  "needs 3 of the server's 5 places (--max-requests), 2 of which are free"));
   EXPECT_EQ(status(2), 200);
   EXPECT_EQ(thread.open_requests(), 2);
   gate.set_value();

@@ -107,10 +107,24 @@ TEST_F(SelfGenerated, KeepsWhatStatesTheAnswer) {
   EXPECT_EQ(write(asked), expected);
 }
 
+TEST_F(SelfGenerated, CountsTokensAsTheyCome) {
+  auto watched = options();
+  std::vector<SelfGeneratedCounts> seen;
+  watched.on_progress = [&](const SelfGeneratedCounts& counts) {
+    seen.push_back(counts);
+    return true;
+  };
+  write(watched);
+  EXPECT_EQ(seen.front().finished, 0);
+  EXPECT_EQ(seen.front().tokens, watched.documents) << "the first step gives each its first";
+  EXPECT_GT(seen.back().tokens, watched.documents);
+  EXPECT_LE(seen.back().tokens, watched.documents * watched.max_tokens);
+}
+
 TEST_F(SelfGenerated, EndsWhenItIsTold) {
   auto stopped = options();
   stopped.documents = 100000;
-  stopped.on_progress = [](std::int64_t done) { return done < 3; };
+  stopped.on_progress = [](const SelfGeneratedCounts& done) { return done.finished < 3; };
   const auto written =
       write_self_generated(*model_, *tokenizer_, stopped, directory_.path() / "data.jsonl").kept;
   EXPECT_GE(written, 3);
@@ -122,7 +136,7 @@ TEST_F(SelfGenerated, EndsWhenItIsTold) {
 TEST_F(SelfGenerated, ReplacesAFileAtTheEndOnly) {
   directory_.write("data.jsonl", "of an earlier run");
   auto watched = options();
-  watched.on_progress = [&](std::int64_t) {
+  watched.on_progress = [&](const SelfGeneratedCounts&) {
     EXPECT_EQ(directory_.read("data.jsonl"), "of an earlier run");
     return true;
   };
@@ -138,7 +152,7 @@ TEST_F(SelfGenerated, RefusedOrStoppedAtOnceItTouchesNothing) {
   EXPECT_THAT(error_of([&] { write_self_generated(*model_, *tokenizer_, wrong, file); }),
               ::testing::HasSubstr("top-p"));
   auto stopped = options();
-  stopped.on_progress = [](std::int64_t) { return false; };
+  stopped.on_progress = [](const SelfGeneratedCounts&) { return false; };
   EXPECT_EQ(write_self_generated(*model_, *tokenizer_, stopped, file).finished, 0);
   EXPECT_EQ(directory_.read("data.jsonl"), "of an earlier run");
   const std::filesystem::directory_iterator left(directory_.path());

@@ -88,9 +88,11 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
                    "With --load: how many requests (default: 256)");
   plan.open_option("--max-sequences", options.max_sequences, "N",
                    "With --load: sequences that hold cache at a time (default: 256)");
-  plan.open_option("--evict-rate", options.evict_rate, "R",
-                   "dms, dmc: draw decisions so that this share is evicted or merged (default: the "
-                   "model decides)");
+  plan.open_option(
+      "--evict-rate", options.evict_rate, "R",
+      fmt::format("{}: draw decisions so that this share is evicted or merged "
+                  "(default: the model decides)",
+                  kvcache::list_rules("and", [](const auto& rule) { return rule.learned(); })));
   plan.open_option("--head-spread", options.head_spread, "X",
                    "With drawn decisions: heads keep 1 - X to 1 + X times the average of what "
                    "leaves the window (default: 0, all alike)");
@@ -114,13 +116,14 @@ void add_bench(CLI::App& app, Run& run) {
   add_plan_flags(*command, *options);
   add_run_flags(*command, options->load);
   command->get_option("--cr")->description(fmt::format(
-      "Compression ratio of {}, which need it; dms, dmc: decisions drawn at random give it at the "
+      "Compression ratio of {}, which need it; {}: decisions drawn at random give it at the "
       "depth of decoding, instead of the model's own or --evict-rate (no default)",
-      kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })));
+      kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; }),
+      kvcache::list_rules("and", [](const auto& rule) { return rule.learned(); })));
   command->get_option("--window")
-      ->description(
-          "dms: steps for which a marked entry stays visible (default: the checkpoint's, else "
-          "256)");
+      ->description(fmt::format(
+          "{}: steps for which a marked entry stays visible (default: the checkpoint's, else 256)",
+          kvcache::list_rules("and", [](const auto& rule) { return rule.marks; })));
   add_speculate_flag(*command, options->load.speculate);
 }
 

@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "apps/winnow/output.h"
 #include "apps/winnow/shapes.h"
 #include "base/device_list.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/threads.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
@@ -174,6 +176,16 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   return setup;
 }
 
+// Weights are drawn for minutes before a machine that is too small kills the process.
+void require_room(const Setup& setup) {
+  const double bytes = weight_bytes(setup.config, setup.engine.weights);
+  const auto memory = static_cast<double>(total_host_memory());
+  require(
+      setup.engine.cuda_device || setup.engine.ranks > 1 || bytes < memory,
+      "--shape {}: the weights take {}, this process may use {} of memory in all: see --weights",
+      setup.name, readable_bytes(bytes), readable_bytes(memory));
+}
+
 // Where the ranks take their parts from, or the only one the whole model.
 engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
   if (options.load.model.empty()) {
@@ -182,6 +194,7 @@ engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
     require(shape.has_value(), "--shape {}: expected one of {}", options.shape,
             fmt::join(shape_names(), ", "));
     setup = set_up(options, *shape, options.shape);
+    require_room(setup);
     const auto format = engine::host_format(setup.engine);
     return {.whole = setup.config,
             .load =

@@ -15,6 +15,7 @@
 #include "checkpoint/atomic_file.h"
 #include "eval/attention_distance.h"
 #include "eval/profile.h"
+#include "kvcache/rule_traits.h"
 
 namespace winnow::cli {
 namespace {
@@ -129,6 +130,16 @@ void print_profile(const eval::Profile& profile, const Json& json, int kv_heads)
   }
 }
 
+// Before the text is read, which takes long.
+void check_html(const ProfileFlags& flags, const kvcache::RuleTraits& rule) {
+  if (flags.html.empty()) {
+    return;
+  }
+  require(!rule.has_budget, "--html: --cache {} does not tell what it kept, as {} do", rule.name,
+          kvcache::list_rules("and", [](const auto& other) { return !other.has_budget; }));
+  require_folder_of(flags.html);
+}
+
 int run_profile(const ProfileFlags& flags) {
   const std::string text = read_file(flags.text);
   Sha256 digest;
@@ -139,6 +150,7 @@ int run_profile(const ProfileFlags& flags) {
                {"context", flags.context},
                {"attention", flags.attention}});
   require(flags.context >= 1, "--context {}: at least 1 is needed", flags.context);
+  check_html(flags, run.model().engine.cache.traits());
   std::vector<std::int32_t> tokens = run.prefix();
   const auto all = run.tokenizer().encode(text, {.add_special = false, .parse_special = false});
   tokens.insert(tokens.end(), all.begin(), all.end());
@@ -152,7 +164,6 @@ int run_profile(const ProfileFlags& flags) {
     texts.push_back(run.tokenizer().token_bytes(tokens[static_cast<std::size_t>(t)], true));
   }
   if (!flags.html.empty()) {
-    require(!profile.fates.empty(), "--html: only dense, dms and dmc tell what they kept");
     write_text_file(flags.html, token_page(fmt::format("What {} keeps", flags.load.model), texts,
                                            profile, kv_heads));
   }

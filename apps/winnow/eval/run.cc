@@ -111,6 +111,7 @@ std::string with_error(double mean, double error, int digits) {
 EvalRun::EvalRun(std::string measure, const EvalFlags& flags, const Json& settings)
     : measure_(std::move(measure)), flags_(flags) {
   require(flags.batch >= 1, "--batch {}: at least 1 is needed", flags.batch);
+  require_folder_of(flags.out);
   model_ = engine::load_model(flags.load);
   tokenizer_ = load_tokenizer(flags.load.model);
   identity_ = identity(settings);

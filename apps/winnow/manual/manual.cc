@@ -36,7 +36,9 @@ struct ManPageFlags {
 };
 
 int run_man_pages(const ManPageFlags& flags) {
-  std::filesystem::create_directories(flags.folder);
+  std::error_code problem;
+  std::filesystem::create_directories(flags.folder, problem);
+  require(!problem, "{}: cannot create: {}", flags.folder, problem.message());
   for (const CommandPage& command : list_commands(*flags.app)) {
     write_text_file(std::filesystem::path(flags.folder) / (joined(command.name, '-') + ".1"),
                     man_page(command));
@@ -61,7 +63,9 @@ void add_man_pages(CLI::App& app, Run& run) {
                                   flags, run_man_pages);
   command->group("");  // not in --help
   flags->app = &app;
-  FlagGroup(*command).open_option("folder", flags->folder, "DIR", "Where to")->required();
+  FlagGroup(*command)
+      .open_option("folder", flags->folder, "DIR", "The folder to write")
+      ->required();
 }
 
 }  // namespace winnow::cli

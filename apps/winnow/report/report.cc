@@ -183,7 +183,7 @@ void add_report(CLI::App& app, Run& run) {
       "a folder: tables with the best marked, plots, commands and versions",
       flags, run_report);
   const FlagGroup own(*command);
-  own.open_option("directory", flags->directory, "DIR", "The folder")->required();
+  own.open_option("directory", flags->directory, "DIR", "The folder with the results")->required();
   own.open_option("--html", flags->html, "FILE", "The page to write (default: DIR/report.html)");
   own.open_option("--markdown", flags->markdown, "FILE",
                   "The Markdown to write (default: DIR/report.md)");

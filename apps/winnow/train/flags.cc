@@ -67,8 +67,7 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   const FlagGroup run(command, "Run");
   run.open_option("--config", flags.config, "FILE",
                   "JSON object of flags; those on the command line win (default: none)");
-  run.flag("--dry-run", flags.dry_run,
-           "Print what would be trained and the memory it needs, and exit");
+  run.flag("--dry-run", flags.dry_run, "Print tokens, parameters and memory of the run, and exit");
   run.flag("--resume", flags.resume,
            "Continue from the last checkpoint in --out, to the bit (default: off)");
   run.option("--save-every", flags.save_every, "N",
@@ -117,7 +116,7 @@ void add_decision_flags(CLI::App& command, TrainingFlags& flags) {
                  "Do not clear the borrowed channel again after RoPE; with --shift 0 that is "
                  "shisa-ai's convention (default: clear)");
   decisions.option("--scale", flags.scale, "X", "Decision logit = scale * x - offset");
-  decisions.option("--offset", flags.offset, "X", "The same, while training");
+  decisions.option("--offset", flags.offset, "X", "Offset of that logit while training");
   decisions.open_option(
       "--final-offset", flags.final_offset, "X",
       "Offset in the saved model; a larger one keeps more keys (default: --offset)");
@@ -159,10 +158,12 @@ void add_retrofit_flags(CLI::App& command, TrainingFlags& flags) {
                   "price: proportional gain, in nats per missing share");
   retrofit.option("--price-rate", flags.price_rate, "X",
                   "price: integral gain, in nats per missing share and step");
-  retrofit.option("--shortfall-weight", flags.shortfall_weight, "X", "one-sided: the weight");
+  retrofit.option("--shortfall-weight", flags.shortfall_weight, "X",
+                  "one-sided: weight on the missing share");
   retrofit.option("--excess-weight", flags.excess_weight, "X",
                   "Weight on squares of decision logits beyond --excess-limit");
-  retrofit.option("--excess-limit", flags.excess_limit, "X", "The same");
+  retrofit.option("--excess-limit", flags.excess_limit, "X",
+                  "Size of a decision logit from which --excess-weight counts");
   retrofit.option("--main-loss", flags.main_loss, "KIND",
                   "distillation: from the original model; language-model: on the text");
   retrofit.option("--divergence", flags.divergence, "KIND",

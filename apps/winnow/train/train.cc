@@ -89,8 +89,16 @@ void print_device_states(const train::TrainingOptions& options, const model::Mod
   }
 }
 
+void print_tokens(const train::TrainingOptions& options) {
+  const auto step = static_cast<std::int64_t>(options.batch * options.length);
+  print(fmt::format("{:<38} {:>10}\n", "tokens of a step", grouped(step)));
+  print(fmt::format("{:<38} {:>10}\n", fmt::format("tokens of {} steps", grouped(options.steps)),
+                    grouped(step * options.steps)));
+}
+
 int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& options,
                const model::ModelSpec& base) {
+  print_tokens(options);
   print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
   print(fmt::format(
       "{:<38} {:>10}\n",

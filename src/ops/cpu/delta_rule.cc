@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cpu/delta_columns.h"
 #include "ops/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,10 +18,6 @@
 #ifndef WINNOW_OPS_DELTA_RULE_BLOCK
 #define WINNOW_OPS_DELTA_RULE_BLOCK
 namespace winnow::ops {
-
-// Columns of a state go their own ways: a piece of work is a few of them, which stay in the cache
-// nearest to the core for all tokens of a chunk.
-inline constexpr std::size_t kDeltaColumns = 16;
 
 // A token, as a block of one head's columns sees it. The arrays of columns are padded to a block.
 struct DeltaToken {
@@ -39,6 +36,7 @@ struct DeltaToken {
 HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using cpu::kDeltaColumns;
 
 float DeltaMatch(const float* key, const float* query, std::size_t rows) {
   const hn::ScalableTag<float> d;
@@ -104,32 +102,30 @@ HWY_EXPORT(DeltaStep);
 
 namespace {
 
-// One head's columns [first, first + count) of a chunk.
+using cpu::kDeltaColumns;
+
 class DeltaBlock {
  public:
-  DeltaBlock(const DeltaRuleShape& shape, const DeltaRuleChunk& chunk, int head, int first)
+  DeltaBlock(const DeltaRuleShape& shape, const DeltaRuleChunk& chunk, std::size_t head,
+             std::size_t first)
       : chunk_(chunk),
-        head_(static_cast<std::size_t>(head)),
-        rows_(static_cast<std::size_t>(shape.key_dim)),
+        columns_(shape, head, first),
         width_(static_cast<std::size_t>(shape.value_dim)),
-        key_column_(static_cast<std::size_t>(head / (shape.value_heads / shape.key_heads)) * rows_),
-        value_column_(head_ * width_ + static_cast<std::size_t>(first)),
-        count_(std::min(kDeltaColumns, width_ - static_cast<std::size_t>(first))),
         corrects_(shape.corrects),
-        state_(chunk.state.data() + head_ * rows_ * width_ + first) {}
+        state_(chunk.state.data() + head * columns_.rows * width_ + first) {}
 
   void run() const {
     // A single token is not worth a copy.
-    if (chunk_.queries.rows == 1 && count_ == kDeltaColumns) {
+    if (chunk_.queries.rows == 1 && columns_.count == kDeltaColumns) {
       return take(state_, width_);
     }
-    std::vector<float> block(rows_ * kDeltaColumns, 0.0F);
-    for (std::size_t i = 0; i < rows_; ++i) {
-      std::copy_n(state_ + i * width_, count_, &block[i * kDeltaColumns]);
+    std::vector<float> block(columns_.rows * kDeltaColumns, 0.0F);
+    for (std::size_t i = 0; i < columns_.rows; ++i) {
+      std::copy_n(state_ + i * width_, columns_.count, &block[i * kDeltaColumns]);
     }
     take(block.data(), kDeltaColumns);
-    for (std::size_t i = 0; i < rows_; ++i) {
-      std::copy_n(&block[i * kDeltaColumns], count_, state_ + i * width_);
+    for (std::size_t i = 0; i < columns_.rows; ++i) {
+      std::copy_n(&block[i * kDeltaColumns], columns_.count, state_ + i * width_);
     }
   }
 
@@ -138,27 +134,24 @@ class DeltaBlock {
     std::array<float, kDeltaColumns> value{};
     std::array<float, kDeltaColumns> out{};
     for (std::size_t t = 0; t < chunk_.queries.rows; ++t) {
-      std::copy_n(chunk_.values.row(t).data() + value_column_, count_, value.data());
+      std::copy_n(chunk_.values.row(t).data() + columns_.value_column, columns_.count,
+                  value.data());
       HWY_DYNAMIC_DISPATCH(DeltaStep)
-      (state, stride, rows_,
-       {.query = chunk_.queries.row(t).data() + key_column_,
-        .key = chunk_.keys.row(t).data() + key_column_,
-        .decay = chunk_.decays.row(t)[head_],
-        .rate = chunk_.rates.row(t)[head_],
+      (state, stride, columns_.rows,
+       {.query = chunk_.queries.row(t).data() + columns_.key_column,
+        .key = chunk_.keys.row(t).data() + columns_.key_column,
+        .decay = chunk_.decays.row(t)[columns_.head],
+        .rate = chunk_.rates.row(t)[columns_.head],
         .corrects = corrects_,
         .value = value.data(),
         .out = out.data()});
-      std::copy_n(out.data(), count_, chunk_.out.row(t).data() + value_column_);
+      std::copy_n(out.data(), columns_.count, chunk_.out.row(t).data() + columns_.value_column);
     }
   }
 
   const DeltaRuleChunk& chunk_;
-  std::size_t head_;
-  std::size_t rows_;
+  cpu::DeltaColumns columns_;
   std::size_t width_;
-  std::size_t key_column_;
-  std::size_t value_column_;
-  std::size_t count_;
   bool corrects_;
   float* state_;
 };
@@ -167,12 +160,12 @@ class DeltaBlock {
 
 void delta_rule(const DeltaRuleShape& shape, std::span<const DeltaRuleChunk> chunks) {
   assert(shape.value_heads % shape.key_heads == 0);
-  const auto columns = static_cast<int>(kDeltaColumns);
-  const int blocks = (shape.value_dim + columns - 1) / columns;
-  const auto per_chunk = static_cast<std::size_t>(shape.value_heads * blocks);
+  const std::size_t blocks =
+      (static_cast<std::size_t>(shape.value_dim) + kDeltaColumns - 1) / kDeltaColumns;
+  const std::size_t per_chunk = static_cast<std::size_t>(shape.value_heads) * blocks;
   parallel_each(chunks.size() * per_chunk, [&](std::size_t i, int) {
-    const auto piece = static_cast<int>(i % per_chunk);
-    DeltaBlock(shape, chunks[i / per_chunk], piece / blocks, piece % blocks * columns).run();
+    const std::size_t piece = i % per_chunk;
+    DeltaBlock(shape, chunks[i / per_chunk], piece / blocks, piece % blocks * kDeltaColumns).run();
   });
 }
 

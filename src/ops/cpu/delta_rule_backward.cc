@@ -5,33 +5,35 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cpu/delta_columns.h"
 #include "ops/delta_rule.h"
 
 namespace winnow::ops {
 namespace {
 
-constexpr std::size_t kColumns = 16;  // of a state that are taken together
-constexpr std::size_t kSpan = 64;     // tokens whose states are held at a time
+using cpu::kDeltaColumns;
 
-using Row = std::array<float, kColumns>;
+constexpr std::size_t kSpan = 64;  // tokens whose states are held at a time
+
+using Row = std::array<float, kDeltaColumns>;
 using State = std::vector<Row>;  // [key_dim]
 
 float dot(const Row& a, const Row& b) {
   float sum = 0.0F;
-  for (std::size_t c = 0; c < kColumns; ++c) {
+  for (std::size_t c = 0; c < kDeltaColumns; ++c) {
     sum += a[c] * b[c];
   }
   return sum;
 }
 
 void add(Row& to, float factor, const Row& x) {
-  for (std::size_t c = 0; c < kColumns; ++c) {
+  for (std::size_t c = 0; c < kDeltaColumns; ++c) {
     to[c] += factor * x[c];
   }
 }
 
-// Some columns of a value head. States are computed again, a span of tokens at a time, from those
-// that the first pass leaves between spans.
+// States are computed again, a span of tokens at a time, from those that the first pass leaves
+// between spans.
 class BlockBackward {
  public:
   BlockBackward(const DeltaRuleShape& shape, const DeltaRuleChunk& chunk, Matrix<const float> dout,
@@ -39,23 +41,19 @@ class BlockBackward {
       : chunk_(chunk),
         dout_(dout),
         g_(gradients),
-        head_(head),
-        corrects_(shape.corrects),
-        rows_(static_cast<std::size_t>(shape.key_dim)),
-        key_column_(head / static_cast<std::size_t>(shape.value_heads / shape.key_heads) * rows_),
-        value_column_(head * static_cast<std::size_t>(shape.value_dim) + first),
-        count_(std::min(kColumns, static_cast<std::size_t>(shape.value_dim) - first)) {}
+        columns_(shape, head, first),
+        corrects_(shape.corrects) {}
 
   void run() {
     const std::size_t tokens = chunk_.queries.rows;
-    std::vector<State> starts{State(rows_, Row{})};
+    std::vector<State> starts{State(columns_.rows, Row{})};
     for (std::size_t t = 0; t + kSpan < tokens; t += kSpan) {
       starts.push_back(starts.back());
       for (std::size_t i = t; i < t + kSpan; ++i) {
         advance(i, starts.back());
       }
     }
-    State gradient(rows_, Row{});
+    State gradient(columns_.rows, Row{});
     for (std::size_t span = starts.size(); span-- > 0;) {
       const std::size_t first = span * kSpan;
       const std::size_t last = std::min(first + kSpan, tokens);
@@ -72,22 +70,22 @@ class BlockBackward {
 
  private:
   [[nodiscard]] const float* key(std::size_t t) const {
-    return chunk_.keys.row(t).data() + key_column_;
+    return chunk_.keys.row(t).data() + columns_.key_column;
   }
-  [[nodiscard]] Row columns(Matrix<const float> x, std::size_t t) const {
+  [[nodiscard]] Row part_of(Matrix<const float> x, std::size_t t) const {
     Row row{};
-    std::copy_n(x.row(t).data() + value_column_, count_, row.begin());
+    std::copy_n(x.row(t).data() + columns_.value_column, columns_.count, row.begin());
     return row;
   }
 
   // What is added to the state: value - decay S^T key, of the state before the token; or the value.
   [[nodiscard]] Row error(std::size_t t, const State& before) const {
-    Row error = columns(chunk_.values, t);
+    Row error = part_of(chunk_.values, t);
     if (!corrects_) {
       return error;
     }
-    const float decay = chunk_.decays.row(t)[head_];
-    for (std::size_t i = 0; i < rows_; ++i) {
+    const float decay = chunk_.decays.row(t)[columns_.head];
+    for (std::size_t i = 0; i < columns_.rows; ++i) {
       add(error, -decay * key(t)[i], before[i]);
     }
     return error;
@@ -95,9 +93,9 @@ class BlockBackward {
 
   void advance(std::size_t t, State& state) const {
     const Row missed = error(t, state);
-    const float decay = chunk_.decays.row(t)[head_];
-    const float rate = chunk_.rates.row(t)[head_];
-    for (std::size_t i = 0; i < rows_; ++i) {
+    const float decay = chunk_.decays.row(t)[columns_.head];
+    const float rate = chunk_.rates.row(t)[columns_.head];
+    for (std::size_t i = 0; i < columns_.rows; ++i) {
       for (float& x : state[i]) {
         x *= decay;
       }
@@ -107,27 +105,27 @@ class BlockBackward {
 
   // `gradient` is that of the state behind the token, and then of the one before it.
   void retreat(std::size_t t, const State& before, const State& behind, State& gradient) {
-    const float* query = chunk_.queries.row(t).data() + key_column_;
-    float* dquery = g_.queries.row(t).data() + key_column_;
-    float* dkey = g_.keys.row(t).data() + key_column_;
-    const float decay = chunk_.decays.row(t)[head_];
-    const float rate = chunk_.rates.row(t)[head_];
-    const Row dout = columns(dout_, t);
+    const float* query = chunk_.queries.row(t).data() + columns_.key_column;
+    float* dquery = g_.queries.row(t).data() + columns_.key_column;
+    float* dkey = g_.keys.row(t).data() + columns_.key_column;
+    const float decay = chunk_.decays.row(t)[columns_.head];
+    const float rate = chunk_.rates.row(t)[columns_.head];
+    const Row dout = part_of(dout_, t);
     const Row missed = error(t, before);
     Row dupdate{};
-    for (std::size_t i = 0; i < rows_; ++i) {
+    for (std::size_t i = 0; i < columns_.rows; ++i) {
       add(gradient[i], query[i], dout);
       dquery[i] += dot(behind[i], dout);
       dkey[i] += rate * dot(gradient[i], missed);
       add(dupdate, key(t)[i], gradient[i]);
     }
-    g_.rates.row(t)[head_] += dot(missed, dupdate);
-    float* dvalue = g_.values.row(t).data() + value_column_;
-    for (std::size_t c = 0; c < count_; ++c) {
+    g_.rates.row(t)[columns_.head] += dot(missed, dupdate);
+    float* dvalue = g_.values.row(t).data() + columns_.value_column;
+    for (std::size_t c = 0; c < columns_.count; ++c) {
       dvalue[c] = rate * dupdate[c];
     }
     float ddecay = 0.0F;
-    for (std::size_t i = 0; i < rows_; ++i) {
+    for (std::size_t i = 0; i < columns_.rows; ++i) {
       if (corrects_) {
         dkey[i] -= decay * rate * dot(before[i], dupdate);
         add(gradient[i], -rate * key(t)[i], dupdate);
@@ -137,18 +135,14 @@ class BlockBackward {
         x *= decay;
       }
     }
-    g_.decays.row(t)[head_] += ddecay;
+    g_.decays.row(t)[columns_.head] += ddecay;
   }
 
   const DeltaRuleChunk& chunk_;
   Matrix<const float> dout_;
   const DeltaRuleGradients& g_;
-  std::size_t head_;
+  cpu::DeltaColumns columns_;
   bool corrects_;
-  std::size_t rows_;
-  std::size_t key_column_;
-  std::size_t value_column_;
-  std::size_t count_;
 };
 
 }  // namespace
@@ -164,7 +158,8 @@ void delta_rule_backward(const DeltaRuleShape& shape, std::span<const DeltaRuleC
     const std::size_t c = i / key_heads;
     const std::size_t first = i % key_heads * group;
     for (std::size_t head = first; head < first + group; ++head) {
-      for (std::size_t at = 0; at < static_cast<std::size_t>(shape.value_dim); at += kColumns) {
+      for (std::size_t at = 0; at < static_cast<std::size_t>(shape.value_dim);
+           at += kDeltaColumns) {
         BlockBackward(shape, chunks[c], dout[c], gradients[c], head, at).run();
       }
     }

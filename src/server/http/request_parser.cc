@@ -107,15 +107,34 @@ HttpRequest head_of(const Message& message, std::string client) {
   return request;
 }
 
-ApiError refusal_of(const boost::system::error_code& error, bool has_line) {
+// The most bytes that a request may have.
+struct Limits {
+  std::size_t header = 0;
+  std::size_t body = 0;
+};
+
+ApiError refusal_of(const boost::system::error_code& error, bool has_line, const Limits& most) {
   if (error == http::error::body_limit) {
-    return {413, "the body is larger than this server accepts", {}, "body_too_large"};
+    return {413,
+            fmt::format("the body is larger than the {} bytes that this server accepts "
+                        "(--max-body-mib)",
+                        most.body),
+            {},
+            "body_too_large"};
   }
   if (error == http::error::header_limit && !has_line) {
-    return {414, "the target is longer than this server accepts", {}, "target_too_long"};
+    return {
+        414,
+        fmt::format("the target is longer than the {} bytes that this server accepts", most.header),
+        {},
+        "target_too_long"};
   }
   if (error == http::error::header_limit) {
-    return {431, "the head is larger than this server accepts", {}, "header_too_large"};
+    return {
+        431,
+        fmt::format("the head is larger than the {} bytes that this server accepts", most.header),
+        {},
+        "header_too_large"};
   }
   if (error == http::error::bad_version) {
     return {505, "this server speaks HTTP/1", {}, "unsupported_http_version"};
@@ -149,7 +168,7 @@ std::size_t higher_minor_version(std::string_view bytes) {
 
 struct RequestParser::Impl {
   http::request_parser<http::string_body> parser;
-  std::size_t max_header_bytes = 0;
+  Limits most;
   bool begun = false;
   bool has_line = false;
   bool head_checked = false;
@@ -157,7 +176,7 @@ struct RequestParser::Impl {
 
 RequestParser::RequestParser(std::size_t max_header_bytes, std::size_t max_body_bytes)
     : impl_(std::make_unique<Impl>()) {
-  impl_->max_header_bytes = max_header_bytes;
+  impl_->most = {max_header_bytes, max_body_bytes};
   impl_->parser.eager(true);
   impl_->parser.header_limit(static_cast<std::uint32_t>(max_header_bytes));
   impl_->parser.body_limit(max_body_bytes);
@@ -187,8 +206,8 @@ std::size_t RequestParser::put(std::string_view bytes) {
   impl_->has_line = impl_->has_line || read > 0;
   if (error && error != http::error::need_more) {
     const bool has_line =
-        !impl_->parser.get().target().empty() || bytes.find("\r\n") < impl_->max_header_bytes;
-    refusal_ = refusal_of(error, has_line);
+        !impl_->parser.get().target().empty() || bytes.find("\r\n") < impl_->most.header;
+    refusal_ = refusal_of(error, has_line, impl_->most);
   }
   if (!refusal_ && impl_->parser.is_header_done() && !std::exchange(impl_->head_checked, true)) {
     refusal_ = refusal_of_head(impl_->parser.get());

@@ -1,5 +1,6 @@
 #include "server/http/request_parser.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -174,6 +175,19 @@ TEST(RequestParser, RefusesWhatIsTooLarge) {
     EXPECT_EQ(read(announced, {piece}).refused, 413) << piece;
     EXPECT_EQ(read(chunks, {piece}).refused, 413) << piece;
   }
+}
+
+TEST(RequestParser, NamesTheLimit) {
+  const auto message = [](const std::string& bytes) {
+    RequestParser parser(kMostHeader, kMostBody);
+    parser.put(bytes);
+    return std::string(parser.refusal().value().what());
+  };
+  EXPECT_THAT(
+      message("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2001\r\n\r\n"),
+      ::testing::HasSubstr("than the 2000 bytes that this server accepts (--max-body-mib)"));
+  EXPECT_THAT(message("GET / HTTP/1.1\r\nX: " + std::string(kMostHeader, 'a')),
+              ::testing::HasSubstr(fmt::format("than the {} bytes", kMostHeader)));
 }
 
 TEST(RequestParser, RefusesWhatIsNoRequest) {

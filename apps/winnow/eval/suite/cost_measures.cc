@@ -32,36 +32,24 @@ Stretched load_stretched(const SuiteFlags& flags, const std::string& student) {
 }
 
 eval::SuiteRow part_row(const eval::PerplexityResult::Part& part, double stretch) {
-  eval::SuiteRow row{
-      .id = fmt::format("positions {}", part.first),
-      .title = fmt::format("Positions {} to {}", grouped(part.first), grouped(part.end)),
-      .what = fmt::format(
-          "Perplexity at these positions, both models stretched {:g} times by YaRN.", stretch),
-      .criterion = fmt::format("at most {:g} % more", kAllowedPerplexity),
-      .unit = "",
-      .loss_unit = "%",
-      .sample = "windows",
-      .digits = 3,
-      .more_is_better = false,
-      .base = std::exp(part.reference_nll),
-      .student = std::exp(part.nll)};
+  eval::SuiteRow row = perplexity_row(
+      fmt::format("positions {}", part.first),
+      fmt::format("Positions {} to {}", grouped(part.first), grouped(part.end)),
+      fmt::format("Perplexity at these positions, both models stretched {:g} times by YaRN.",
+                  stretch));
+  row.base = std::exp(part.reference_nll);
+  row.student = std::exp(part.nll);
   eval::judge_ratio(row, part.change, kAllowedPerplexity);
   return row;
 }
 
 eval::SuiteRow not_measured(const std::string& why) {
-  return {.id = "positions",
-          .title = "Positions beyond training",
-          .what = "Perplexity at up to four times the positions, stretched by YaRN.",
-          .criterion = fmt::format("at most {:g} % more", kAllowedPerplexity),
-          .unit = "",
-          .loss_unit = "%",
-          .sample = "windows",
-          .more_is_better = false,
-          .base = {},
-          .student = {},
-          .interval = eval::interval_of(eval::Estimate{}),
-          .note = "Not measured: " + why};
+  eval::SuiteRow row =
+      perplexity_row("positions", "Positions beyond training",
+                     "Perplexity at up to four times the positions, stretched by YaRN.");
+  row.interval = eval::interval_of(eval::Estimate{});
+  row.note = "Not measured: " + why;
+  return row;
 }
 
 // One model's part of a timed pair.

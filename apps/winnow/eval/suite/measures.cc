@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
@@ -66,6 +67,18 @@ SuiteMeasures::SuiteMeasures(const SuiteFlags& flags, EvalRun& run, const engine
     texts_.emplace_back(eval::manual_text());
   }
   hay_ = std::make_unique<const eval::Haystack>(run.tokenizer(), texts_.front());
+}
+
+eval::SuiteRow perplexity_row(std::string id, std::string title, std::string what) {
+  return {.id = std::move(id),
+          .title = std::move(title),
+          .what = std::move(what),
+          .criterion = fmt::format("at most {:g} % more", kAllowedPerplexity),
+          .unit = "",
+          .loss_unit = "%",
+          .sample = "windows",
+          .digits = 3,
+          .more_is_better = false};
 }
 
 std::vector<eval::SuiteRow> SuiteMeasures::run() {
@@ -164,17 +177,10 @@ SuiteMeasures::Rows SuiteMeasures::text() {
     const std::string what =
         fmt::format("{}, {} tokens in windows of {}, teacher-forced.", names_[i],
                     grouped(result.tokens), grouped(options.context));
-    eval::SuiteRow perplexity{.id = fmt::format("perplexity {}", i),
-                              .title = "Perplexity of " + names_[i],
-                              .what = what,
-                              .criterion = fmt::format("at most {:g} % more", kAllowedPerplexity),
-                              .unit = "",
-                              .loss_unit = "%",
-                              .sample = "windows",
-                              .digits = 3,
-                              .more_is_better = false,
-                              .base = std::exp(result.divergence->reference_nll),
-                              .student = result.perplexity()};
+    eval::SuiteRow perplexity =
+        perplexity_row(fmt::format("perplexity {}", i), "Perplexity of " + names_[i], what);
+    perplexity.base = std::exp(result.divergence->reference_nll);
+    perplexity.student = result.perplexity();
     eval::judge_ratio(perplexity, result.divergence->change, kAllowedPerplexity);
     eval::SuiteRow kld{.id = fmt::format("kld {}", i),
                        .title = "Divergence on " + names_[i],

@@ -18,6 +18,9 @@ inline constexpr double kAllowedPerplexity = 0.5;  // per cent more
 inline constexpr double kAllowedKld = 0.02;        // nats per token
 inline constexpr double kAllowedTime = 5.0;        // per cent more
 
+/// A row of perplexities with its criterion, without values.
+eval::SuiteRow perplexity_row(std::string id, std::string title, std::string what);
+
 class SuiteMeasures {
  public:
   /// `run` is of the student. All must outlive the measures.

@@ -57,6 +57,7 @@ void require_two(const SuiteFlags& flags) {
 int run_suite(const SuiteFlags& flags) {
   check_suite(flags);
   require_two(flags);
+  require_folder_of(html_path(flags));
   EvalFlags of_student = flags;
   of_student.load.model = flags.compressed.empty() ? flags.load.model : flags.compressed;
   const auto base = load_suite_base(flags, of_student.load);

@@ -13,6 +13,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "ops/cpu/attention/entry_codes-inl.h"
 #include "ops/cpu/attention/prefetch.h"
+#include "ops/cpu/attention/row_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
@@ -21,36 +22,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 using PanelTag = hn::CappedTag<float, kPageEntries>;
 constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
 
-// Splits `rows` into register blocks of Most, of 6 and a rest; f.template operator()<R>(first row).
-template <int Most, class F>
-HWY_INLINE void for_row_blocks(std::size_t rows, const F& f) {
-  std::size_t row = 0;
-  if constexpr (Most > 6) {
-    for (; row + Most <= rows; row += Most) {
-      f.template operator()<Most>(row);
-    }
-  }
-  for (; row + 6 <= rows; row += 6) {
-    f.template operator()<6>(row);
-  }
-  switch (rows - row) {
-    case 1:
-      return f.template operator()<1>(row);
-    case 2:
-      return f.template operator()<2>(row);
-    case 3:
-      return f.template operator()<3>(row);
-    case 4:
-      return f.template operator()<4>(row);
-    case 5:
-      return f.template operator()<5>(row);
-    default:
-      return;
-  }
-}
-
 // Rows whose scores are computed together: enough independent sums to hide the latency of adding.
 constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
+constexpr int kFewerRows = 6;
 
 // Partial sums per score: channels are dealt out among them, so that few rows hide that latency
 // too.
@@ -109,7 +83,7 @@ void ScorePage(const PageLayout& layout, const std::byte* page, const float* que
   const Upcoming once(upcoming, head_dim);
   const Upcoming nothing;
   with_codes(layout.format(), [&]<class Codes>(Codes) HWY_ATTR {
-    for_row_blocks<kScoreRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
+    for_row_blocks<kScoreRows, kFewerRows>(rows, [&]<int R>(std::size_t row) HWY_ATTR {
       score_block<Codes, R>(page, head_dim, query + row * query_stride, query_stride,
                             scores + row * score_stride, score_stride, row == 0 ? once : nothing);
     });
@@ -199,7 +173,7 @@ HWY_INLINE void accumulate_values(const std::byte* values, std::size_t row_codes
                                   std::span<const std::byte> upcoming) {
   const Upcoming once(upcoming, kPageEntries);
   const Upcoming nothing;
-  for_row_blocks<6>(to.rows, [&]<int R>(std::size_t row) HWY_ATTR {
+  for_row_blocks<kFewerRows>(to.rows, [&]<int R>(std::size_t row) HWY_ATTR {
     const float* w = to.weights + row * to.weight_stride;
     float* o = to.out + row * to.out_stride;
     const Upcoming& fetched = row == 0 ? once : nothing;

@@ -8,6 +8,8 @@
 
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/attention_testing.h"
+#include "ops/cpu/linear/bf16_dots.h"
+#include "ops/cpu/skip_reasons.h"
 
 namespace winnow::ops {
 namespace {
@@ -90,12 +92,13 @@ void expect_sums(const Bf16Page& page, int count, std::size_t rows) {
 
 // What bf16 holds leaves nothing to round but sums; slots without an entry hold NaNs.
 TEST(AttentionDots, RoundNothingButSums) {
+  if (!cpu::has_bf16_dots()) {
+    GTEST_SKIP() << testing::kNoBf16Dots;
+  }
   for (const EntryFormat format : {EntryFormat::bf16, EntryFormat::f8e4m3, EntryFormat::i8}) {
     for (const int dim : {32, 64, 96, 128, 192, 256}) {
       const PageLayout layout(format, dim);
-      if (!cpu::attends_in_dots(layout)) {
-        GTEST_SKIP() << "this CPU multiplies no bf16";
-      }
+      ASSERT_TRUE(cpu::attends_in_dots(layout)) << format_name(format) << ", " << dim;
       for (const int count : {1, 2, 7, 15, 16}) {
         const Bf16Page page(layout, count);
         for (const std::size_t rows : {1, 2, 3, 4, 5, 9}) {

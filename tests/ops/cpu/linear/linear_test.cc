@@ -16,6 +16,7 @@
 #include "ops/cpu/linear/gemm_amx.h"
 #include "ops/cpu/linear/gemm_amx_packed.h"
 #include "ops/cpu/linear/quantized_dots.h"
+#include "ops/cpu/skip_reasons.h"
 #include "ops/owned_weight.h"
 #include "ops/random_values.h"
 
@@ -162,7 +163,7 @@ void expect_bf16_products(Kernel kernel, std::size_t cols) {
 
 TEST(Linear, InTilesStaysNearTheFloatResult) {
   if (!cpu::has_bf16_tiles()) {
-    GTEST_SKIP() << "this CPU has no tiles of bf16";
+    GTEST_SKIP() << testing::kNoBf16Tiles;
   }
   for (const std::size_t cols : {32, 96, 416}) {
     expect_bf16_products(cpu::gemm_amx, cols);
@@ -171,7 +172,7 @@ TEST(Linear, InTilesStaysNearTheFloatResult) {
 
 TEST(Linear, InTilesTakesWeightsOfLessThanATile) {
   if (!cpu::has_bf16_tiles()) {
-    GTEST_SKIP() << "this CPU has no tiles of bf16";
+    GTEST_SKIP() << testing::kNoBf16Tiles;
   }
   Workspace workspace;
   const auto bias = testing::normal(16, 4);
@@ -195,7 +196,7 @@ TEST(Linear, InTilesTakesWeightsOfLessThanATile) {
 // Weights whose last tiles are partly empty, or alone in their block.
 TEST(Linear, OfTiledStaysNearTheFloatResult) {
   if (!cpu::has_bf16_tiles()) {
-    GTEST_SKIP() << "this CPU has no tiles of bf16";
+    GTEST_SKIP() << testing::kNoBf16Tiles;
   }
   Workspace workspace;
   const auto bias = testing::normal(530, 4);
@@ -248,7 +249,7 @@ TEST(Linear, AddsToWhatIsThere) {
 
 TEST(Linear, InDotsStaysNearTheFloatResult) {
   if (!cpu::has_bf16_dots()) {
-    GTEST_SKIP() << "this CPU multiplies no bf16";
+    GTEST_SKIP() << testing::kNoBf16Dots;
   }
   for (const std::size_t cols : {5, 32, 96, 101}) {
     expect_bf16_products(cpu::gemm_bf16_dots, cols);
@@ -266,7 +267,7 @@ std::vector<float> exact_inputs(std::size_t count) {
 
 TEST(Linear, QuantizedDotsRoundNothingButSums) {
   if (!cpu::has_quantized_dots()) {
-    GTEST_SKIP() << "this CPU multiplies no integers or bf16";
+    GTEST_SKIP() << testing::kNoQuantizedDots;
   }
   Workspace workspace;
   const auto bias = testing::normal(37, 4);
@@ -292,7 +293,7 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
 // Rows of nothing, of next to nothing and of what is no number leave others alone.
 TEST(Linear, QuantizedDotsTakeAnyInputs) {
   if (!cpu::has_quantized_dots()) {
-    GTEST_SKIP() << "this CPU multiplies no integers or bf16";
+    GTEST_SKIP() << testing::kNoQuantizedDots;
   }
   Workspace workspace;
   const OwnedWeight weight(WeightFormat::int8, 6, 64, 1);
@@ -316,7 +317,7 @@ TEST(Linear, QuantizedDotsTakeAnyInputs) {
 // Few rows, and any number of deterministic ones.
 TEST(Linear, TakesDotsForWeightsAsTheyLie) {
   if (!cpu::has_quantized_dots()) {
-    GTEST_SKIP() << "this CPU multiplies no integers or bf16";
+    GTEST_SKIP() << testing::kNoQuantizedDots;
   }
   Workspace workspace;
   const auto x = testing::normal(100 * 96, 2);

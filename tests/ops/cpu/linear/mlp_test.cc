@@ -7,6 +7,7 @@
 
 #include "ops/activation_reference.h"
 #include "ops/amx_packed_weights.h"
+#include "ops/cpu/skip_reasons.h"
 #include "ops/owned_weight.h"
 #include "ops/random_values.h"
 
@@ -103,7 +104,7 @@ TEST(AddMlp, StaysNearItInBf16) {
 
 TEST(AddMlp, StaysNearItOfTiledWeights) {
   if (!cpu_takes_amx_packed_weights()) {
-    GTEST_SKIP() << "this CPU has no tiles of bf16";
+    GTEST_SKIP() << testing::kNoBf16Tiles;
   }
   expect_mlp(DType::bf16, true, 1e-2);
   for (const GatedActivation& activation : kGated) {

@@ -7,6 +7,7 @@
 
 #include "ops/cpu/attention/attention_kernels.h"
 #include "ops/cpu/attention/prefetch.h"
+#include "ops/cpu/attention/row_blocks.h"
 #include "ops/cpu/linear/bf16_dots.h"
 #include "ops/cpu/linear/x86/avx512_bf16.h"
 
@@ -225,33 +226,15 @@ void accumulate_rows(const Codes& codes, const std::byte* values, std::size_t he
   }
 }
 
-/// Splits `rows` into blocks of 4 and a rest; f.template operator()<R>(first row). As it must be
-/// compiled for these instructions, the one in attention_kernels.cc is not for here; called by
-/// pointer, blocks take up to a third longer.
-template <class F>
-void for_row_blocks(std::size_t rows, const F& f) {
-  std::size_t row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    f.template operator()<4>(row);
-  }
-  switch (rows - row) {
-    case 1:
-      return f.template operator()<1>(row);
-    case 2:
-      return f.template operator()<2>(row);
-    case 3:
-      return f.template operator()<3>(row);
-    default:
-      return;
-  }
-}
+/// Rows whose sums stay in registers together.
+constexpr std::size_t kRowsAtOnce = 4;
 
 void score(const PageLayout& layout, const std::byte* page, const bf16* query,
            std::size_t query_stride, std::size_t rows, float* scores, std::size_t score_stride,
            std::span<const std::byte> upcoming) {
   const auto head_dim = static_cast<std::size_t>(layout.head_dim());
   with_pairs(layout, [&]<class Codes>(const Codes& codes) {
-    for_row_blocks(rows, [&]<std::size_t R>(std::size_t row) {
+    for_row_blocks<kRowsAtOnce>(rows, [&]<std::size_t R>(std::size_t row) {
       score_rows<Codes, R>(codes, page, head_dim, query + row * query_stride, query_stride,
                            scores + row * score_stride, score_stride,
                            row == 0 ? Upcoming(upcoming, head_dim) : Upcoming());
@@ -263,7 +246,7 @@ void accumulate(const PageLayout& layout, const std::byte* page, int entries, co
                 std::size_t weight_stride, std::size_t rows, float* out, std::size_t out_stride,
                 std::span<const std::byte> upcoming) {
   with_pairs(layout, [&]<class Codes>(const Codes& codes) {
-    for_row_blocks(rows, [&]<std::size_t R>(std::size_t row) {
+    for_row_blocks<kRowsAtOnce>(rows, [&]<std::size_t R>(std::size_t row) {
       accumulate_rows<Codes, R>(codes, page + layout.values_offset(),
                                 static_cast<std::size_t>(layout.head_dim()),
                                 static_cast<std::size_t>(entries), weights + row * weight_stride,

@@ -35,7 +35,7 @@ std::vector<std::int8_t> bytes(std::size_t count, std::uint32_t seed) {
 // A checkpoint gives the same answers on CPUs with either.
 TEST(QuantizedTile, BothKernelsGiveTheSameBits) {
   if (!aarch64::features().byte_matrices || !aarch64::features().dot_products) {
-    GTEST_SKIP() << "this CPU has not both";
+    GTEST_SKIP() << "this CPU lacks I8MM or DotProd";
   }
   constexpr std::size_t kCols = 96;
   constexpr std::size_t kGroups = kCols / kGroup;
