@@ -70,8 +70,8 @@ struct CacheView {
   float* open_values = nullptr;   // [rows, head_dim]
   float* open_weights = nullptr;  // [rows] z
 
-  /// Entries that the window holds before it takes the token at position `length`, with the one that
-  /// leaves then.
+  /// Entries that the window holds before it takes the token at position `length`, with the one
+  /// that leaves then.
   [[nodiscard]] constexpr int held_before(int length) const {
     return chunked ? length % ring : length < ring ? length : ring;
   }
