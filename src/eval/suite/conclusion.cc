@@ -40,12 +40,13 @@ Conclusion conclude(std::span<const SuiteRow> rows, double ratio) {
   Titles lost;
   Titles open;
   Titles dearer;
+  Titles of_open_cost;
   std::size_t held = 0;
   for (const SuiteRow& row : rows) {
     const std::string title = lower_case(row.title);
     if (row.kind == SuiteRow::Kind::cost) {
-      if (row.verdict == Verdict::loses) {
-        dearer.push_back(title);
+      if (row.verdict != Verdict::holds) {
+        (row.verdict == Verdict::loses ? dearer : of_open_cost).push_back(title);
       }
     } else if (row.verdict == Verdict::holds) {
       ++held;
@@ -71,10 +72,15 @@ Conclusion conclude(std::span<const SuiteRow> rows, double ratio) {
         fmt::format("Not decided: {}, but nothing that the student says was measured.", at);
   } else {
     result.verdict = Verdict::holds;
-    result.sentence = fmt::format("Yes: {} the student holds in all {}.", at, rows_of(held));
+    result.sentence =
+        fmt::format("Yes: {} the student holds in all {} of quality.", at, rows_of(held));
   }
   if (!dearer.empty()) {
     result.sentence += fmt::format(" It costs more: {}.", listed(dearer));
+  }
+  if (!of_open_cost.empty()) {
+    result.sentence +=
+        fmt::format(" Whether it costs more is not decided: {}.", listed(of_open_cost));
   }
   return result;
 }

@@ -21,7 +21,7 @@ TEST(Conclude, YesOnlyWhereAllRowsHold) {
   const Conclusion yes = conclude(rows, 8.04);
   EXPECT_EQ(yes.verdict, Verdict::holds);
   EXPECT_EQ(yes.sentence,
-            "Yes: at a measured compression ratio of 8.0 the student holds in all 2 rows.");
+            "Yes: at a measured compression ratio of 8.0 the student holds in all 2 rows of quality.");
 }
 
 TEST(Conclude, OneOpenRowLeavesItOpen) {
@@ -46,10 +46,14 @@ TEST(Conclude, CostIsSaidAndDecidesNothing) {
   const Conclusion dearer = conclude(rows, 2.0);
   EXPECT_EQ(dearer.verdict, Verdict::holds);
   EXPECT_THAT(dearer.sentence, HasSubstr("It costs more: decode speed."));
+  EXPECT_THAT(dearer.sentence, Not(HasSubstr("not decided")));
   const Conclusion nothing = conclude(std::span(rows).last(1), 2.0);
   EXPECT_EQ(nothing.verdict, Verdict::undecided);
   EXPECT_THAT(nothing.sentence, HasSubstr("nothing that the student says was measured"));
   EXPECT_THAT(conclude(std::span(rows).first(1), 2.0).sentence, Not(HasSubstr("costs")));
+  const std::vector<SuiteRow> open{rows[0], row("Decode speed", Verdict::undecided, Kind::cost)};
+  EXPECT_THAT(conclude(open, 2.0).sentence,
+              HasSubstr("Whether it costs more is not decided: decode speed."));
 }
 
 }  // namespace
