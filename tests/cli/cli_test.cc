@@ -186,7 +186,7 @@ TEST_P(GenerateWithRule, KeepsWithinTheRatio) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, GenerateWithRule,
-                         ::testing::Values("streaming", "tova", "h2o", "quest"),
+                         ::testing::Values("streaming", "tova", "h2o", "quest", "random"),
                          [](const auto& info) { return info.param; });
 
 TEST(GenerateRules, TrainedRulesAndDense) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/rotation.h"
 
@@ -90,6 +91,7 @@ class ReferenceLayer {
       : config_(config),
         shape_(shape),
         reach_(shape.reach_of(layer)),
+        layer_(layer),
         limits_(limits),
         layout_(config.format, shape.head_dim),
         heads_(static_cast<std::size_t>(shape.kv_heads)) {}
@@ -292,7 +294,7 @@ class ReferenceLayer {
     return bound;
   }
 
-  // TOVA and H2O: over budget, one entry leaves.
+  // Rules that drop entries: what a later query does not see.
   void forget() {
     if (slides()) {
       return;
@@ -315,6 +317,27 @@ class ReferenceLayer {
           head.dropped.insert(least(head, head.attention, length_ - budget() / 2));
         }
       }
+    } else if (config_.rule == Kind::random) {
+      drop_a_random_one();
+    }
+  }
+
+  // A token of the answer, once there are more than CR lets stay.
+  void drop_a_random_one() {
+    const int answer = static_cast<int>((limits_.total_tokens - limits_.prompt_tokens) / config_.cr);
+    if (retained(heads_.front()) <= limits_.prompt_tokens + std::max(1, answer)) {
+      return;
+    }
+    std::vector<std::pair<float, std::size_t>> draws;
+    for (int j = limits_.prompt_tokens; j < length_; ++j) {
+      if (!heads_.front().dropped.contains(static_cast<std::size_t>(j))) {
+        Random random(static_cast<std::uint64_t>(length_) << 32 | static_cast<std::uint32_t>(j),
+                      static_cast<std::uint64_t>(layer_));
+        draws.emplace_back(static_cast<float>(random.uniform()), j);
+      }
+    }
+    for (Head& head : heads_) {
+      head.dropped.insert(std::ranges::min(draws).second);
     }
   }
 
@@ -344,7 +367,7 @@ class ReferenceLayer {
 
   // Entries that some later query may see, or that are not yet known to be forgotten.
   [[nodiscard]] int live_after(const Head& head) const {
-    if (!slides() && (config_.rule == Kind::tova || config_.rule == Kind::h2o)) {
+    if (!slides() && config_.traits().drops()) {
       return retained(head);
     }
     int count = 0;
@@ -357,6 +380,7 @@ class ReferenceLayer {
   kvcache::CacheConfig config_;
   kvcache::CacheShape shape_;
   int reach_;
+  int layer_;
   kvcache::SequenceLimits limits_;
   ops::PageLayout layout_;
   std::vector<Head> heads_;
