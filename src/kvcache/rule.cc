@@ -17,6 +17,8 @@ int budget_of(const CacheConfig& config, const SequenceLimits& limits) {
   switch (config.traits().budget_of) {  // without a default: the compiler names a new one
     case BudgetOf::sequence:
       break;
+    case BudgetOf::prompt:
+      return part_of(limits.prompt_tokens, config.cr);
     case BudgetOf::answer:
       return limits.prompt_tokens + part_of(limits.total_tokens - limits.prompt_tokens, config.cr);
   }

@@ -22,11 +22,15 @@ enum class RuleKind : std::uint8_t {
   h2o,        // over budget, drop the entry with the least cumulative attention in the head
   quest,      // everything is kept; decode reads the most promising pages
   random,     // over budget, drop any token of the answer
+  snapkv,     // after the prompt, keep what its last queries attend to
+  rkv,        // over budget, drop entries with little attention that are like others
+  vatp,       // h2o, attention weighted by the size of values
 };
 
 /// What a budget is a part of, 1 / CR.
 enum class BudgetOf : std::uint8_t {
   sequence,  // the prompt and the new tokens
+  prompt,    // the prompt: the new tokens come on top
   answer,    // the new tokens: the prompt comes on top
 };
 
@@ -43,11 +47,11 @@ struct RuleTraits {
   BudgetOf budget_of = BudgetOf::sequence;
 
   // What happens to entries.
-  bool has_sinks = false;            // what leaves the window is archived if it is a first token
+  bool has_sinks = false;              // what leaves the window is archived if it is a first token
   const Eviction* eviction = nullptr;  // entries leave the archive, as it says
-  bool selects = false;              // a query after the prompt reads only some pages
-  bool minds_prompt = false;         // what happens at a token depends on the prompt's length
-  bool keeps_all = false;            // every token keeps its entry, so that a sequence can be cut
+  bool selects = false;                // a query after the prompt reads only some pages
+  bool minds_prompt = false;           // what happens at a token depends on the prompt's length
+  bool keeps_all = false;              // every token keeps its entry, so that a sequence can be cut
 
   bool has_kernels = true;  // runs on devices, not on the CPU alone
 
@@ -62,7 +66,7 @@ struct RuleTraits {
 };
 
 /// By RuleKind.
-inline constexpr std::array<RuleTraits, 8> kRules{{
+inline constexpr std::array<RuleTraits, 11> kRules{{
     {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
     {.kind = RuleKind::dms, .name = "dms", .marks = true},
     {.kind = RuleKind::dmc, .name = "dmc", .merges = true},
@@ -81,6 +85,24 @@ inline constexpr std::array<RuleTraits, 8> kRules{{
      .budget_of = BudgetOf::answer,
      .eviction = &kRandomEviction,
      .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::snapkv,
+     .name = "snapkv",
+     .has_budget = true,
+     .budget_of = BudgetOf::prompt,
+     .eviction = &kSnapKvEviction,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::rkv,
+     .name = "rkv",
+     .has_budget = true,
+     .eviction = &kRkvEviction,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::vatp,
+     .name = "vatp",
+     .has_budget = true,
+     .eviction = &kVatpEviction,
      .has_kernels = false},
 }};
 

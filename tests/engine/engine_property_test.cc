@@ -135,13 +135,18 @@ void expect_same(const Answer& answer, const Answer& same_memory, const Answer& 
 }
 
 std::vector<Taught> every_taught() {
-  std::vector<Taught> all{
-      Taught{RuleKind::dense, Kind::delta_net},   Taught{RuleKind::dms, Kind::delta_net},
-      Taught{RuleKind::dense, Kind::short_conv},  Taught{RuleKind::dms, Kind::short_conv},
-      Taught{RuleKind::dense, Kind::state_space}, Taught{RuleKind::dms, Kind::state_space},
-      Taught{RuleKind::dms, {}, 2},               Taught{RuleKind::dmc, {}, 2},
-      Taught{RuleKind::tova, {}, 2},              Taught{RuleKind::random, {}, 2},
-      Taught{RuleKind::dms, Kind::delta_net, 2},  Taught{RuleKind::dms, Kind::short_conv, 2}};
+  std::vector<Taught> all{Taught{RuleKind::dense, Kind::delta_net},
+                          Taught{RuleKind::dms, Kind::delta_net},
+                          Taught{RuleKind::dense, Kind::short_conv},
+                          Taught{RuleKind::dms, Kind::short_conv},
+                          Taught{RuleKind::dense, Kind::state_space},
+                          Taught{RuleKind::dms, Kind::state_space},
+                          Taught{RuleKind::dms, {}, 2},
+                          Taught{RuleKind::dmc, {}, 2},
+                          Taught{RuleKind::tova, {}, 2},
+                          Taught{RuleKind::random, {}, 2},
+                          Taught{RuleKind::dms, Kind::delta_net, 2},
+                          Taught{RuleKind::dms, Kind::short_conv, 2}};
   for (const RuleKind rule : winnow::testing::every_rule()) {
     all.push_back(Taught{rule});
   }
@@ -156,14 +161,12 @@ class AnyRule : public ::testing::TestWithParam<Taught> {
     return backend_for(GetParam().rule, type, GetParam().recurrent, GetParam().ranks);
   }
 };
-INSTANTIATE_TEST_SUITE_P(
-    Rules, AnyRule, ::testing::ValuesIn(every_taught()),
-    [](const auto& info) {
-      const Taught& taught = info.param;
-      return std::string(kvcache::rule_name(taught.rule)) +
-             (taught.recurrent ? "_" + winnow::testing::recurrent_name(*taught.recurrent) : "") +
-             (taught.ranks > 1 ? "_ranks" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Rules, AnyRule, ::testing::ValuesIn(every_taught()), [](const auto& info) {
+  const Taught& taught = info.param;
+  return std::string(kvcache::rule_name(taught.rule)) +
+         (taught.recurrent ? "_" + winnow::testing::recurrent_name(*taught.recurrent) : "") +
+         (taught.ranks > 1 ? "_ranks" : "");
+});
 
 TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {
   EXPECT_TRUE(winnow::testing::holds("as if alone, to the last bit", 40, [] {

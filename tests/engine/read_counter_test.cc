@@ -77,12 +77,30 @@ class History {
       }
       case RuleKind::tova:
       case RuleKind::h2o:
+      case RuleKind::vatp:
         return {std::min(all, budget + 1), std::min(all, budget)};
       case RuleKind::random: {
         const int prompt = limits_.prompt_tokens;
         const int answer = static_cast<int>((limits_.total_tokens - prompt) / config_.cache.cr);
         const int most = prompt + std::max(1, answer);
         return {std::min(all, most + 1), std::min(all, most)};
+      }
+      case RuleKind::snapkv: {
+        const int prompt = limits_.prompt_tokens;
+        const int kept = std::max(1, static_cast<int>(prompt / config_.cache.cr));
+        return i < prompt - 1    ? Counted{all, all}
+               : i == prompt - 1 ? Counted{all, kept}
+                                 : Counted{kept + all - prompt, kept + all - prompt};
+      }
+      case RuleKind::rkv: {
+        const int kept = std::max(1, budget - std::clamp(budget / 4, 1, 128));
+        Counted counts;
+        for (int j = 0; j <= i; ++j) {
+          counts.seen = counts.held + 1;
+          const bool drops = j + 1 >= limits_.prompt_tokens && counts.seen >= std::max(budget, 2);
+          counts.held = drops ? kept : counts.seen;
+        }
+        return counts;
       }
       case RuleKind::quest: {
         const int pages = (budget + 15) / 16;
@@ -189,8 +207,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
   EngineConfig config_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Rules, ReadsOfRule,
-                         ::testing::ValuesIn(winnow::testing::every_rule()),
+INSTANTIATE_TEST_SUITE_P(Rules, ReadsOfRule, ::testing::ValuesIn(winnow::testing::every_rule()),
                          winnow::testing::name_of_rule);
 
 TEST_P(ReadsOfRule, OneAfterAnother) {

@@ -105,14 +105,14 @@ std::vector<TaughtDrafts> every_taught_drafts() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rules, Speculation, ::testing::ValuesIn(every_taught_drafts()),
-    [](const auto& info) {
-      const Recurrent recurrent = std::get<Recurrent>(info.param);
-      return std::string(kvcache::rule_name(std::get<RuleKind>(info.param))) +
-             (recurrent ? "_" + winnow::testing::recurrent_name(*recurrent) : "") +
-             (std::get<int>(info.param) > 1 ? "_ranks" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Rules, Speculation, ::testing::ValuesIn(every_taught_drafts()),
+                         [](const auto& info) {
+                           const Recurrent recurrent = std::get<Recurrent>(info.param);
+                           return std::string(kvcache::rule_name(std::get<RuleKind>(info.param))) +
+                                  (recurrent ? "_" + winnow::testing::recurrent_name(*recurrent)
+                                             : "") +
+                                  (std::get<int>(info.param) > 1 ? "_ranks" : "");
+                         });
 
 // A text that repeats itself, with changes.
 Client repetitive() {

@@ -120,8 +120,7 @@ TEST_P(StoredPrefix, ManyAtOnceAfterARestart) {
 }
 
 class BeginningRule : public StoredRule {};
-INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule,
-                         ::testing::ValuesIn(winnow::testing::every_rule()),
+INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule, ::testing::ValuesIn(winnow::testing::every_rule()),
                          winnow::testing::name_of_rule);
 
 // What on_prompt_cache receives is a Request::beginning, under every rule.

@@ -247,9 +247,7 @@ class EveryRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override { set_threads(2); }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
-                         ::testing::ValuesIn(every_rule()),
-                         name_of_rule);
+INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, ::testing::ValuesIn(every_rule()), name_of_rule);
 
 TEST_P(EveryRule, AnswersAsDefinedHoweverSequencesAreRun) {
   EXPECT_TRUE(holds("answers as defined", GetParam() == RuleKind::dms ? 60 : 30, [] {

@@ -100,9 +100,7 @@ class SavedRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override { set_threads(1); }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, SavedRule,
-                         ::testing::ValuesIn(every_rule()),
-                         name_of_rule);
+INSTANTIATE_TEST_SUITE_P(Rules, SavedRule, ::testing::ValuesIn(every_rule()), name_of_rule);
 
 TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
   EXPECT_TRUE(holds("saved and restored at any points", 60, [] {

@@ -47,5 +47,8 @@ int hold_budget(const Rule& rule, int length);
 extern const Eviction kTovaEviction;
 extern const Eviction kH2oEviction;
 extern const Eviction kRandomEviction;
+extern const Eviction kSnapKvEviction;
+extern const Eviction kRkvEviction;
+extern const Eviction kVatpEviction;
 
 }  // namespace winnow::kvcache

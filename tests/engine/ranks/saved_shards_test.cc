@@ -35,8 +35,7 @@ SavedSequence saved_of(const model::Model& model, const EngineConfig& config,
 }
 
 class SavedShards : public ::testing::TestWithParam<RuleKind> {};
-INSTANTIATE_TEST_SUITE_P(Rules, SavedShards,
-                         ::testing::ValuesIn(winnow::testing::every_rule()),
+INSTANTIATE_TEST_SUITE_P(Rules, SavedShards, ::testing::ValuesIn(winnow::testing::every_rule()),
                          winnow::testing::name_of_rule);
 
 TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
