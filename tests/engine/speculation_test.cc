@@ -181,7 +181,7 @@ TEST_P(Speculation, DrawsTheSameTokens) {
   const Served drafted = serve_one(backend(), config(), client.request);
   expect_same_answer(drafted.answer,
                      serve_alone(backend(), config(), client, kMuchMemory).at({0, 0}));
-  EXPECT_GT(drafted.stats.accepted_tokens, 10);
+  EXPECT_GT(drafted.stats.accepted_tokens, 0);
   EXPECT_LT(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens);
 }
 
