@@ -38,8 +38,8 @@ std::vector<std::int32_t> read_tokens(const LogitsOptions& options, int vocab) {
   return tokens;
 }
 
-bool selects(const kvcache::RuleTraits& rule) {
-  return rule.selects;
+bool minds_prompt(const kvcache::RuleTraits& rule) {
+  return rule.minds_prompt;
 }
 
 bool has_budget(const kvcache::RuleTraits& rule) {
@@ -48,9 +48,9 @@ bool has_budget(const kvcache::RuleTraits& rule) {
 
 // Refuses settings that the rule would ignore.
 void check_limits(const LogitsOptions& options, const kvcache::RuleTraits& rule) {
-  require(!options.prompt_tokens || rule.selects,
+  require(!options.prompt_tokens || rule.minds_prompt,
           "--prompt-tokens {}: goes with --cache {} only, this is {}",
-          options.prompt_tokens.value_or(0), kvcache::list_rules("or", selects), rule.name);
+          options.prompt_tokens.value_or(0), kvcache::list_rules("or", minds_prompt), rule.name);
   require(!options.total_tokens || rule.has_budget,
           "--total-tokens {}: goes with a cache that has a budget ({}), this is {}",
           options.total_tokens.value_or(0), kvcache::list_rules("or", has_budget), rule.name);
@@ -126,8 +126,8 @@ void add_logits(CLI::App& app, Run& run) {
       ->required();
   own.flag("--decode", options->decode, "Feed one token at a time (default: off)");
   own.open_option("--prompt-tokens", options->prompt_tokens, "P",
-                  kvcache::list_rules("and", selects) +
-                      ": how many tokens are prompt and see everything (default: all; with "
+                  kvcache::list_rules("and", minds_prompt) +
+                      ": how many tokens are prompt (default: all; with "
                       "--decode 1)");
   own.open_option("--total-tokens", options->total_tokens, "N",
                   kvcache::list_rules("and", has_budget) +

@@ -39,9 +39,10 @@ struct LoadOptions {
   /// It evicts entries with a lower score. Unset: the probe's own, if it has one.
   std::optional<double> probe_threshold = {};
 
-  /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o or quest.
+  /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o, quest,
+  /// or on the CPU random, snapkv, rkv or vatp.
   std::string cache = "auto";
-  std::optional<double> cr = {};   // streaming, tova, h2o, quest: compression ratio; they need it
+  std::optional<double> cr = {};   // compression ratio; all but the first four need it
   std::optional<int> window = {};  // dms: instead of the checkpoint's
   std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: as `dtype`, bf16 for fp8
   double kv_gib = 0.0;  // most memory for cached entries; 0: nine tenths of what weights leave
@@ -63,7 +64,7 @@ struct LoadOptions {
   int chunk = 0;               // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
   bool deterministic = false;  // results do not depend on chunking or batching, to the last bit
   /// Keep the cache of what was read and written for later prompts that begin the same, while
-  /// `kv_gib` has room. Rules with a budget (tova, h2o, streaming) read every prompt anew.
+  /// `kv_gib` has room. Rules that need `cr` read every prompt anew.
   bool reuse_prefixes = false;
 };
 

@@ -191,6 +191,9 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   config.step_tokens =
       options.chunk > 0 ? options.chunk : (config.cuda_device ? kCudaChunk : kCpuChunk);
   config.cache.rule = parse_cache(options, model);
+  require(!config.cuda_device || config.cache.traits().has_kernels,
+          "--cache {}: runs on the CPU only; a CUDA device takes {}", config.cache.traits().name,
+          kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels; }));
   config.cache.cr = resolve_cr(options, config.cache.rule);
   resolve_window(options, model, config.cache);
   config.cache.format =

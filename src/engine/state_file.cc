@@ -173,6 +173,8 @@ std::map<std::string, std::string> StateKind::description() const {
   }
   if (rule.traits->selects) {
     say("page entries", rule.page_entries);
+  }
+  if (rule.traits->minds_prompt) {
     say("prompt tokens", rule.prompt_tokens);
   }
   return result;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cassert>
 #include <cstring>
-#include <limits>
 
 #include "kvcache/packed_entries.h"
 
@@ -223,7 +222,8 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
 
 PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
   // Entries that do not fit the last page open new ones; a shared page that is written to is copied
-  // first: the archive's last one, any slot's under TOVA and H2O, all that the ring overwrites.
+  // first: the archive's last one, any slot's where entries are dropped, all that the ring
+  // overwrites.
   const auto new_pages = [tokens](const EntryList& list, int most) {
     const int size = std::min(list.size() + tokens, most);
     const std::size_t pages = ops::pages_for(size);
@@ -238,8 +238,8 @@ PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
   };
   PageNeed need;
   const std::size_t last = std::max<std::size_t>(archive_.pages().size(), 1) - 1;
-  const int most = rule.drops() ? rule.budget + 1 : std::numeric_limits<int>::max() / 2;
-  need.archive = new_pages(archive_, most) + shared_pages(archive_, rule.drops() ? 0 : last);
+  const Rule::ArchiveChange change = rule.archive_change(length_, tokens);
+  need.archive = new_pages(archive_, change.most) + shared_pages(archive_, change.drops ? 0 : last);
   if (rule.window >= 0) {
     need.window = new_pages(window_, rule.window + 1) + shared_pages(window_, 0);
   }

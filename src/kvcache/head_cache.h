@@ -31,8 +31,8 @@ struct SavedHead {
   std::size_t first = 0;
   std::span<const std::int8_t> marks;       // DMS: [windowed]
   std::span<const float> open;              // DMC: key, value and weight of the open entry
-  std::span<const std::int32_t> positions;  // TOVA, H2O: [archived]
-  std::span<const float> attention;         // TOVA, H2O: [archived]
+  std::span<const std::int32_t> positions;  // of rules that drop entries: [archived]
+  std::span<const float> attention;         // the same
 };
 
 /// Applies the rule to one token after another. Entries are rounded to the storage format once,
@@ -56,7 +56,7 @@ class HeadCache {
   void load_window(const Rule& rule, int position, std::span<float> key,
                    std::span<float> value) const;
 
-  // TOVA and H2O: slots of the archive that may be dropped, and what is known of them.
+  // Rules that drop entries: slots of the archive, and what is known of them.
   [[nodiscard]] SlotScores& slots() { return slots_; }
   [[nodiscard]] const SlotScores& slots() const { return slots_; }
   /// Drops archive slot `slot`; the last entry takes its place.

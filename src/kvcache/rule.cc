@@ -9,8 +9,20 @@
 namespace winnow::kvcache {
 namespace {
 
+int part_of(int tokens, double cr) {
+  return std::max(1, static_cast<int>(tokens / cr));
+}
+
 int budget_of(const CacheConfig& config, const SequenceLimits& limits) {
-  return std::max(1, static_cast<int>(limits.total_tokens / config.cr));
+  switch (config.traits().budget_of) {  // without a default: the compiler names a new one
+    case BudgetOf::sequence:
+      break;
+    case BudgetOf::prompt:
+      return part_of(limits.prompt_tokens, config.cr);
+    case BudgetOf::answer:
+      return limits.prompt_tokens + part_of(limits.total_tokens - limits.prompt_tokens, config.cr);
+  }
+  return part_of(limits.total_tokens, config.cr);
 }
 
 // Quest's page: max(16, 2 CR) entries, rounded up to whole pages of the pool.
@@ -71,13 +83,35 @@ int Rule::window_before(int length) const {
 }
 
 int Rule::rows_at_once(int length, int rows) const {
-  if (traits->drop_by == DropBy::total_attention) {
-    return 0;
-  }
-  if (drops()) {
-    return std::clamp(budget - length, 0, rows);
+  if (const Eviction* eviction = traits->eviction; eviction != nullptr) {
+    int at_once = 0;
+    for (int position = length; at_once < rows; ++at_once, ++position) {
+      const bool observes = eviction->observes != nullptr && eviction->observes(*this, position);
+      if (observes ||
+          eviction->held_after(*this, position) >= eviction->held_after(*this, position + 1)) {
+        break;
+      }
+    }
+    return at_once;
   }
   return traits->selects ? std::clamp(prompt_tokens - length, 0, rows) : rows;
+}
+
+Rule::ArchiveChange Rule::archive_change(int length, int tokens) const {
+  if (!drops()) {
+    return {.most = length + tokens, .drops = false};
+  }
+  ArchiveChange change{.most = 0, .drops = false};
+  for (int position = length; position < length + tokens; ++position) {
+    const int held = traits->eviction->held_after(*this, position) + 1;
+    change.most = std::max(change.most, held);
+    change.drops |= traits->eviction->held_after(*this, position + 1) < held;
+  }
+  return change;
+}
+
+int hold_budget(const Rule& rule, int length) {
+  return std::min(length, rule.budget);
 }
 
 }  // namespace winnow::kvcache

@@ -19,7 +19,7 @@ struct CacheConfig {
   int window = 0;  // w
   int shift = 1;   // the decision at token t concerns key t - shift; at most w + 1
 
-  // streaming, TOVA, H2O, Quest: the budget is (prompt + new tokens) / cr entries per head.
+  // Rules with a budget: it is (prompt + new tokens) / cr entries per head, or BudgetOf.
   double cr = 1.0;
   int sinks = 4;  // streaming: first tokens that are always kept
 
@@ -46,9 +46,9 @@ struct Rule {
   bool chunked = false;  // the window is emptied whenever it is full
   int shift = 1;
   int sinks = 0;
-  int budget = 0;         // TOVA, H2O, Quest: entries per head
+  int budget = 0;         // entries per head
   int page_entries = 0;   // Quest: entries per page that is read or skipped, a multiple of 16
-  int prompt_tokens = 0;  // Quest: queries of the prompt see everything
+  int prompt_tokens = 0;  // rules that mind it
 
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
@@ -62,8 +62,8 @@ struct Rule {
   /// Those of them that the next token sees beside its own.
   [[nodiscard]] int window_before(int length) const;
 
-  /// Whether archived entries are evicted by the attention that they receive. Tokens are taken one
-  /// at a time then, once more than rows_at_once() are cached.
+  /// Whether archived entries are evicted by scores. Tokens are taken one at a time then, beyond
+  /// rows_at_once().
   [[nodiscard]] bool drops() const { return traits->drops(); }
   /// Whether the query at `position` reads only part of what is cached.
   [[nodiscard]] bool selects_pages(int position) const {
@@ -72,6 +72,13 @@ struct Rule {
   /// The number of the next `rows` tokens of a sequence of `length` that can be processed at once,
   /// because what their queries see is known in advance and no eviction depends on them.
   [[nodiscard]] int rows_at_once(int length, int rows) const;
+
+  /// What the next `tokens` tokens of a sequence of `length` do to an archive without a window.
+  struct ArchiveChange {
+    int most;    // entries that it has at some time
+    bool drops;  // some leave it
+  };
+  [[nodiscard]] ArchiveChange archive_change(int length, int tokens) const;
 };
 
 }  // namespace winnow::kvcache

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "kvcache/eviction/eviction.h"
+
 namespace winnow::kvcache {
 
 enum class RuleKind : std::uint8_t {
@@ -19,13 +21,17 @@ enum class RuleKind : std::uint8_t {
   tova,       // over budget, drop the entry with the least current attention in the layer
   h2o,        // over budget, drop the entry with the least cumulative attention in the head
   quest,      // everything is kept; decode reads the most promising pages
+  random,     // over budget, drop any token of the answer
+  snapkv,     // after the prompt, keep what its last queries attend to
+  rkv,        // over budget, drop entries with little attention that are like others
+  vatp,       // h2o, attention weighted by the size of values
 };
 
-/// Which archived entry goes when a head is over its budget.
-enum class DropBy : std::uint8_t {
-  nothing,            // archived entries stay
-  current_attention,  // that of the newest query: all heads of a layer drop the same position
-  total_attention,    // that of all queries so far: each head drops its own
+/// What a budget is a part of, 1 / CR.
+enum class BudgetOf : std::uint8_t {
+  sequence,  // the prompt and the new tokens
+  prompt,    // the prompt: the new tokens come on top
+  answer,    // the new tokens: the prompt comes on top
 };
 
 /// The properties of a rule that code tests. A new rule is a row of kRules, its mechanism, tests
@@ -37,49 +43,67 @@ struct RuleTraits {
   // Decisions come from the model (a retrofit), or from a budget: a sequence's length over --cr.
   bool marks = false;       // a decision marks an entry of the window, which goes when it leaves
   bool merges = false;      // a decision merges a token into the open entry, a running average
-  bool has_budget = false;  // (prompt + new tokens) / cr entries per head
+  bool has_budget = false;  // entries per head, by --cr
+  BudgetOf budget_of = BudgetOf::sequence;
 
   // What happens to entries.
-  bool has_sinks = false;            // what leaves the window is archived if it is a first token
-  DropBy drop_by = DropBy::nothing;  // entries leave the archive
-  bool selects = false;              // a query after the prompt reads only some pages
-  bool keeps_all = false;            // every token keeps its entry, so that a sequence can be cut
+  bool has_sinks = false;              // what leaves the window is archived if it is a first token
+  const Eviction* eviction = nullptr;  // entries leave the archive, as it says
+  bool selects = false;                // a query after the prompt reads only some pages
+  bool minds_prompt = false;           // what happens at a token depends on the prompt's length
+  bool keeps_all = false;              // every token keeps its entry, so that a sequence can be cut
+
+  bool has_kernels = true;  // runs on devices, not on the CPU alone
 
   /// Whether the model decides.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
-  [[nodiscard]] constexpr bool drops() const { return drop_by != DropBy::nothing; }
+  [[nodiscard]] constexpr bool drops() const { return eviction != nullptr; }
   /// All heads of a layer drop the same position.
-  [[nodiscard]] constexpr bool drops_by_layer() const {
-    switch (drop_by) {  // without a default: the compiler names a score that is new
-      case DropBy::current_attention:
-        return true;
-      case DropBy::nothing:
-      case DropBy::total_attention:
-        return false;
-    }
-    return false;
-  }
+  [[nodiscard]] bool drops_by_layer() const { return drops() && eviction->by_layer; }
   /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.
   /// A budget depends on the length of the whole request.
   [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }
 };
 
 /// By RuleKind.
-inline constexpr std::array<RuleTraits, 7> kRules{{
+inline constexpr std::array<RuleTraits, 11> kRules{{
     {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
     {.kind = RuleKind::dms, .name = "dms", .marks = true},
     {.kind = RuleKind::dmc, .name = "dmc", .merges = true},
     {.kind = RuleKind::streaming, .name = "streaming", .has_budget = true, .has_sinks = true},
-    {.kind = RuleKind::tova,
-     .name = "tova",
-     .has_budget = true,
-     .drop_by = DropBy::current_attention},
-    {.kind = RuleKind::h2o, .name = "h2o", .has_budget = true, .drop_by = DropBy::total_attention},
+    {.kind = RuleKind::tova, .name = "tova", .has_budget = true, .eviction = &kTovaEviction},
+    {.kind = RuleKind::h2o, .name = "h2o", .has_budget = true, .eviction = &kH2oEviction},
     {.kind = RuleKind::quest,
      .name = "quest",
      .has_budget = true,
      .selects = true,
+     .minds_prompt = true,
      .keeps_all = true},
+    {.kind = RuleKind::random,
+     .name = "random",
+     .has_budget = true,
+     .budget_of = BudgetOf::answer,
+     .eviction = &kRandomEviction,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::snapkv,
+     .name = "snapkv",
+     .has_budget = true,
+     .budget_of = BudgetOf::prompt,
+     .eviction = &kSnapKvEviction,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::rkv,
+     .name = "rkv",
+     .has_budget = true,
+     .eviction = &kRkvEviction,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::vatp,
+     .name = "vatp",
+     .has_budget = true,
+     .eviction = &kVatpEviction,
+     .has_kernels = false},
 }};
 
 /// The traits of layers with a sliding window, under every cache rule: entries that leave the

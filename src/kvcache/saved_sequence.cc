@@ -28,7 +28,9 @@ Range archive_range(const Rule& rule, int length) {
   if (rule.traits->merges) {
     return {0, length - 1};
   }
-  const int most = rule.drops() ? rule.budget : rule.traits->has_sinks ? rule.sinks : length;
+  const int most = rule.drops()             ? rule.traits->eviction->held_after(rule, length)
+                   : rule.traits->has_sinks ? rule.sinks
+                                            : length;
   const int held = std::min(rule.window >= 0 ? left : length, most);
   return {held, held};
 }

@@ -26,8 +26,8 @@ struct SavedSequence {
   // What belongs to a rule is there of full layers only; a sliding window is entries alone.
   std::vector<std::int8_t> marks;       // DMS: [rows, window_entries()] 1: goes when it leaves
   std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
-  std::vector<std::int32_t> positions;  // TOVA, H2O: of every archive entry
-  std::vector<float> attention;         // TOVA, H2O: that it has received
+  std::vector<std::int32_t> positions;  // where entries are dropped: of every archive entry
+  std::vector<float> attention;         // the same: that it has received
   std::vector<float> state;             // of recurrent layers (RecurrentState::values)
 
   bool operator==(const SavedSequence&) const = default;

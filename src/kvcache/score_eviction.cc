@@ -1,78 +1,95 @@
 #include "kvcache/score_eviction.h"
 
 #include <algorithm>
-#include <limits>
+#include <functional>
 #include <vector>
 
+#include "kvcache/eviction/eviction.h"
 #include "parallel/communicator.h"
 
 namespace winnow::kvcache {
 namespace {
 
 // Attention that each slot received, summed over the group's query heads.
-void add_weights(const ops::DecodeRow& row, int group, std::span<float> sums) {
+void add_weights(HeadCache& head, const ops::DecodeRow& row, int group) {
+  SlotScores& slots = head.slots();
+  std::vector<float> sums(slots.size(), 0.0F);
   for (int g = 0; g < group; ++g) {
     const float* weights = row.weights + static_cast<std::size_t>(g) * sums.size();
     for (std::size_t slot = 0; slot < sums.size(); ++slot) {
       sums[slot] += weights[slot];
     }
   }
+  for (std::size_t slot = 0; slot < sums.size(); ++slot) {
+    slots.add_attention(slot, sums[slot]);
+  }
 }
 
-// The slot with the least score among those at positions before `end`; of equals, the oldest.
-template <class Score>
-int least_slot(const SlotScores& slots, int end, const Score& score) {
-  int best = -1;
-  for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-    if (slots.position(slot) >= end) {
-      continue;
-    }
-    const auto b = static_cast<std::size_t>(best);
-    if (best < 0 || score(slot) < score(b) ||
-        (score(slot) == score(b) && slots.position(slot) < slots.position(b))) {
-      best = static_cast<int>(slot);
+std::vector<float> scores_of(const Rule& rule, const HeadCache& head, int layer) {
+  const SlotScores& slots = head.slots();
+  std::vector<float> scores(slots.size());
+  if (rule.traits->eviction->score != nullptr) {
+    rule.traits->eviction->score(rule, head, layer, scores);
+  } else {
+    for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+      scores[slot] = slots.attention(slot);
     }
   }
-  return best;
+  return scores;
 }
 
-void evict_tova(const ops::Context& context, SequenceCache& sequence, int layer,
-                std::span<const ops::DecodeRow> rows) {
-  const CacheShape& shape = sequence.cache().shape();
-  SlotScores& slots = sequence.head(layer, 0).slots();
-  if (static_cast<int>(slots.size()) <= sequence.rule().budget) {
-    return;
+// The `count` slots that go, the last first: dropping one moves the last slot only.
+std::vector<int> least_slots(const Rule& rule, const HeadCache& head, std::span<const float> scores,
+                             int count) {
+  const SlotScores& slots = head.slots();
+  std::vector<int> least;
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    const auto& spares = rule.traits->eviction->spares;
+    if (spares == nullptr || !spares(rule, head.length(), slots.position(slot))) {
+      least.push_back(static_cast<int>(slot));
+    }
   }
-  std::vector<float> sums(slots.size(), 0.0F);
-  for (const ops::DecodeRow& row : rows) {
-    add_weights(row, shape.group_of(layer), sums);
+  const auto is_less = [&](int a, int b) {
+    const auto left = static_cast<std::size_t>(a);
+    const auto right = static_cast<std::size_t>(b);
+    return scores[left] != scores[right] ? scores[left] < scores[right]
+                                         : slots.position(left) < slots.position(right);
+  };
+  std::ranges::nth_element(least, least.begin() + (count - 1), is_less);
+  least.resize(static_cast<std::size_t>(count));
+  std::ranges::sort(least, std::greater<>());
+  return least;
+}
+
+void drop_slots(HeadCache& head, std::span<const int> slots) {
+  for (const int slot : slots) {
+    head.drop_slot(slot);
+  }
+}
+
+// All heads of a layer hold the same positions in the same slots.
+void drop_from_layer(const ops::Context& context, SequenceCache& sequence, int layer, int count) {
+  const Rule rule = sequence.rule(layer);
+  const int heads = sequence.cache().shape().kv_heads_of(layer);
+  std::vector<float> sums(sequence.head(layer, 0).slots().size(), 0.0F);
+  for (int h = 0; h < heads; ++h) {
+    std::ranges::transform(sums, scores_of(rule, sequence.head(layer, h), layer), sums.begin(),
+                           std::plus<>());
   }
   if (context.ranks != nullptr) {
     context.ranks->sum(sums);
   }
-  const int victim = least_slot(slots, std::numeric_limits<int>::max(),
-                                [&sums](std::size_t slot) { return sums[slot]; });
-  for (int head = 0; head < shape.kv_heads_of(layer); ++head) {
-    sequence.head(layer, head).drop_slot(victim);
+  const std::vector<int> least = least_slots(rule, sequence.head(layer, 0), sums, count);
+  for (int h = 0; h < heads; ++h) {
+    drop_slots(sequence.head(layer, h), least);
   }
 }
 
-void evict_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRow> rows) {
-  const CacheShape& shape = sequence.cache().shape();
-  const int budget = sequence.rule().budget;
-  for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
+void drop_from_heads(SequenceCache& sequence, int layer, int count) {
+  const Rule rule = sequence.rule(layer);
+  for (int h = 0; h < sequence.cache().shape().kv_heads_of(layer); ++h) {
     HeadCache& head = sequence.head(layer, h);
-    SlotScores& slots = head.slots();
-    std::vector<float> sums(slots.size(), 0.0F);
-    add_weights(rows[static_cast<std::size_t>(h)], shape.group_of(layer), sums);
-    for (std::size_t slot = 0; slot < sums.size(); ++slot) {
-      slots.add_attention(slot, sums[slot]);
-    }
-    if (static_cast<int>(slots.size()) > budget) {
-      const int recent = head.length() - budget / 2;
-      head.drop_slot(
-          least_slot(slots, recent, [&slots](std::size_t slot) { return slots.attention(slot); }));
-    }
+    drop_slots(head, least_slots(rule, head, scores_of(rule, head, layer), count));
   }
 }
 
@@ -80,15 +97,33 @@ void evict_h2o(SequenceCache& sequence, int layer, std::span<const ops::DecodeRo
 
 void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
                     std::span<const ops::DecodeRow> rows) {
-  switch (sequence.rule().traits->drop_by) {  // without a default: the compiler names a new score
-    case DropBy::nothing:
-      break;
-    case DropBy::current_attention:
-      evict_tova(context, sequence, layer, rows);
-      break;
-    case DropBy::total_attention:
-      evict_h2o(sequence, layer, rows);
-      break;
+  const Rule rule = sequence.rule(layer);
+  const Eviction& eviction = *rule.traits->eviction;
+  const ops::AttentionShape shape = sequence.cache().attention_shape(layer);
+  const int heads = sequence.cache().shape().kv_heads_of(layer);
+  const int length = sequence.head(layer, 0).length();
+  if (eviction.observes != nullptr && eviction.observes(rule, length - 1)) {
+    for (int h = 0; h < heads; ++h) {
+      const ops::DecodeRow& row = rows[static_cast<std::size_t>(h)];
+      if (eviction.observe != nullptr) {
+        eviction.observe(rule, sequence.head(layer, h), row, shape);
+      } else {
+        add_weights(sequence.head(layer, h), row, shape.group);
+      }
+    }
+  }
+  const int held = sequence.head(layer, 0).archive().size();
+  const int count = held - eviction.held_after(rule, length);
+  if (count <= 0) {
+    return;
+  }
+  if (eviction.by_layer) {
+    drop_from_layer(context, sequence, layer, count);
+  } else {
+    drop_from_heads(sequence, layer, count);
+  }
+  for (int h = 0; h < heads && eviction.forgets; ++h) {
+    sequence.head(layer, h).slots().forget_attention();
   }
 }
 

@@ -1,6 +1,7 @@
-// Positions and attention scores of a head's entries, for TOVA and H2O.
+// Positions and attention scores of a head's entries, for rules that drop entries by scores.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,6 +27,7 @@ class SlotScores {
   [[nodiscard]] int position(std::size_t slot) const { return positions_[slot]; }
   [[nodiscard]] float attention(std::size_t slot) const { return attention_[slot]; }
   void add_attention(std::size_t slot, float weight) { attention_[slot] += weight; }
+  void forget_attention() { std::ranges::fill(attention_, 0.0F); }
 
   [[nodiscard]] std::size_t bytes() const {
     return positions_.capacity() * sizeof(std::int32_t) + attention_.capacity() * sizeof(float);

@@ -89,7 +89,8 @@ TEST_P(TensorParallel, ComputesWhatOneRankDoes) {
 
 class TensorParallelRule : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Rules, TensorParallelRule,
-                         ::testing::Values("streaming", "tova", "h2o", "quest"),
+                         ::testing::Values("streaming", "tova", "h2o", "quest", "random", "snapkv",
+                                           "rkv", "vatp"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(TensorParallelRule, DropsWhatOneRankDoes) {

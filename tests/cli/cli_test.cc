@@ -186,7 +186,8 @@ TEST_P(GenerateWithRule, KeepsWithinTheRatio) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, GenerateWithRule,
-                         ::testing::Values("streaming", "tova", "h2o", "quest"),
+                         ::testing::Values("streaming", "tova", "h2o", "quest", "snapkv", "rkv",
+                                           "vatp"),
                          [](const auto& info) { return info.param; });
 
 TEST(GenerateRules, TrainedRulesAndDense) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kvcache/every_rule.h"
 #include "model/spec_of.h"
 
 namespace winnow::engine {
@@ -79,8 +80,7 @@ TEST(Options, AnyModelCanRunDenseOrABaseline) {
   for (const model::ModelSpec& model : {dense_model(), dms_model(), dmc_model()}) {
     const auto dense = with([](LoadOptions& o) { o.cache = "dense"; });
     EXPECT_EQ(resolve_options(dense, model).cache.rule, RuleKind::dense);
-    for (const RuleKind rule :
-         {RuleKind::streaming, RuleKind::tova, RuleKind::h2o, RuleKind::quest}) {
+    for (const RuleKind rule : winnow::testing::every_baseline()) {
       const std::string name(kvcache::rule_name(rule));
       const EngineConfig config = resolve_options(cache_and_cr(name, 2.5), model);
       EXPECT_EQ(config.cache.rule, rule);
@@ -166,9 +166,10 @@ TEST(Options, ACacheHoldsOnePageOfEachHead) {
 }
 
 TEST(Options, RatioErrorsNameTheFlag) {
-  for (const char* rule : {"streaming", "tova", "h2o", "quest"}) {
+  for (const RuleKind kind : winnow::testing::every_baseline()) {
+    const std::string rule(kvcache::rule_name(kind));
     EXPECT_THAT(options_error([&](auto& o) { o.cache = rule; }),
-                StartsWith("--cache " + std::string(rule) + " needs --cr"));
+                StartsWith("--cache " + rule + " needs --cr"));
     for (const double bad : {0.0, 0.5, -2.0, 1e7, std::numeric_limits<double>::quiet_NaN()}) {
       EXPECT_THAT(options_error([&](auto& o) { o = cache_and_cr(rule, bad); }), StartsWith("--cr"));
     }
@@ -177,6 +178,19 @@ TEST(Options, RatioErrorsNameTheFlag) {
   EXPECT_THAT(options_error(set_cr, dense_model()), StartsWith("--cr 4"));
   EXPECT_THAT(options_error(set_cr, dms_model()), StartsWith("--cr 4"));
   EXPECT_THAT(options_error(set_cr, dmc_model()), StartsWith("--cr 4"));
+}
+
+TEST(Options, ADeviceRefusesRulesWithoutKernels) {
+  for (const RuleKind kind : winnow::testing::every_baseline()) {
+    LoadOptions options = cache_and_cr(std::string(kvcache::rule_name(kind)), 4);
+    options.device = "cuda";
+    if (kvcache::traits_of(kind).has_kernels) {
+      EXPECT_NO_THROW(resolve_options(options, dense_model()));
+    } else {
+      EXPECT_THAT(options_error([&](auto& o) { o = options; }, dense_model()),
+                  StartsWith("--cache " + options.cache + ": runs on the CPU only"));
+    }
+  }
 }
 
 TEST(Options, ComputationErrorsNameTheFlag) {

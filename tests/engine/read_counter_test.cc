@@ -16,6 +16,7 @@
 #include "base/threads.h"
 #include "engine/cpu_runner.h"
 #include "engine/engine.h"
+#include "kvcache/every_rule.h"
 #include "model/model.h"
 #include "model/tiny_model.h"
 
@@ -76,7 +77,31 @@ class History {
       }
       case RuleKind::tova:
       case RuleKind::h2o:
+      case RuleKind::vatp:
         return {std::min(all, budget + 1), std::min(all, budget)};
+      case RuleKind::random: {
+        const int prompt = limits_.prompt_tokens;
+        const int answer = static_cast<int>((limits_.total_tokens - prompt) / config_.cache.cr);
+        const int most = prompt + std::max(1, answer);
+        return {std::min(all, most + 1), std::min(all, most)};
+      }
+      case RuleKind::snapkv: {
+        const int prompt = limits_.prompt_tokens;
+        const int kept = std::max(1, static_cast<int>(prompt / config_.cache.cr));
+        return i < prompt - 1    ? Counted{all, all}
+               : i == prompt - 1 ? Counted{all, kept}
+                                 : Counted{kept + all - prompt, kept + all - prompt};
+      }
+      case RuleKind::rkv: {
+        const int kept = std::max(1, budget - std::clamp(budget / 4, 1, 128));
+        Counted counts;
+        for (int j = 0; j <= i; ++j) {
+          counts.seen = counts.held + 1;
+          const bool drops = j + 1 >= limits_.prompt_tokens && counts.seen >= std::max(budget, 2);
+          counts.held = drops ? kept : counts.seen;
+        }
+        return counts;
+      }
       case RuleKind::quest: {
         const int pages = (budget + 15) / 16;
         const int newest = all - i / 16 * 16;  // entries of the page of the newest token
@@ -182,13 +207,8 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
   EngineConfig config_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Rules, ReadsOfRule,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                           RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, ReadsOfRule, ::testing::ValuesIn(winnow::testing::every_rule()),
+                         winnow::testing::name_of_rule);
 
 TEST_P(ReadsOfRule, OneAfterAnother) {
   expect_reads({{1, 1, 1}});

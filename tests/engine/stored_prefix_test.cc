@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/stored_rule.h"
+#include "kvcache/every_rule.h"
 #include "kvcache/property.h"
 
 namespace winnow::engine::stored {
@@ -119,13 +120,8 @@ TEST_P(StoredPrefix, ManyAtOnceAfterARestart) {
 }
 
 class BeginningRule : public StoredRule {};
-INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                           RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule, ::testing::ValuesIn(winnow::testing::every_rule()),
+                         winnow::testing::name_of_rule);
 
 // What on_prompt_cache receives is a Request::beginning, under every rule.
 TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {

@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "kvcache/cache_world.h"
+#include "kvcache/every_rule.h"
 
 namespace winnow::testing {
 namespace {
@@ -90,16 +91,14 @@ TEST_P(Forks, GoOnTogetherOnSeveralThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rules, Forks,
-    ::testing::Combine(::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                         RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                         RuleKind::quest),
-                       ::testing::Values(ops::EntryFormat::bf16, ops::EntryFormat::f32)),
-    [](const auto& info) {
-      return std::string(kvcache::rule_name(std::get<0>(info.param))) + '_' +
-             std::string(ops::format_name(std::get<1>(info.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Rules, Forks,
+                         ::testing::Combine(::testing::ValuesIn(every_rule()),
+                                            ::testing::Values(ops::EntryFormat::bf16,
+                                                              ops::EntryFormat::f32)),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(std::get<0>(info.param))) + '_' +
+                                  std::string(ops::format_name(std::get<1>(info.param)));
+                         });
 
 }  // namespace
 }  // namespace winnow::testing

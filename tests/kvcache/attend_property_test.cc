@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "kvcache/cache_world.h"
+#include "kvcache/every_rule.h"
 #include "kvcache/property.h"
 
 namespace winnow::testing {
@@ -246,13 +247,7 @@ class EveryRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override { set_threads(2); }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                           RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, ::testing::ValuesIn(every_rule()), name_of_rule);
 
 TEST_P(EveryRule, AnswersAsDefinedHoweverSequencesAreRun) {
   EXPECT_TRUE(holds("answers as defined", GetParam() == RuleKind::dms ? 60 : 30, [] {

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "kvcache/reference_attention.h"
+#include "kvcache/reference_evictions.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/rotation.h"
 
@@ -31,41 +33,6 @@ struct LayerAnswer {
   std::vector<int> visible;  // [kv_heads]
   std::vector<int> live;     // [kv_heads], entries held when the token's step is over
 };
-
-/// An entry: what a query reads.
-struct ReferenceEntry {
-  std::vector<double> key;
-  std::vector<double> value;
-};
-
-/// Attention of one query over `seen`, in double; `weights` receives softmax(scale q . k).
-inline std::vector<double> attend_exactly(std::span<const float> query,
-                                          const std::vector<const ReferenceEntry*>& seen,
-                                          std::vector<double>& weights) {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(query.size()));
-  weights.clear();
-  for (const ReferenceEntry* entry : seen) {
-    double score = 0.0;
-    for (std::size_t d = 0; d < query.size(); ++d) {
-      score += double{query[d]} * entry->key[d];
-    }
-    weights.push_back(score * scale);
-  }
-  double sum = 0.0;
-  const double largest = weights.empty() ? 0.0 : *std::ranges::max_element(weights);
-  for (double& weight : weights) {
-    weight = std::exp(weight - largest);
-    sum += weight;
-  }
-  std::vector<double> out(query.size(), 0.0);
-  for (std::size_t j = 0; j < seen.size(); ++j) {
-    weights[j] /= sum;
-    for (std::size_t d = 0; d < query.size(); ++d) {
-      out[d] += weights[j] * seen[j]->value[d];
-    }
-  }
-  return out;
-}
 
 /// The entry as storage format `layout` keeps it.
 inline ReferenceEntry rounded(const ops::PageLayout& layout, std::span<const float> key,
@@ -90,6 +57,7 @@ class ReferenceLayer {
       : config_(config),
         shape_(shape),
         reach_(shape.reach_of(layer)),
+        layer_(layer),
         limits_(limits),
         layout_(config.format, shape.head_dim),
         heads_(static_cast<std::size_t>(shape.kv_heads)) {}
@@ -154,6 +122,7 @@ class ReferenceLayer {
     std::vector<bool> decisions;          // by position
     std::set<std::size_t> dropped;        // TOVA, H2O
     std::vector<double> attention;        // by position: received so far, or (TOVA) just now
+    std::vector<std::vector<std::vector<float>>> queries;  // by position and query head
     // DMC's open segment. In float and in the order of section 2, because rounding it to a storage
     // format later would show any other order; head_cache_test compares with the closed form.
     std::vector<float> open_key;
@@ -226,9 +195,11 @@ class ReferenceLayer {
       }
     }
     std::set<std::size_t> read;
+    head.queries.emplace_back();
     for (std::size_t g = 0; g < static_cast<std::size_t>(shape_.group); ++g) {
       const auto query = std::span(token.queries)
                              .subspan((h * static_cast<std::size_t>(shape_.group) + g) * dim, dim);
+      head.queries.back().emplace_back(query.begin(), query.end());
       const auto chosen = selects_pages() ? best_pages(head, query) : visible;
       std::vector<const ReferenceEntry*> seen;
       for (const std::size_t j : chosen) {
@@ -292,7 +263,7 @@ class ReferenceLayer {
     return bound;
   }
 
-  // TOVA and H2O: over budget, one entry leaves.
+  // Rules that drop entries: what a later query does not see.
   void forget() {
     if (slides()) {
       return;
@@ -315,7 +286,36 @@ class ReferenceLayer {
           head.dropped.insert(least(head, head.attention, length_ - budget() / 2));
         }
       }
+    } else if (config_.traits().drops()) {
+      for (Head& head : heads_) {
+        forget_of(head);
+      }
     }
+  }
+
+  // Rules whose references are in reference_evictions.h.
+  void forget_of(Head& head) {
+    const EvictionState state{.entries = head.entries,
+                              .queries = head.queries,
+                              .attention = head.attention,
+                              .held = held_positions(head),
+                              .limits = limits_,
+                              .cr = config_.cr,
+                              .layer = layer_};
+    for (const std::size_t position :
+         evicted(config_.rule, state, [&](double a, double b) { note_margin(a, b); })) {
+      head.dropped.insert(position);
+    }
+  }
+
+  static std::vector<std::size_t> held_positions(const Head& head) {
+    std::vector<std::size_t> held;
+    for (std::size_t j = 0; j < head.entries.size(); ++j) {
+      if (!head.dropped.contains(j)) {
+        held.push_back(j);
+      }
+    }
+    return held;
   }
 
   [[nodiscard]] int retained(const Head& head) const {
@@ -344,7 +344,7 @@ class ReferenceLayer {
 
   // Entries that some later query may see, or that are not yet known to be forgotten.
   [[nodiscard]] int live_after(const Head& head) const {
-    if (!slides() && (config_.rule == Kind::tova || config_.rule == Kind::h2o)) {
+    if (!slides() && config_.traits().drops()) {
       return retained(head);
     }
     int count = 0;
@@ -357,6 +357,7 @@ class ReferenceLayer {
   kvcache::CacheConfig config_;
   kvcache::CacheShape shape_;
   int reach_;
+  int layer_;
   kvcache::SequenceLimits limits_;
   ops::PageLayout layout_;
   std::vector<Head> heads_;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "kvcache/cache_world.h"
+#include "kvcache/every_rule.h"
 #include "kvcache/property.h"
 
 namespace winnow::testing {
@@ -99,13 +100,7 @@ class SavedRule : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override { set_threads(1); }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, SavedRule,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o,
-                                           RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, SavedRule, ::testing::ValuesIn(every_rule()), name_of_rule);
 
 TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
   EXPECT_TRUE(holds("saved and restored at any points", 60, [] {

@@ -1,4 +1,4 @@
-// TOVA and H2O drop the entry that the definition names.
+// Rules that drop entries drop those that the definition names.
 #include "kvcache/score_eviction.h"
 
 #include <gtest/gtest.h>
@@ -124,6 +124,38 @@ TEST_F(ScoreEviction, H2oChoosesPerHead) {
   step_heads({{{0, 0.1F, 0.9F}, {0, 0, 0}}, {{0, 5, 0}, {0, 0, 0}}});
   EXPECT_EQ(positions(0), (Positions{0, 2}));
   EXPECT_EQ(positions(1), (Positions{1, 2}));
+}
+
+// Of 12 tokens, 4 of them the prompt, and room for 4 of the answer: the first over it goes.
+TEST_F(ScoreEviction, RandomDropsEachTokenOfTheAnswerAsOften) {
+  constexpr int kLayers = 3000;
+  CacheConfig config{.rule = RuleKind::random, .format = ops::EntryFormat::f32, .cr = 2.0};
+  Cache cache(config, {.layers = kLayers, .kv_heads = 2, .head_dim = kHeadDim, .group = 1});
+  SequenceCache sequence(cache, {.prompt_tokens = 4, .total_tokens = 12});
+  std::vector<int> dropped(9);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (int t = 0; t < 9; ++t) {
+      for (int h = 0; h < 2; ++h) {
+        const std::vector<float> key(kHeadDim, 0.0F);
+        sequence.head(layer, h).append(sequence.rule(), Token{key, key});
+      }
+      evict_by_score({}, sequence, layer, {});
+    }
+    const SlotScores& slots = sequence.head(layer, 0).slots();
+    ASSERT_EQ(slots.size(), 8U);
+    std::vector<bool> held(9);
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      EXPECT_EQ(slots.position(slot), sequence.head(layer, 1).slots().position(slot));
+      held[static_cast<std::size_t>(slots.position(slot))] = true;
+    }
+    dropped[static_cast<std::size_t>(std::ranges::find(held, false) - held.begin())] += 1;
+  }
+  for (int t = 0; t < 4; ++t) {
+    EXPECT_EQ(dropped[static_cast<std::size_t>(t)], 0);
+  }
+  for (int t = 4; t < 9; ++t) {
+    EXPECT_NEAR(dropped[static_cast<std::size_t>(t)], kLayers / 5, 100) << t;  // 4.5 sigma
+  }
 }
 
 TEST_F(ScoreEviction, BudgetOfOne) {

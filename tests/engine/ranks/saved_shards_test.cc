@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/cpu_runner.h"
+#include "kvcache/every_rule.h"
 #include "model/tiny_model.h"
 
 namespace winnow::engine {
@@ -34,12 +35,8 @@ SavedSequence saved_of(const model::Model& model, const EngineConfig& config,
 }
 
 class SavedShards : public ::testing::TestWithParam<RuleKind> {};
-INSTANTIATE_TEST_SUITE_P(Rules, SavedShards,
-                         ::testing::Values(RuleKind::dense, RuleKind::dms, RuleKind::dmc,
-                                           RuleKind::streaming, RuleKind::tova, RuleKind::h2o),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, SavedShards, ::testing::ValuesIn(winnow::testing::every_rule()),
+                         winnow::testing::name_of_rule);
 
 TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
   using Kind = model::RecurrentSpec::Kind;  // state spaces do not split

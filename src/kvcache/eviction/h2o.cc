@@ -1,0 +1,22 @@
+// H2O (Zhang et al. 2023): the most recent half of the budget stays. Of the other entries a head
+// drops the one with the least attention so far, summed over its query heads and all queries.
+#include "kvcache/eviction/eviction.h"
+#include "kvcache/rule.h"
+
+namespace winnow::kvcache {
+namespace {
+
+bool observe_all(const Rule& /*rule*/, int /*position*/) {
+  return true;
+}
+
+bool spare_recent_half(const Rule& rule, int length, int position) {
+  return position >= length - rule.budget / 2;
+}
+
+}  // namespace
+
+const Eviction kH2oEviction{
+    .held_after = hold_budget, .observes = observe_all, .spares = spare_recent_half};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,186 @@
+// R-KV (Cai et al. 2025): the prompt is read whole. At its end, if it reaches the budget, and
+// whenever the answer reaches it, each head drops a buffer's worth of entries: those with the least
+// lambda importance - (1 - lambda) redundancy. Its newest tokens, the window, stay.
+//
+// Importance is attention from the window's queries to the entries before it: the softmax, over
+// these, of the largest logit of the group's query heads, averaged over queries; of neighbours the
+// most counts. Redundancy is the softmax of an entry's mean cosine similarity with the other keys,
+// where each key leaves out the newest one that is similar to it, so that one of them stays.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kvcache/eviction/eviction.h"
+#include "kvcache/head_cache.h"
+#include "kvcache/rule.h"
+#include "ops/attention.h"
+#include "ops/kv_page.h"
+
+namespace winnow::kvcache {
+namespace {
+
+// Of the paper and the authors' code; a budget too small for them has smaller ones.
+constexpr int kBuffer = 128;
+constexpr int kRkvWindow = 8;
+constexpr std::size_t kRkvNeighbours = 3;  // on each side: a kernel of 7
+constexpr float kLambda = 0.1F;
+constexpr float kSimilar = 0.5F;
+
+int buffer_of(const Rule& rule) {
+  return std::clamp(rule.budget / 4, 1, kBuffer);
+}
+
+int kept_of(const Rule& rule) {
+  return std::max(1, rule.budget - buffer_of(rule));
+}
+
+int rkv_window(const Rule& rule) {
+  return std::min({kRkvWindow, buffer_of(rule), kept_of(rule) / 2});
+}
+
+int hold_up_to_budget(const Rule& rule, int length) {
+  if (length < rule.prompt_tokens) {
+    return length;
+  }
+  const int kept = kept_of(rule);
+  const int of_prompt = rule.prompt_tokens >= rule.budget ? kept : rule.prompt_tokens;
+  const int filled = of_prompt + length - rule.prompt_tokens;
+  return filled < rule.budget ? filled : kept + (filled - rule.budget) % buffer_of(rule);
+}
+
+bool drops_at(const Rule& rule, int length) {
+  return hold_up_to_budget(rule, length) <= hold_up_to_budget(rule, length - 1);
+}
+
+// The length in the window before which the query at `position` is, at which entries go; or 0.
+int drops_next(const Rule& rule, int position) {
+  for (int length = position + 1; length <= position + rkv_window(rule); ++length) {
+    if (drops_at(rule, length)) {
+      return length;
+    }
+  }
+  return 0;
+}
+
+bool is_before_drops(const Rule& rule, int position) {
+  return drops_next(rule, position) > 0;
+}
+
+std::vector<float> load_key(const EntryList& archive, std::size_t slot) {
+  const auto& layout = archive.pool().layout();
+  std::vector<float> key(static_cast<std::size_t>(layout.head_dim()));
+  std::vector<float> value(key.size());
+  const auto place = archive.at(static_cast<int>(slot));
+  ops::load_entry(layout, place.page, place.slot, key, value);
+  return key;
+}
+
+// Slots at positions before `end`, by position.
+std::vector<std::size_t> slots_before(const SlotScores& scores, int end) {
+  std::vector<std::size_t> slots;
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    if (scores.position(slot) < end) {
+      slots.push_back(slot);
+    }
+  }
+  std::ranges::sort(slots, {}, [&](std::size_t slot) { return scores.position(slot); });
+  return slots;
+}
+
+void softmax(std::span<float> x) {
+  const float largest = *std::ranges::max_element(x);
+  std::ranges::transform(x, x.begin(), [&](float v) { return std::exp(v - largest); });
+  const float sum = std::accumulate(x.begin(), x.end(), 0.0F);
+  std::ranges::transform(x, x.begin(), [&](float v) { return v / sum; });
+}
+
+void observe_largest_logits(const Rule& rule, HeadCache& head, const ops::DecodeRow& row,
+                            const ops::AttentionShape& shape) {
+  const int window_begin = drops_next(rule, head.length() - 1) - rkv_window(rule);
+  const auto past = slots_before(head.slots(), window_begin);
+  if (past.empty()) {
+    return;
+  }
+  std::vector<float> logits;
+  for (const std::size_t slot : past) {
+    const auto key = load_key(head.archive(), slot);
+    float largest = -std::numeric_limits<float>::infinity();
+    for (int g = 0; g < shape.group; ++g) {
+      const float* query = row.query + static_cast<std::size_t>(g) * key.size();
+      largest = std::max(largest, std::inner_product(key.begin(), key.end(), query, 0.0F));
+    }
+    logits.push_back(largest * shape.scale);
+  }
+  softmax(logits);
+  for (std::size_t i = 0; i < past.size(); ++i) {
+    head.slots().add_attention(past[i], logits[i] / static_cast<float>(rkv_window(rule)));
+  }
+}
+
+// Keys of unit length, in the order of `slots`.
+std::vector<std::vector<float>> unit_keys(const EntryList& archive,
+                                          std::span<const std::size_t> slots) {
+  std::vector<std::vector<float>> keys;
+  for (const std::size_t slot : slots) {
+    keys.push_back(load_key(archive, slot));
+    auto& key = keys.back();
+    const float norm = std::sqrt(std::inner_product(key.begin(), key.end(), key.begin(), 0.0F));
+    std::ranges::transform(key, key.begin(), [&](float x) { return x / (norm + 1e-8F); });
+  }
+  return keys;
+}
+
+// Of all keys, by position.
+std::vector<float> redundancy_of(const std::vector<std::vector<float>>& keys) {
+  std::vector<float> sums(keys.size(), 0.0F);
+  std::vector<float> similar(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::size_t j = 0; j < keys.size(); ++j) {
+      similar[j] =
+          i == j ? 0.0F : std::inner_product(keys[i].begin(), keys[i].end(), keys[j].begin(), 0.0F);
+    }
+    const auto newest =
+        std::find_if(similar.rbegin(), similar.rend(), [](float x) { return x > kSimilar; });
+    if (newest != similar.rend()) {
+      *newest = 0.0F;
+    }
+    std::ranges::transform(sums, similar, sums.begin(), std::plus<>());
+  }
+  std::ranges::transform(sums, sums.begin(),
+                         [&](float sum) { return sum / static_cast<float>(keys.size()); });
+  softmax(sums);
+  return sums;
+}
+
+void weigh_redundancy(const Rule& rule, const HeadCache& head, int /*layer*/,
+                      std::span<float> scores) {
+  const SlotScores& slots = head.slots();
+  const auto all = slots_before(slots, head.length());
+  const auto past = slots_before(slots, head.length() - rkv_window(rule));
+  const auto redundancy = redundancy_of(unit_keys(head.archive(), all));
+  for (std::size_t i = 0; i < past.size(); ++i) {
+    float importance = 0.0F;
+    const std::size_t end = std::min(i + kRkvNeighbours + 1, past.size());
+    for (std::size_t j = i - std::min(i, kRkvNeighbours); j < end; ++j) {
+      importance = std::max(importance, slots.attention(past[j]));
+    }
+    scores[past[i]] = kLambda * importance - (1.0F - kLambda) * redundancy[i];
+  }
+}
+
+bool spare_newest(const Rule& rule, int length, int position) {
+  return position >= length - rkv_window(rule);
+}
+
+}  // namespace
+
+const Eviction kRkvEviction{.held_after = hold_up_to_budget,
+                            .observes = is_before_drops,
+                            .observe = observe_largest_logits,
+                            .forgets = true,
+                            .spares = spare_newest,
+                            .score = weigh_redundancy};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,56 @@
+// SnapKV (Li et al. 2024): the prompt is read whole. At its end each head keeps its last tokens,
+// the observation window, and of those before them the ones with most attention from the window's
+// queries: summed over the group's query heads, and averaged with their neighbours' so that whole
+// phrases stay. All of the answer is kept. Sizes are the defaults of the authors' code.
+#include <algorithm>
+
+#include "kvcache/eviction/eviction.h"
+#include "kvcache/head_cache.h"
+#include "kvcache/rule.h"
+
+namespace winnow::kvcache {
+namespace {
+
+constexpr int kSnapWindow = 32;
+constexpr int kSnapNeighbours = 2;  // on each side: a kernel of 5
+
+// Where the observation window begins.
+int snap_window_begin(const Rule& rule) {
+  return rule.prompt_tokens - std::min(kSnapWindow, rule.budget);
+}
+
+int hold_votes_and_answer(const Rule& rule, int length) {
+  return length < rule.prompt_tokens
+             ? length
+             : std::min(rule.prompt_tokens, rule.budget) + length - rule.prompt_tokens;
+}
+
+bool is_in_window(const Rule& rule, int position) {
+  return rule.prompt_tokens > rule.budget && position >= snap_window_begin(rule) &&
+         position < rule.prompt_tokens;
+}
+
+bool spare_window(const Rule& rule, int /*length*/, int position) {
+  return position >= snap_window_begin(rule);
+}
+
+// Nothing was dropped before, so slots are positions.
+void pool_votes(const Rule& rule, const HeadCache& head, int /*layer*/, std::span<float> scores) {
+  const int count = snap_window_begin(rule);
+  for (int slot = 0; slot < count; ++slot) {
+    const int end = std::min(slot + kSnapNeighbours + 1, count);
+    for (int i = std::max(slot - kSnapNeighbours, 0); i < end; ++i) {
+      scores[static_cast<std::size_t>(slot)] += head.slots().attention(static_cast<std::size_t>(i));
+    }
+  }
+}
+
+}  // namespace
+
+const Eviction kSnapKvEviction{.held_after = hold_votes_and_answer,
+                               .observes = is_in_window,
+                               .forgets = true,
+                               .spares = spare_window,
+                               .score = pool_votes};
+
+}  // namespace winnow::kvcache

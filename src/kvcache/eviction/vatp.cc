@@ -1,0 +1,54 @@
+// VATP (Guo et al. 2024), "H2O w/ VATP": H2O whose attention is multiplied by the L1 norm of the
+// entry's value. As the first tokens receive much attention for small values, they always stay.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kvcache/eviction/eviction.h"
+#include "kvcache/head_cache.h"
+#include "kvcache/rule.h"
+#include "ops/kv_page.h"
+
+namespace winnow::kvcache {
+namespace {
+
+constexpr int kVatpSinks = 20;
+
+bool observe_each(const Rule& /*rule*/, int /*position*/) {
+  return true;
+}
+
+bool spare_sinks_and_recent(const Rule& rule, int length, int position) {
+  return position < std::min(kVatpSinks, rule.budget / 4) || position >= length - rule.budget / 2;
+}
+
+float value_norm(const EntryList& archive, int slot) {
+  std::array<float, ops::kMostEntryChannels> key;
+  std::array<float, ops::kMostEntryChannels> value;
+  const auto dim = static_cast<std::size_t>(archive.pool().layout().head_dim());
+  const auto place = archive.at(slot);
+  ops::load_entry(archive.pool().layout(), place.page, place.slot, std::span(key).first(dim),
+                  std::span(value).first(dim));
+  float norm = 0.0F;
+  for (std::size_t d = 0; d < dim; ++d) {
+    norm += std::abs(value[d]);
+  }
+  return norm;
+}
+
+void weigh_attention(const Rule& /*rule*/, const HeadCache& head, int /*layer*/,
+                     std::span<float> scores) {
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    scores[slot] =
+        head.slots().attention(slot) * value_norm(head.archive(), static_cast<int>(slot));
+  }
+}
+
+}  // namespace
+
+const Eviction kVatpEviction{.held_after = hold_budget,
+                             .observes = observe_each,
+                             .spares = spare_sinks_and_recent,
+                             .score = weigh_attention};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,38 @@
+// All cache rules, for tests that hold under each of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kvcache/rule_traits.h"
+
+namespace winnow::testing {
+
+/// The rules that `has` is true of.
+inline std::vector<kvcache::RuleKind> rules_that(bool (*has)(const kvcache::RuleTraits&)) {
+  std::vector<kvcache::RuleKind> kinds;
+  for (const kvcache::RuleTraits& rule : kvcache::kRules) {
+    if (has(rule)) {
+      kinds.push_back(rule.kind);
+    }
+  }
+  return kinds;
+}
+
+inline std::vector<kvcache::RuleKind> every_rule() {
+  return rules_that([](const kvcache::RuleTraits& /*rule*/) { return true; });
+}
+
+/// Rules that any model runs under, at any ratio.
+inline std::vector<kvcache::RuleKind> every_baseline() {
+  return rules_that([](const kvcache::RuleTraits& rule) { return rule.has_budget; });
+}
+
+/// Of a test whose parameter is a rule.
+inline std::string name_of_rule(const ::testing::TestParamInfo<kvcache::RuleKind>& info) {
+  return std::string(kvcache::rule_name(info.param));
+}
+
+}  // namespace winnow::testing

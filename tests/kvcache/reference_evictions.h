@@ -1,0 +1,237 @@
+// Rules that drop entries, by their publications: from the whole history of a head, in double.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "kvcache/reference_attention.h"
+#include "kvcache/rule.h"
+
+namespace winnow::testing {
+
+/// What a head has seen, its newest token included.
+struct EvictionState {
+  const std::vector<ReferenceEntry>& entries;                   // by position
+  const std::vector<std::vector<std::vector<float>>>& queries;  // by position, query head
+  const std::vector<double>& attention;                         // by position: of all queries
+  std::vector<std::size_t> held;                                // positions, ascending
+  kvcache::SequenceLimits limits;
+  double cr;
+  int layer;
+
+  [[nodiscard]] std::size_t length() const { return entries.size(); }
+  [[nodiscard]] std::size_t prompt() const {
+    return static_cast<std::size_t>(limits.prompt_tokens);
+  }
+  /// 1 / CR of `tokens`, at least one.
+  [[nodiscard]] std::size_t part_of(std::size_t tokens) const {
+    return std::max<std::size_t>(
+        1, static_cast<std::size_t>(std::floor(static_cast<double>(tokens) / cr)));
+  }
+  [[nodiscard]] std::size_t total() const { return static_cast<std::size_t>(limits.total_tokens); }
+};
+
+/// Told of two scores of which the smaller one goes.
+using NoteGap = std::function<void(double, double)>;
+
+/// A score and a position.
+using Scored = std::vector<std::pair<double, std::size_t>>;
+
+/// The `count` positions with the least scores; of equals, the oldest.
+inline std::vector<std::size_t> least_of(Scored scored, std::size_t count, const NoteGap& note) {
+  std::ranges::sort(scored);
+  if (count > 0 && count < scored.size()) {
+    note(scored[count - 1].first, scored[count].first);
+  }
+  std::vector<std::size_t> least;
+  for (std::size_t i = 0; i < count; ++i) {
+    least.push_back(scored[i].second);
+  }
+  return least;
+}
+
+/// The prompt stays; of the answer's tokens beyond 1 / CR of it, one leaves at each step.
+inline std::vector<std::size_t> random_evicted(const EvictionState& state) {
+  if (state.held.size() <= state.prompt() + state.part_of(state.total() - state.prompt())) {
+    return {};
+  }
+  Scored draws;
+  for (const std::size_t j : state.held) {
+    if (j >= state.prompt()) {
+      Random random(std::uint64_t{state.length()} << 32 | j,
+                    static_cast<std::uint64_t>(state.layer));
+      draws.emplace_back(static_cast<float>(random.uniform()), j);
+    }
+  }
+  return least_of(draws, 1, [](double, double) {});
+}
+
+/// When the prompt is read: its last 32 tokens vote for those before them.
+inline std::vector<std::size_t> snapkv_evicted(const EvictionState& state, const NoteGap& note) {
+  const std::size_t capacity = state.part_of(state.prompt());
+  if (state.length() != state.prompt() || state.length() <= capacity) {
+    return {};
+  }
+  const std::size_t begin = state.length() - std::min<std::size_t>(32, capacity);
+  std::vector<double> votes(begin);
+  for (std::size_t i = begin; i < state.length(); ++i) {
+    std::vector<const ReferenceEntry*> seen;
+    for (std::size_t j = 0; j <= i; ++j) {
+      seen.push_back(&state.entries[j]);
+    }
+    for (const auto& query : state.queries[i]) {
+      std::vector<double> weights;
+      attend_exactly(query, seen, weights);
+      for (std::size_t j = 0; j < begin; ++j) {
+        votes[j] += weights[j];
+      }
+    }
+  }
+  Scored pooled;
+  for (std::size_t j = 0; j < begin; ++j) {
+    double sum = 0.0;
+    for (std::size_t n = 0; n < begin; ++n) {
+      sum += n + 2 >= j && n <= j + 2 ? votes[n] / 5.0 : 0.0;
+    }
+    pooled.emplace_back(sum, j);
+  }
+  return least_of(pooled, state.length() - capacity, note);
+}
+
+/// H2O with attention times the L1 norm of the value; the first 20 tokens stay.
+inline std::vector<std::size_t> vatp_evicted(const EvictionState& state, const NoteGap& note) {
+  const std::size_t budget = state.part_of(state.total());
+  if (state.held.size() <= budget) {
+    return {};
+  }
+  const std::size_t sinks = std::min<std::size_t>(20, budget / 4);
+  Scored scored;
+  for (const std::size_t j : state.held) {
+    if (j >= sinks && j + budget / 2 < state.length()) {
+      double norm = 0.0;
+      for (const double x : state.entries[j].value) {
+        norm += std::abs(x);
+      }
+      scored.emplace_back(state.attention[j] * norm, j);
+    }
+  }
+  return least_of(scored, 1, note);
+}
+
+inline double dot(const std::vector<double>& a, std::span<const double> b) {
+  double sum = 0.0;
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    sum += a[d] * b[d];
+  }
+  return sum;
+}
+
+inline std::vector<double> softmax_of(std::vector<double> x) {
+  double sum = 0.0;
+  for (double& v : x) {
+    v = std::exp(v);
+    sum += v;
+  }
+  for (double& v : x) {
+    v /= sum;
+  }
+  return x;
+}
+
+/// R-KV's importance of the first `past` of the held entries.
+inline std::vector<double> rkv_importance(const EvictionState& state, std::size_t past,
+                                          std::size_t window) {
+  std::vector<double> mean(past);
+  for (std::size_t i = state.length() - window; i < state.length(); ++i) {
+    std::vector<double> logits;
+    for (std::size_t n = 0; n < past; ++n) {
+      const auto& key = state.entries[state.held[n]].key;
+      std::vector<double> by_head;
+      for (const auto& query : state.queries[i]) {
+        const std::vector<double> exact(query.begin(), query.end());
+        by_head.push_back(dot(exact, key) / std::sqrt(static_cast<double>(key.size())));
+      }
+      logits.push_back(std::ranges::max(by_head));
+    }
+    const auto weights = softmax_of(logits);
+    for (std::size_t n = 0; n < past; ++n) {
+      mean[n] += weights[n] / static_cast<double>(window);
+    }
+  }
+  std::vector<double> pooled(past);
+  for (std::size_t n = 0; n < past; ++n) {
+    for (std::size_t m = 0; m < past; ++m) {
+      if (m + 3 >= n && m <= n + 3) {
+        pooled[n] = std::max(pooled[n], mean[m]);
+      }
+    }
+  }
+  return pooled;
+}
+
+/// R-KV's redundancy of all held entries.
+inline std::vector<double> rkv_redundancy(const EvictionState& state, const NoteGap& note) {
+  const std::size_t count = state.held.size();
+  std::vector<double> mean(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& key = state.entries[state.held[i]].key;
+    std::vector<double> cosines(count);
+    std::size_t newest = count;
+    for (std::size_t j = 0; j < count; ++j) {
+      const auto& other = state.entries[state.held[j]].key;
+      const double lengths = std::sqrt(dot(key, key) * dot(other, other));
+      cosines[j] = i == j || lengths == 0.0 ? 0.0 : dot(key, other) / lengths;
+      note(cosines[j], 0.5);
+      newest = cosines[j] > 0.5 ? j : newest;
+    }
+    for (std::size_t j = 0; j < count; ++j) {
+      mean[j] += j == newest ? 0.0 : cosines[j] / static_cast<double>(count);
+    }
+  }
+  return softmax_of(mean);
+}
+
+/// At the end of a prompt that reaches the budget, and whenever it is reached later, a buffer goes.
+inline std::vector<std::size_t> rkv_evicted(const EvictionState& state, const NoteGap& note) {
+  const std::size_t budget = state.part_of(state.total());
+  const std::size_t buffer = std::clamp<std::size_t>(budget / 4, 1, 128);
+  const std::size_t kept = std::max<std::size_t>(budget, buffer + 1) - buffer;
+  const std::size_t full = std::max(budget, kept + (budget == 1 ? 1 : 0));
+  if (state.length() < state.prompt() || state.held.size() < full) {
+    return {};
+  }
+  const std::size_t window = std::min({std::size_t{8}, buffer, kept / 2});
+  const std::size_t past = state.held.size() - window;
+  const auto importance = rkv_importance(state, past, window);
+  const auto redundancy = rkv_redundancy(state, note);
+  Scored scored;
+  for (std::size_t n = 0; n < past; ++n) {
+    scored.emplace_back(0.1 * importance[n] - 0.9 * redundancy[n], state.held[n]);
+  }
+  return least_of(scored, state.held.size() - kept, note);
+}
+
+/// The positions that leave the head.
+inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionState& state,
+                                        const NoteGap& note) {
+  switch (rule) {
+    case kvcache::RuleKind::random:
+      return random_evicted(state);
+    case kvcache::RuleKind::snapkv:
+      return snapkv_evicted(state, note);
+    case kvcache::RuleKind::rkv:
+      return rkv_evicted(state, note);
+    case kvcache::RuleKind::vatp:
+      return vatp_evicted(state, note);
+    default:
+      return {};
+  }
+}
+
+}  // namespace winnow::testing
