@@ -6,6 +6,10 @@
 #include "base/error.h"
 
 namespace winnow::eval {
+
+const char* const kNoise =
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
+
 namespace {
 
 // The first place from `at` on where a sentence ends, looked for within 300 bytes; else a word's.
@@ -80,7 +84,7 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
   const std::size_t first = random_place(random);
   const auto asked = static_cast<std::int64_t>(encode(hide("", hidden) + question).size());
   constexpr const char* kNoRoom =
-      "--lengths: without --max-tokens for the answer, {} prompt tokens have no room for hay: what "
+      "--lengths: without the tokens of the answer, {} prompt tokens have no room for hay: what "
       "is hidden and asked takes {}";
   std::int64_t size = length - asked;
   require(size > 0, kNoRoom, std::max(0, length), asked);

@@ -13,6 +13,9 @@
 
 namespace winnow::eval {
 
+/// RULER's filler, for when there is no text.
+extern const char* const kNoise;
+
 /// A prompt's text to the tokens that the model reads.
 using EncodePrompt = std::function<std::vector<std::int32_t>(const std::string& text)>;
 

@@ -214,6 +214,18 @@ AnswerSummary summarize_answers(const Journal& journal, std::span<const Question
   return summary;
 }
 
+Estimate mean_grade(const Journal& journal, std::span<const Question> questions, const char* key) {
+  std::int64_t skipped = 0;
+  Mean mean;
+  for (const Json* record : answered_records(journal, questions, skipped)) {
+    const Json& answer = record->at("answers").at(0);
+    if (answer.contains(key)) {
+      mean.add(answer.at(key).get<double>());
+    }
+  }
+  return mean.estimate();
+}
+
 Json to_json(const AnswerSummary& summary) {
   const bool is_measured = summary.questions > 0;
   return {{"accuracy", is_measured ? Json(summary.accuracy.mean) : Json()},

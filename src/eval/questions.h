@@ -62,6 +62,8 @@ struct AnswerSummary {
   double peak_tokens = 0.0;
 };
 AnswerSummary summarize_answers(const Journal& journal, std::span<const Question> questions);
+/// Mean of a number that the grader gave under `key`; of no values when it gave none.
+Estimate mean_grade(const Journal& journal, std::span<const Question> questions, const char* key);
 /// Without questions there is no accuracy: null.
 Json to_json(const AnswerSummary& summary);
 

@@ -1,60 +1,31 @@
 #include "eval/variables.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
+#include "eval/chains.h"
 #include "eval/facts.h"
 
 namespace winnow::eval {
 
-const char* const kVariablesNoise =
-    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
-
 namespace {
 
-struct Chain {
-  std::vector<std::string> names;
-  std::string value;
-};
-
-// One letter each as long as that is enough, as in plain problems; RULER's have five.
-std::string draw_name(Random& random, std::size_t letters) {
-  std::string name;
-  for (std::size_t i = 0; i < letters; ++i) {
-    name += static_cast<char>('A' + draw(random, 0, 26));
-  }
-  return name;
-}
-
-std::vector<Chain> draw_chains(const VariablesOptions& options, Random& random) {
+// Plain problems have one letter each as long as that is enough.
+ChainForm form_of(const VariablesOptions& options) {
   const int names = options.chains * (options.hops + 1);
-  const std::size_t letters = options.style == "ruler" ? 5 : names <= 20 ? 1 : 3;
-  const int low = options.style == "ruler" ? 10000 : 100;
-  std::set<std::string> taken;
-  const auto fresh = [&taken](const auto& make) {
-    std::string word = make();
-    while (!taken.insert(word).second) {
-      word = make();
-    }
-    return word;
-  };
-  std::vector<Chain> chains(static_cast<std::size_t>(options.chains));
-  for (Chain& chain : chains) {
-    chain.value = fresh([&] { return std::to_string(draw(random, low, low * 10)); });
-    for (int i = 0; i <= options.hops; ++i) {
-      chain.names.push_back(fresh([&] { return draw_name(random, letters); }));
-    }
+  ChainForm form{.chains = options.chains, .hops = options.hops};
+  if (options.style == "plain") {
+    form.letters = names <= 20 ? 1 : 3;
+    form.lowest = 100;
   }
-  return chains;
+  return form;
 }
 
 std::string assignment(const Chain& chain, std::size_t index, bool ruler) {
-  const std::string& name = chain.names[index];
   if (ruler) {
-    return index == 0 ? fmt::format("VAR {} = {}.", name, chain.value)
-                      : fmt::format("VAR {} = VAR {}.", name, chain.names[index - 1]);
+    return var_assignment(chain, index) + ".";
   }
+  const std::string& name = chain.names[index];
   return index == 0
              ? fmt::format("Variable {} is set to {}.", name, chain.value)
              : fmt::format("Variable {} is a copy of variable {}.", name, chain.names[index - 1]);
@@ -75,11 +46,7 @@ std::vector<Hidden> scatter(const std::vector<Chain>& chains, bool ruler, Random
 }
 
 std::string ask(const Chain& chain, bool ruler) {
-  return ruler ? fmt::format(
-                     "\nQuestion: Find all variables that are assigned the value {0} in the text "
-                     "above.\nAnswer: According to the chain(s) of variable assignment in the text "
-                     "above, {1} variables are assigned the value {0}, they are:",
-                     chain.value, chain.names.size())
+  return ruler ? "\n" + tracking_question(chain) + "\n" + tracking_answer(chain)
                : fmt::format("\n\nQuestion: What is the value of variable {}?\nAnswer:",
                              chain.names.back());
 }
@@ -124,15 +91,12 @@ std::vector<Question> make_variables(const Haystack& hay, const EncodePrompt& en
     for (int repeat = 0; repeat < options.repeats; ++repeat) {
       Random random(options.seed,
                     mix64(static_cast<std::uint64_t>(length)) + static_cast<std::uint64_t>(repeat));
-      const std::vector<Chain> chains = draw_chains(options, random);
+      const std::vector<Chain> chains = draw_chains(form_of(options), random);
       const std::vector<Hidden> hidden = scatter(chains, ruler, random);
       Question question;
       question.id = fmt::format("{}/{}", length, repeat);
       const EncodePrompt with_task = [&](const std::string& text) {
-        return encode(ruler ? "Memorize and track the chain(s) of variable assignment hidden in "
-                              "the following text.\n\n" +
-                                  text
-                            : text);
+        return encode(ruler ? kTrackingTask + text : text);
       };
       question.prompt = hay.prompt(length - options.max_tokens, hidden, ask(chains.front(), ruler),
                                    with_task, random);

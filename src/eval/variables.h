@@ -22,9 +22,6 @@ struct VariablesOptions {
   std::uint64_t seed = 1;
 };
 
-/// RULER's filler for when there is no other hay.
-extern const char* const kVariablesNoise;
-
 /// Questions "<length>/<repeat>", facts: length, style, values: what the answer has to hold (ruler:
 /// all names, plain: the value).
 std::vector<Question> make_variables(const Haystack& hay, const EncodePrompt& encode,

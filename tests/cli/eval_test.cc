@@ -155,6 +155,29 @@ TEST(Eval, TasksByLikelihoodAndByAnswers) {
   EXPECT_TRUE(json::parse(frontier.out).at("kv_reads").at("frontiers").contains("dms bf16"));
 }
 
+TEST(Eval, RulerScoresEveryTaskAtEveryLength) {
+  const TempDirectory directory;
+  const std::string hotpot = directory.write(
+      "hotpot.json",
+      R"([{"question": "Who sings?", "answer": "Ann", "context": [["Ann", ["Ann sings."]]]}])");
+  const Words flags{"--lengths", "400,600", "--tasks",  "niah_single_2,fwe,qa_2",
+                    "--samples", "1",       "--hotpot", hotpot};
+  const json result = run_json("ruler", flags);
+  EXPECT_EQ(result.at("questions"), 6);
+  ASSERT_EQ(result.at("by_length").size(), 2U);
+  for (const json& row : result.at("by_length")) {
+    double sum = 0.0;
+    for (const auto& [name, task] : row.at("tasks").items()) {
+      EXPECT_EQ(task.at("questions"), 1) << name;
+      sum += task.at("score").get<double>();
+    }
+    EXPECT_NEAR(row.at("score").get<double>(), sum / 3.0, 1e-9);
+  }
+  const CommandResult table = run_winnow(words("ruler", flags));
+  EXPECT_THAT(table.out, HasSubstr("600 tokens\nniah_single_2"));
+  EXPECT_THAT(table.out, HasSubstr("mean of tasks"));
+}
+
 TEST(Eval, MeasuresNothingOnWhatIsTooLong) {
   const json result =
       run_json("needle", {"--text", kText, "--lengths", "5000", "--depths", "0", "--repeats", "2"});
@@ -191,6 +214,9 @@ TEST(Eval, NamesWhatIsWrong) {
   EXPECT_THAT(error("needle", {"--text", kText, "--lengths", "40"}),
               HasSubstr("0 prompt tokens have no room for hay: what is hidden and asked takes"));
   EXPECT_THAT(error("variables", {"--style", "odd"}), HasSubstr("--style odd"));
+  EXPECT_THAT(error("ruler", {"--tasks", "niah"}),
+              HasSubstr("--tasks niah: expected niah_single_1"));
+  EXPECT_THAT(error("ruler", {"--tasks", "qa_1"}), HasSubstr("--tasks qa_1: --squad is needed"));
   EXPECT_THAT(error("needle", {"--text", kText, "--out", "results.txt"}), HasSubstr(".json"));
   EXPECT_THAT(run_winnow({"eval", "frontier", directory.write("x.json", "[]")}).err,
               HasSubstr("expected what `winnow eval hyperscale --out` wrote"));

@@ -10,6 +10,7 @@ void add_eval(CLI::App& app, Run& run) {
   add_eval_divergence(*eval, run);
   add_eval_needle(*eval, run);
   add_eval_variables(*eval, run);
+  add_eval_ruler(*eval, run);
   add_eval_tasks(*eval, run);
   add_eval_hyperscale(*eval, run);
   add_eval_frontier(*eval, run);

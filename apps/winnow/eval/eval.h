@@ -9,6 +9,7 @@ void add_eval_perplexity(CLI::App& eval, Run& run);
 void add_eval_divergence(CLI::App& eval, Run& run);
 void add_eval_needle(CLI::App& eval, Run& run);
 void add_eval_variables(CLI::App& eval, Run& run);
+void add_eval_ruler(CLI::App& eval, Run& run);
 void add_eval_tasks(CLI::App& eval, Run& run);
 void add_eval_hyperscale(CLI::App& eval, Run& run);
 void add_eval_frontier(CLI::App& eval, Run& run);

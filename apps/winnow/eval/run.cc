@@ -85,9 +85,13 @@ void add_text_flag(const FlagGroup& group, std::string& text) {
       ->required();
 }
 
-void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& max_tokens) {
+void add_lengths_flag(const FlagGroup& group, std::vector<int>& lengths) {
   group.option("--lengths", lengths, "N", "Tokens of prompt and answer: 1024,2048 ...")
       ->delimiter(',');
+}
+
+void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& max_tokens) {
+  add_lengths_flag(group, lengths);
   group.option("--max-tokens", max_tokens, "N", "Most tokens of an answer");
 }
 
@@ -160,6 +164,20 @@ eval::EncodePrompt EvalRun::encoder() const {
   return [encode = chat_encoder()](const std::string& text) {
     const ChatMessage message{"user", text};
     return encode(std::span(&message, 1));
+  };
+}
+
+eval::EncodeBegun EvalRun::begun_encoder() const {
+  if (!flags_.chat) {
+    return [encode = encoder()](const std::string& text, const std::string& answer) {
+      return encode(text + answer);
+    };
+  }
+  return [this](const std::string& text, const std::string& answer) {
+    const ChatMessage message{"user", text};
+    return tokenizer_->encode(
+        engine::render_chat(flags_.load.model, std::span(&message, 1)) + answer,
+        {.add_special = false, .parse_special = true});
   };
 }
 

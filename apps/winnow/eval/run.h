@@ -15,6 +15,7 @@
 #include "apps/winnow/progress.h"
 #include "eval/haystack.h"
 #include "eval/journal.h"
+#include "eval/ruler/prompt.h"
 #include "eval/tasks/text_tasks.h"
 #include "tokenizer/tokenizer.h"
 
@@ -35,7 +36,9 @@ struct EvalFlags {
 void add_eval_flags(CLI::App& command, EvalFlags& flags);
 /// --text, which must be given.
 void add_text_flag(const FlagGroup& group, std::string& text);
-/// --lengths, and --max-tokens of an answer: for measures that hide something in a text.
+/// --lengths: for measures that hide something in a text.
+void add_lengths_flag(const FlagGroup& group, std::vector<int>& lengths);
+/// --lengths, and --max-tokens of an answer.
 void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& max_tokens);
 /// --chat: for measures that ask questions.
 void add_chat_flag(CLI::App& command, EvalFlags& flags);
@@ -53,6 +56,8 @@ class EvalRun {
   [[nodiscard]] std::vector<std::int32_t> prefix() const;
   /// Prompts as the model is asked them: with BOS, or by its chat template under --chat.
   [[nodiscard]] eval::EncodePrompt encoder() const;
+  /// The same, with the beginning of the answer.
+  [[nodiscard]] eval::EncodeBegun begun_encoder() const;
   /// Chats by the model's template; nothing without --chat.
   [[nodiscard]] eval::EncodeChat chat_encoder() const;
   /// Chats by the model's template, in any case.

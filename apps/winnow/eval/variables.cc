@@ -17,20 +17,6 @@ struct VariablesFlags : EvalFlags {
   eval::VariablesOptions variables{.lengths = {1024, 2048, 4096}};
 };
 
-// Mean share of names found (RULER's score), if requested.
-std::optional<eval::Estimate> share_found(const eval::Journal& journal,
-                                          std::span<const eval::Question> questions) {
-  eval::Mean found;
-  for (const eval::Question& question : questions) {
-    const Json* record = journal.find(question.id);
-    if (record != nullptr && record->contains("answers") &&
-        record->at("answers").at(0).contains("found")) {
-      found.add(record->at("answers").at(0).at("found").get<double>());
-    }
-  }
-  return found.count() > 0 ? std::optional(found.estimate()) : std::nullopt;
-}
-
 // Accuracy by length.
 Json by_length(const VariablesFlags& flags, const eval::Journal& journal,
                std::span<const eval::Question> questions) {
@@ -53,7 +39,7 @@ Json by_length(const VariablesFlags& flags, const eval::Journal& journal,
 }
 
 int run_variables(const VariablesFlags& flags) {
-  const std::string text = flags.text.empty() ? eval::kVariablesNoise : read_file(flags.text);
+  const std::string text = flags.text.empty() ? eval::kNoise : read_file(flags.text);
   Sha256 digest;
   digest.update(text);
   eval::VariablesOptions variables = flags.variables;
@@ -75,18 +61,19 @@ int run_variables(const VariablesFlags& flags) {
   eval::answer_questions(run.model(), run.tokenizer(), questions, eval::grade_variables, options,
                          run.journal());
   const auto summary = eval::summarize_answers(run.journal(), questions);
-  const auto found = share_found(run.journal(), questions);
+  // RULER's score.
+  const auto found = eval::mean_grade(run.journal(), questions, "found");
   Json results = eval::to_json(summary);
-  if (found) {
-    results["found"] = found->mean;
-    results["found_error"] = found->error;
+  if (found.count > 0) {
+    results["found"] = found.mean;
+    results["found_error"] = found.error;
   }
   results["by_length"] = by_length(flags, run.journal(), questions);
   return run.finish(results, [&] {
     print_answers(summary);
-    if (found) {
+    if (found.count > 0) {
       print(fmt::format("variables found    {} %\n",
-                        with_error(100.0 * found->mean, 100.0 * found->error, 1)));
+                        with_error(100.0 * found.mean, 100.0 * found.error, 1)));
     }
     for (const Json& row : results.at("by_length")) {
       print(fmt::format("{:>8} tokens    {:.1f} %\n", row.at("length").get<int>(),

@@ -20,8 +20,9 @@ TEST(Conclude, YesOnlyWhereAllRowsHold) {
                                    row("Sessions", Verdict::holds, Kind::exactness)};
   const Conclusion yes = conclude(rows, 8.04);
   EXPECT_EQ(yes.verdict, Verdict::holds);
-  EXPECT_EQ(yes.sentence,
-            "Yes: at a measured compression ratio of 8.0 the student holds in all 2 rows of quality.");
+  EXPECT_EQ(
+      yes.sentence,
+      "Yes: at a measured compression ratio of 8.0 the student holds in all 2 rows of quality.");
 }
 
 TEST(Conclude, OneOpenRowLeavesItOpen) {
