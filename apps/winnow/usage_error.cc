@@ -77,7 +77,9 @@ std::string parse_problem(const CLI::ParseError& error) {
                : std::pair<std::string, std::string>();
   };
   if (const auto [flag, value] = parts("Could not convert: ", " = "); !flag.empty()) {
-    return fmt::format("{} {}: expected a number", flag, value);
+    const bool has_digits_alone = value.find_first_not_of("0123456789+-.") == std::string::npos;
+    return fmt::format("{} {}: expected {}", flag, value,
+                       has_digits_alone ? "a whole number in range" : "a number");
   }
   if (const auto [flag, times] = parts("", ": At Most 1 required but received "); !flag.empty()) {
     return fmt::format("{}: given {} times, expected once", flag, times);

@@ -32,10 +32,10 @@ class Meeting {
     return shown_;
   }
 
-  /// Waits until all ranks have read what the others show.
+  /// Waits until all ranks have read what the others show. All are there: they only copy.
   void part(int rank) {
     std::unique_lock lock(mutex_);
-    wait(lock, rank, /*patient=*/false);
+    wait(lock, rank, /*patient=*/true);
   }
 
   void fail(std::string why) {

@@ -57,7 +57,6 @@ void Trainer::gather_state_array(std::string_view name, const Moments& moments,
 }
 
 void Trainer::save_state(const std::filesystem::path& file, const ordered_json& recipe) const {
-  announce(Task::gather_state);
   const Moments moments = backend_->fetch_moments();
   TensorMap arrays;
   for (const char* name : kStateArrays) {
@@ -73,6 +72,9 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
       file, arrays,
       {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}},
       [&](const std::string& name, const WriteBytes& write) {
+        if (name == kStateArrays.front()) {  // not before the file could be made
+          announce(Task::gather_state);
+        }
         gather_state_array(name, moments,
                            [&write](std::span<const float> piece) { write(std::as_bytes(piece)); });
       });

@@ -191,6 +191,10 @@ TEST(Errors, ValuesThatDoNotFitTheirFlags) {
   const TempDirectory directory;
   expect_error({"generate", "--model", kBase, "--max-tokens", "x"},
                "--max-tokens x: expected a number (see winnow generate --help)");
+  for (const char* value : {"1.5", "99999999999"}) {
+    expect_error({"generate", "--model", kBase, "--max-tokens", value},
+                 std::string("--max-tokens ") + value + ": expected a whole number in range");
+  }
   expect_generate_error(kBase, {"--seed", "1", "--seed", "2"},
                         "--seed: given 2 times, expected once");
   expect_generate_error(kBase, {"--seed"}, "--seed: the value is missing");

@@ -187,9 +187,25 @@ def test_the_time_between_requests_is_none_of_theirs():
         for pause in (0.0, 1.5):
             time.sleep(pause)
             assert b"200 OK" in read_answer(connection)
-        wait_until(lambda: s.read_log().count("/health") == 2)
-        logged = [json.loads(line) for line in s.read_log().splitlines() if "/health" in line]
+        time.sleep(1.5)
+        connection.sendall(b"\r\nnonsense\r\n\r\n")  # an empty line counts for nothing
+        assert b"400 Bad Request" in connection.recv(65536)
+        wait_until(lambda: s.read_log().count('"seconds"') == 3)
+        logged = [json.loads(line) for line in s.read_log().splitlines() if '"seconds"' in line]
         assert all(line["seconds"] < 1.0 for line in logged), logged
+
+
+def test_idle_connections_make_room():
+    with serving("--max-connections", "2") as s, s.connect() as one, s.connect() as two:
+        assert b"200 OK" in read_answer(one) and b"200 OK" in read_answer(two)
+
+        def is_answered():
+            try:
+                return httpx.get(s.url + "/health").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        wait_until(is_answered)
 
 
 def test_http_1_0_streams_end_with_the_connection(server):

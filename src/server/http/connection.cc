@@ -63,6 +63,9 @@ asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) 
   const HttpConfig& config = owner_.config();
   RequestParser parser(config.max_header_bytes, config.max_body_bytes);
   begun_ = Clock::now();
+  while (unread_.starts_with("\r\n")) {  // empty lines before a request count for nothing
+    unread_.erase(0, 2);
+  }
   idle_ = unread_.empty();
   stream_->expires_after(idle_ ? patience : config.header_timeout);
   const bool complete = co_await read(parser);
@@ -129,6 +132,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
       co_return false;
     }
     if (std::exchange(silent, false)) {
+      begun_ = Clock::now();
       stream_->expires_after(owner_.config().header_timeout);
     }
   }

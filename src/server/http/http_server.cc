@@ -109,6 +109,8 @@ class HttpServer::Impl : public ConnectionOwner {
   /// Apart from the constructor: whom the threads tell of requests must be complete.
   void start();
   void drain();
+  /// Those that wait for a request.
+  void close_idle();
   void stop();
 
  private:
@@ -244,6 +246,7 @@ asio::awaitable<void> HttpServer::Impl::accept_all(tcp::acceptor& acceptor) {
 void HttpServer::Impl::serve(tcp::socket socket) {
   error_code error;
   if (connections() >= config_.max_connections) {
+    close_idle();  // there is room for the next one
     socket.close(error);
     return;
   }
@@ -275,6 +278,10 @@ void HttpServer::Impl::drain() {
       acceptor.close(error);
     });
   }
+  close_idle();
+}
+
+void HttpServer::Impl::close_idle() {
   std::vector<std::shared_ptr<Connection>> connections;
   {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 #include "train/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -343,6 +344,7 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const model::ModelSpec& base_config,
                                            const FindTensor& base, Parameters& parameters,
                                            parallel::Communicator& ranks) {
+  assert(parameters.is_whole());  // train::validate()
   TrainingOptions own = options;
   *own.cuda_device += ranks.rank();
   winnow::cuda::use_device(*own.cuda_device);
