@@ -286,6 +286,10 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
           "context {} is not between {} and the model's {} positions", options.context, prefix + 2,
           config.max_positions);
   require(options.batch >= 1, "--batch {}: at least 1 is needed", options.batch);
+  const kvcache::RuleTraits& rule = model.engine.cache.traits();
+  require(!rule.has_budget || rule.budget_of != kvcache::BudgetOf::prompt,
+          "--cache {}: only prompts shrink, and a text counts as an answer: measure tasks instead",
+          rule.name);
   for (std::size_t i = 0; i < options.parts.size(); ++i) {
     const int after = i == 0 ? 0 : options.parts[i - 1];
     require(options.parts[i] > after && options.parts[i] < options.context,

@@ -1,7 +1,9 @@
 #include "kvcache/score_eviction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "kvcache/eviction/eviction.h"
@@ -49,11 +51,15 @@ std::vector<int> least_slots(const Rule& rule, const HeadCache& head, std::span<
       least.push_back(static_cast<int>(slot));
     }
   }
+  const auto of = [&](std::size_t slot) {  // what is no number goes first: an order needs numbers
+    return std::isnan(scores[slot]) ? -std::numeric_limits<float>::infinity() : scores[slot];
+  };
   const auto is_less = [&](int a, int b) {
     const auto left = static_cast<std::size_t>(a);
     const auto right = static_cast<std::size_t>(b);
-    return scores[left] != scores[right] ? scores[left] < scores[right]
-                                         : slots.position(left) < slots.position(right);
+    const float less = of(left);
+    const float more = of(right);
+    return less != more ? less < more : slots.position(left) < slots.position(right);
   };
   std::ranges::nth_element(least, least.begin() + (count - 1), is_less);
   least.resize(static_cast<std::size_t>(count));

@@ -156,6 +156,11 @@ TEST(Errors, MissingFiles) {
   expect_error({"tokenize", "--model", kTiny}, "tokenizer");
   expect_error({"generate", "--model", kBase, "--prompt-file", directory.file("absent.txt")},
                "absent.txt");
+  expect_error({"eval", "perplexity", "--model", kBase, "--text", "assets/demo_prompt.txt",
+                "--cache", "snapkv", "--cr", "4"},
+               "--cache snapkv: only prompts shrink");
+  expect_error({"eval", "ruler", "--model", kBase, "--tasks", "vt", "--lengths", "512,512"},
+               "--lengths 512: given twice");
   expect_error({"eval", "perplexity", "--model", kBase, "--text", directory.file("absent.txt")},
                "absent.txt");
 }

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "kvcache/reference_attention.h"
 #include "kvcache/rule.h"
+#include "ops/rotation.h"
 
 namespace winnow::testing {
 
@@ -24,6 +25,7 @@ struct EvictionState {
   kvcache::SequenceLimits limits;
   double cr;
   int layer;
+  bool rotated;  // entries are those of the cache, which rotates them
 
   [[nodiscard]] std::size_t length() const { return entries.size(); }
   [[nodiscard]] std::size_t prompt() const {
@@ -114,9 +116,13 @@ inline std::vector<std::size_t> vatp_evicted(const EvictionState& state, const N
   Scored scored;
   for (const std::size_t j : state.held) {
     if (j >= sinks && j + budget / 2 < state.length()) {
+      std::vector<float> value(state.entries[j].value.begin(), state.entries[j].value.end());
+      if (state.rotated) {
+        ops::rotate_back(value);
+      }
       double norm = 0.0;
-      for (const double x : state.entries[j].value) {
-        norm += std::abs(x);
+      for (const float x : value) {
+        norm += std::abs(double{x});
       }
       scored.emplace_back(state.attention[j] * norm, j);
     }

@@ -301,7 +301,8 @@ class ReferenceLayer {
                               .held = held_positions(head),
                               .limits = limits_,
                               .cr = config_.cr,
-                              .layer = layer_};
+                              .layer = layer_,
+                              .rotated = layout_.rotated()};
     for (const std::size_t position :
          evicted(config_.rule, state, [&](double a, double b) { note_margin(a, b); })) {
       head.dropped.insert(position);

@@ -76,7 +76,8 @@ TEST(Sharding, KnowsWhatItHoldsOfARole) {
 TEST(Sharding, LeavesMatricesWhole) {
   const ParameterList list(deep_spec(), Trained::everything);
   for (int rank = 0; rank < 3; ++rank) {
-    for (const Section& section : Sharding(list, ZeroStage::everything, rank, 3, true).sections()) {
+    const Sharding sharding(list, ZeroStage::everything, rank, 3, true);
+    for (const Section& section : sharding.sections()) {
       for (const Parameter& parameter : list.list()) {
         const std::size_t begin = section.partition.begin();
         EXPECT_FALSE(parameter.role == Role::matrix && parameter.offset < begin &&

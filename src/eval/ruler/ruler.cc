@@ -98,6 +98,10 @@ const RulerTask& find_ruler_task(const std::string& name) {
 std::vector<Question> make_ruler(const RulerSource& source, const EncodeBegun& encode,
                                  const RulerOptions& options) {
   require(!options.lengths.empty(), "--lengths: at least one is needed");
+  for (std::size_t i = 0; i < options.lengths.size(); ++i) {
+    require(std::ranges::count(options.lengths, options.lengths[i]) == 1,
+            "--lengths {}: given twice", options.lengths[i]);
+  }
   require(options.samples >= 1, "--samples {}: at least 1 is needed", options.samples);
   std::vector<Question> questions;
   for (const int length : options.lengths) {

@@ -123,7 +123,7 @@ RulerPrompt make_frequent_words(const RulerSample& sample, const EncodeBegun& en
   constexpr int kTokensPerWord = 50;  // of the prompt, for each word of the vocabulary
   constexpr int kFewestWords = 5;
   // From here on the third word comes more often than the fourth.
-  constexpr int kFewestDrawn = 74;
+  constexpr int kFewestDrawn = 30;
   Random random = sample.random;
   const auto words = coded_words(
       static_cast<std::size_t>(std::max(kFewestWords, sample.prompt_tokens / kTokensPerWord)),

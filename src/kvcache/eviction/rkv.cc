@@ -1,6 +1,6 @@
 // R-KV (Cai et al. 2025): the prompt is read whole. At its end, if it reaches the budget, and
-// whenever the answer reaches it, each head drops a buffer's worth of entries: those with the least
-// lambda importance - (1 - lambda) redundancy. Its newest tokens, the window, stay.
+// whenever the answer reaches it, each head drops all but the budget less a buffer: the entries
+// with the least lambda importance - (1 - lambda) redundancy. Its newest tokens, the window, stay.
 //
 // Importance is attention from the window's queries to the entries before it: the softmax, over
 // these, of the largest logit of the group's query heads, averaged over queries; of neighbours the
@@ -111,7 +111,9 @@ void observe_largest_logits(const Rule& rule, HeadCache& head, const ops::Decode
       const float* query = row.query + static_cast<std::size_t>(g) * key.size();
       largest = std::max(largest, std::inner_product(key.begin(), key.end(), query, 0.0F));
     }
-    logits.push_back(largest * shape.scale);
+    const float logit = largest * shape.scale;
+    logits.push_back(shape.soft_cap > 0.0F ? shape.soft_cap * std::tanh(logit / shape.soft_cap)
+                                           : logit);
   }
   softmax(logits);
   for (std::size_t i = 0; i < past.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
 #include "ops/kv_page.h"
+#include "ops/rotation.h"
 
 namespace winnow::kvcache {
 namespace {
@@ -29,6 +30,9 @@ float value_norm(const EntryList& archive, int slot) {
   const auto place = archive.at(slot);
   ops::load_entry(archive.pool().layout(), place.page, place.slot, std::span(key).first(dim),
                   std::span(value).first(dim));
+  if (archive.pool().layout().rotated()) {
+    ops::rotate_back(std::span(value).first(dim));  // the norm is the value's own
+  }
   float norm = 0.0F;
   for (std::size_t d = 0; d < dim; ++d) {
     norm += std::abs(value[d]);
