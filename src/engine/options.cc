@@ -194,6 +194,9 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(!config.cuda_device || config.cache.traits().has_kernels,
           "--cache {}: runs on the CPU only; a CUDA device takes {}", config.cache.traits().name,
           kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels; }));
+  // Over ranks whether memory suffices has been seen to depend on other sequences.
+  require(config.ranks == 1 || config.cache.traits().budget_of != kvcache::BudgetOf::answer,
+          "--cache {} with --tensor-parallel: runs on one rank only", config.cache.traits().name);
   config.cache.cr = resolve_cr(options, config.cache.rule);
   resolve_window(options, model, config.cache);
   config.cache.format =

@@ -159,6 +159,8 @@ TEST(Errors, MissingFiles) {
   expect_error({"eval", "perplexity", "--model", kBase, "--text", "assets/demo_prompt.txt",
                 "--cache", "snapkv", "--cr", "4"},
                "--cache snapkv: only prompts shrink");
+  expect_generate_error(kBase, {"--cache", "random", "--cr", "4", "--tensor-parallel", "2"},
+                        "--cache random with --tensor-parallel: runs on one rank only");
   expect_error({"eval", "ruler", "--model", kBase, "--tasks", "vt", "--lengths", "512,512"},
                "--lengths 512: given twice");
   expect_error({"eval", "perplexity", "--model", kBase, "--text", directory.file("absent.txt")},

@@ -144,7 +144,6 @@ std::vector<Taught> every_taught() {
                           Taught{RuleKind::dms, {}, 2},
                           Taught{RuleKind::dmc, {}, 2},
                           Taught{RuleKind::tova, {}, 2},
-                          Taught{RuleKind::random, {}, 2},
                           Taught{RuleKind::dms, Kind::delta_net, 2},
                           Taught{RuleKind::dms, Kind::short_conv, 2}};
   for (const RuleKind rule : winnow::testing::every_rule()) {
