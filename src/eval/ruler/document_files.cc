@@ -20,7 +20,7 @@ std::string text_under(const JsonObject& object, const std::string& key) {
   return found->get<std::string>();
 }
 
-const json& list_under(const JsonObject& object, const std::string& key) {
+const json& list_under(const JsonObject& object, const char* key) {
   const json* found = object.find(key);
   if (found == nullptr || !found->is_array()) {
     object.reject(key, "a list");
@@ -32,7 +32,7 @@ std::string item_name(const std::string& where, const std::string& key, std::siz
   return fmt::format("{}: {}[{}]", where, key, index);
 }
 
-std::vector<JsonObject> objects_under(const JsonObject& object, const std::string& key) {
+std::vector<JsonObject> objects_under(const JsonObject& object, const char* key) {
   std::vector<JsonObject> objects;
   for (const json& item : list_under(object, key)) {
     objects.emplace_back(item, item_name(object.where(), key, objects.size()));

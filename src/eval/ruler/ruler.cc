@@ -121,7 +121,7 @@ std::vector<Question> make_ruler(const RulerSource& source, const EncodeBegun& e
 }
 
 Json grade_ruler(const Question& question, const std::string& text) {
-  const RulerTask& task = find_ruler_task(question.facts.at("task").get<std::string>());
+  const RulerTask& task = find_ruler_task(question.facts.at("task").get_ref<const std::string&>());
   const auto answers = question.facts.at("answers").get<std::vector<std::string>>();
   const std::string given = lower_case(text);
   const auto held = std::ranges::count_if(answers, [&given](const std::string& answer) {
