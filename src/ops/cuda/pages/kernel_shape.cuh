@@ -1,7 +1,8 @@
 // Template arguments of a kernel from what is known at run time.
 #pragma once
 
-#include "base/error.h"
+#include <stdexcept>
+
 #include "ops/cuda/pages/entry_codes.cuh"
 #include "ops/cuda/pages/kv_codes.cuh"
 #include "ops/cuda/pages/q4_codes.cuh"
@@ -51,7 +52,7 @@ auto with_head_dim(int head_dim, const F& f) {
     case 128:
       return f.template operator()<128>();
     default:
-      throw Error("no kernels are built for heads of so many channels");
+      throw std::logic_error("no kernels are built for heads of so many channels");
   }
 }
 
@@ -68,7 +69,7 @@ auto with_format(EntryFormat format, const F& f) {
     case EntryFormat::i8:
       return f.template operator()<EntryFormat::i8>();
     default:
-      throw Error("no kernels are built for entries in this format");
+      throw std::logic_error("no kernels are built for entries in this format");
   }
 }
 
