@@ -14,7 +14,19 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kFeedingWarp = kSmallBatchTiles;
-constexpr int kBatchThreads = (kSmallBatchTiles + 1) * 32;
+constexpr int kMultipliers = kSmallBatchTiles * 32;
+// With whole warpgroups registers can move to those that multiply: 9 warps would have 168 each, too
+// few for the sums of 256 rows, and products would wait for one another.
+constexpr int kWarpgroups = 3;
+constexpr int kBatchThreads = kWarpgroups * kWarpgroup;
+constexpr int kFeedingRegisters = 40;
+constexpr int kMultiplyingRegisters = 232;
+static_assert(registers_suffice(kWarpgroups, kFeedingRegisters + 2 * kMultiplyingRegisters));
+
+// Rows of results that a warp puts in order at a time.
+constexpr int kStoredRows = 32;
+constexpr int kStoredStride = kTileRows + 4;  // so that no two lanes meet in a bank
+using StoredRows = float[kStoredRows][kStoredStride];
 
 /// A stage of the ring.
 template <int Rows>
@@ -28,15 +40,21 @@ struct Fp8Stage {
   static constexpr int kSharedBytes = 1024 + kCount * (kWeightBytes + kRowBytes);
 };
 
-/// How a sum becomes an element of the output.
+/// Eight sums become columns of the output.
 template <BatchOutput::Kind kKind>
-__device__ void put(void* y, std::size_t at, float value) {
+__device__ void put(void* y, std::size_t at, Eight sums) {
   if constexpr (kKind == BatchOutput::Kind::bf16) {
-    static_cast<__nv_bfloat16*>(y)[at] = __float2bfloat16_rn(value);
-  } else if constexpr (kKind == BatchOutput::Kind::add) {
-    static_cast<float*>(y)[at] += value;
+    store_eight(static_cast<bf16*>(y) + at, sums);
   } else {
-    static_cast<float*>(y)[at] = value;
+    float* const to = static_cast<float*>(y) + at;
+    if constexpr (kKind == BatchOutput::Kind::add) {
+      const Eight before = load_eight(to);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        sums.values[j] += before.values[j];
+      }
+    }
+    store_eight(to, sums);
   }
 }
 
@@ -46,9 +64,13 @@ template <int Rows>
 class Fp8Multiplier {
  public:
   using Stage = Fp8Stage<Rows>;
-  __device__ Fp8Multiplier(const Fp8BatchArguments& arguments, const BatchRing<Stage>& ring)
+  /// `scales` of the batch's rows; `stored` is this warp's.
+  __device__ Fp8Multiplier(const Fp8BatchArguments& arguments, const BatchRing<Stage>& ring,
+                           const float* scales, StoredRows& stored)
       : arguments_(arguments),
         ring_(ring),
+        scales_(scales),
+        stored_(stored),
         tile_(static_cast<int>(threadIdx.x) / 32),
         row_(static_cast<int>(threadIdx.x) % 32 / 4),
         lane_(static_cast<int>(threadIdx.x) % 4) {}
@@ -136,37 +158,54 @@ class Fp8Multiplier {
     }
   }
 
+  // Through shared memory, so that a lane has eight columns of a row.
   template <BatchOutput::Kind kKind>
   __device__ void store_as(const float (&sums)[Rows / 2], int tile, void* y) const {
     const DeviceWeightView& weight = arguments_.weight;
-    const int upper = weight.paired ? tile * 8 + row_ : tile * kTileRows + row_;
-    const int lower = upper + (weight.paired ? weight.rows / 2 : 8);
-    const int rows = weight.paired ? weight.rows / 2 : weight.rows;
-    const bool has_upper = upper < rows;
-    const bool has_lower = weight.paired ? has_upper : lower < rows;
-    const float upper_scale = has_upper ? weight.row_scales[upper] : 0.0F;
-    const float lower_scale = has_lower ? weight.row_scales[lower] : 0.0F;
+    const float upper_scale = weight.row_scales[first_column(tile, 0) + row_];
+    const float lower_scale = weight.row_scales[first_column(tile, 1) + row_];
+    const int thread = static_cast<int>(threadIdx.x) % 32;
+    const int half = thread % 2;
+    const std::size_t column = first_column(tile, half);
 #pragma unroll
-    for (int eight = 0; eight < Rows / 8; ++eight) {
+    for (int first = 0; first < Rows; first += kStoredRows) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = 8 * eight + 2 * lane_ + i;
-        if (row < arguments_.rows) {
-          const float scale = arguments_.scales[row];
-          const std::size_t at = static_cast<std::size_t>(row) * weight.rows;
-          if (has_upper) {
-            put<kKind>(y, at + upper, sums[4 * eight + i] * upper_scale * scale);
-          }
-          if (has_lower) {
-            put<kKind>(y, at + lower, sums[4 * eight + 2 + i] * lower_scale * scale);
-          }
+      for (int row = 0; row < kStoredRows; row += 8) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float* const to = stored_[row + 2 * lane_ + i];
+          to[row_] = sums[(first + row) / 2 + i] * upper_scale;
+          to[row_ + 8] = sums[(first + row) / 2 + 2 + i] * lower_scale;
         }
       }
+      __syncwarp();
+#pragma unroll
+      for (int at = thread / 2; at < kStoredRows; at += 16) {
+        const int row = first + at;
+        if (row < arguments_.rows) {
+          Eight eight = load_eight(&stored_[at][8 * half]);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            eight.values[j] *= scales_[row];
+          }
+          put<kKind>(y, static_cast<std::size_t>(row) * weight.rows + column, eight);
+        }
+      }
+      __syncwarp();
     }
+  }
+
+  // Of the upper or lower eight weight rows of a tile. Both sizes are multiples of 16, so tiles are
+  // whole.
+  [[nodiscard]] __device__ int first_column(int tile, int half) const {
+    const DeviceWeightView& weight = arguments_.weight;
+    return weight.paired ? tile * 8 + half * (weight.rows / 2) : tile * kTileRows + half * 8;
   }
 
   const Fp8BatchArguments& arguments_;
   const BatchRing<Stage>& ring_;
+  const float* scales_;
+  StoredRows& stored_;
   int tile_;
   int row_;
   int lane_;
@@ -180,9 +219,23 @@ __global__ void __launch_bounds__(kBatchThreads, 1)
   extern __shared__ std::byte memory[];
   __shared__ Barrier full[Stage::kCount];
   __shared__ Barrier empty[Stage::kCount];
+  __shared__ float scales[Rows];
+  __shared__ alignas(16) StoredRows stored[kSmallBatchTiles];
   const BatchRing<Stage> ring(memory, full, empty);
   __syncthreads();
-  if (threadIdx.x / 32 == kFeedingWarp) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kMultipliers) {
+    take_registers<kMultiplyingRegisters>();
+    winnow::cuda::wait_for_predecessor();  // which may read what this writes
+    if (thread < arguments.rows) {
+      scales[thread] = arguments.scales[thread];
+    }
+    sync_named(1, kMultipliers);
+    Fp8Multiplier<Rows>(arguments, ring, scales, stored[thread / 32]).run();
+    return;
+  }
+  give_registers<kFeedingRegisters>();
+  if (thread / 32 == kFeedingWarp) {
     const auto bring_rows = [&codes](Barrier& barrier, std::byte* to, int stage) {
       constexpr int kPairs = kFp8StageColumns / static_cast<int>(sizeof(bf16));
       barrier.copy_box(to, codes, 0, stage * kPairs);
@@ -190,9 +243,6 @@ __global__ void __launch_bounds__(kBatchThreads, 1)
     BatchFeeder<Fp8Weight, Stage, decltype(bring_rows)>(arguments.weight, arguments.work, ring,
                                                         bring_rows)
         .run();
-  } else {
-    winnow::cuda::wait_for_predecessor();  // which may read what this writes, or write its scales
-    Fp8Multiplier<Rows>(arguments, ring).run();
   }
 }
 
