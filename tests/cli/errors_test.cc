@@ -163,6 +163,14 @@ TEST(Errors, MissingFiles) {
                         "--cache random with --tensor-parallel: runs on one rank only");
   expect_error({"eval", "ruler", "--model", kBase, "--tasks", "vt", "--lengths", "512,512"},
                "--lengths 512: given twice");
+  const std::string list = directory.write("list.json", "[]");
+  expect_error(
+      {"eval", "ruler", "--model", directory.file("absent"), "--tasks", "qa_1", "--squad", list},
+      list);  // before the model is looked for
+  for (const char* flag : {"--squad", "--hotpot", "--text"}) {
+    expect_error({"eval", "ruler", "--model", kBase, "--tasks", "vt", flag, list},
+                 flag + (" " + list) + ": none of --tasks reads it");
+  }
   expect_error({"eval", "perplexity", "--model", kBase, "--text", directory.file("absent.txt")},
                "absent.txt");
 }

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "apps/winnow/eval/answers.h"
 #include "apps/winnow/eval/eval.h"
@@ -27,30 +29,37 @@ struct RulerFlags : EvalFlags {
   eval::RulerOptions ruler{.lengths = {4096}};
 };
 
-// The file that a task needs and the flag for it, if it needs one.
+// A file that tasks read, and the flag for it.
 struct TaskFile {
-  const char* flag = nullptr;
-  const std::string* file = nullptr;
+  eval::RulerReads read_as;
+  const char* flag;
+  const std::string* file;
 };
 
-TaskFile file_of(const RulerFlags& flags, const std::string& task) {
-  if (task == "qa_1") {
-    return {"--squad", &flags.squad};
-  }
-  return task == "qa_2" ? TaskFile{"--hotpot", &flags.hotpot} : TaskFile{};
+std::array<TaskFile, 3> task_files(const RulerFlags& flags) {
+  return {{{eval::RulerReads::text, "--text", &flags.text},
+           {eval::RulerReads::squad, "--squad", &flags.squad},
+           {eval::RulerReads::hotpot, "--hotpot", &flags.hotpot}}};
 }
 
-bool lacks_file(const RulerFlags& flags, const std::string& task) {
-  const TaskFile needed = file_of(flags, task);
-  return needed.file != nullptr && needed.file->empty();
+// The flag for the file that the task needs and that is not given; null if it has what it needs.
+// The manual stands in for a text.
+const char* lacking_flag(const RulerFlags& flags, const eval::RulerTask& task) {
+  for (const TaskFile& file : task_files(flags)) {
+    if (file.read_as == task.reads && file.read_as != eval::RulerReads::text &&
+        file.file->empty()) {
+      return file.flag;
+    }
+  }
+  return nullptr;
 }
 
 // Those of --tasks, or all that have their files.
 std::vector<std::string> chosen_tasks(const RulerFlags& flags) {
   std::vector<std::string> tasks;
   for (const std::string& name : flags.ruler.tasks) {
-    static_cast<void>(eval::find_ruler_task(name));
-    require(!lacks_file(flags, name), "--tasks {}: {} is needed", name, file_of(flags, name).flag);
+    const char* lacking = lacking_flag(flags, eval::find_ruler_task(name));
+    require(lacking == nullptr, "--tasks {}: {} is needed", name, lacking);
     require(std::ranges::find(tasks, name) == tasks.end(), "--tasks {}: is there twice", name);
     tasks.push_back(name);
   }
@@ -58,14 +67,25 @@ std::vector<std::string> chosen_tasks(const RulerFlags& flags) {
     return tasks;
   }
   for (const eval::RulerTask& task : eval::ruler_tasks()) {
-    if (lacks_file(flags, task.name)) {
-      print_note(
-          fmt::format("{} is left out: it needs {}\n", task.name, file_of(flags, task.name).flag));
+    if (const char* lacking = lacking_flag(flags, task); lacking != nullptr) {
+      print_note(fmt::format("{} is left out: it needs {}\n", task.name, lacking));
     } else {
       tasks.push_back(task.name);
     }
   }
   return tasks;
+}
+
+// Refuses a file that none of the tasks reads.
+void require_readers(const RulerFlags& flags, const std::vector<std::string>& tasks) {
+  for (const TaskFile& file : task_files(flags)) {
+    require(file.file->empty() || std::ranges::any_of(tasks,
+                                                      [&file](const std::string& task) {
+                                                        return eval::find_ruler_task(task).reads ==
+                                                               file.read_as;
+                                                      }),
+            "{} {}: none of --tasks reads it", file.flag, *file.file);
+  }
 }
 
 std::string digest_of_content(const std::string& content) {
@@ -172,15 +192,18 @@ int run_ruler(const RulerFlags& flags) {
   eval::RulerOptions ruler = flags.ruler;
   ruler.seed = flags.seed;
   ruler.tasks = chosen_tasks(flags);
+  require_readers(flags, ruler.tasks);
   const std::string text =
       flags.text.empty() ? std::string(eval::manual_text()) : read_file(flags.text);
+  // Files first: a model takes long to load.
+  auto squad = flags.squad.empty() ? std::nullopt : std::optional(eval::read_squad(flags.squad));
+  auto hotpot =
+      flags.hotpot.empty() ? std::nullopt : std::optional(eval::read_hotpot(flags.hotpot));
   EvalRun run("ruler", flags, describe_ruler(flags, ruler.tasks, text));
-  const eval::RulerSource source{
-      .essays = {run.tokenizer(), text},
-      .vocabulary = eval::Vocabulary(text),
-      .squad = flags.squad.empty() ? std::nullopt : std::optional(eval::read_squad(flags.squad)),
-      .hotpot =
-          flags.hotpot.empty() ? std::nullopt : std::optional(eval::read_hotpot(flags.hotpot))};
+  const eval::RulerSource source{.essays = {run.tokenizer(), text},
+                                 .vocabulary = eval::Vocabulary(text),
+                                 .squad = std::move(squad),
+                                 .hotpot = std::move(hotpot)};
   const auto questions = eval::make_ruler(source, run.begun_encoder(), ruler);
   eval::AnswerOptions options;
   options.batch = flags.batch;

@@ -17,6 +17,11 @@ struct NiahForm {
   int keys = 1;
   int values = 1;   // of each key
   int queries = 1;  // keys that are asked for
+
+  /// Whether it takes hay or words from the text of RulerSource.
+  [[nodiscard]] constexpr bool reads_text() const {
+    return hay == NiahHay::essays || key == NiahWord::words || value == NiahWord::words;
+  }
 };
 
 RulerPrompt make_niah(const NiahForm& form, const Haystack& essays, const Vocabulary& vocabulary,

@@ -16,9 +16,11 @@ namespace winnow::eval {
 namespace {
 
 template <NiahForm form>
-RulerPrompt niah_task(const RulerSource& source, const RulerSample& sample,
-                      const EncodeBegun& encode) {
-  return make_niah(form, source.essays, source.vocabulary, sample, encode);
+RulerTask niah_task(const char* name) {
+  return {name, 128, false, form.reads_text() ? RulerReads::text : RulerReads::nothing,
+          [](const RulerSource& source, const RulerSample& sample, const EncodeBegun& encode) {
+            return make_niah(form, source.essays, source.vocabulary, sample, encode);
+          }};
 }
 
 RulerPrompt tracking(const RulerSource& /*source*/, const RulerSample& sample,
@@ -43,21 +45,20 @@ RulerPrompt document_question(const RulerSource& source, const RulerSample& samp
 }
 
 const std::array<RulerTask, 13> kRulerTasks{{
-    {"niah_single_1", 128, false, niah_task<NiahForm{.hay = NiahHay::noise}>},
-    {"niah_single_2", 128, false, niah_task<NiahForm{}>},
-    {"niah_single_3", 128, false, niah_task<NiahForm{.value = NiahWord::uuids}>},
-    {"niah_multikey_1", 128, false, niah_task<NiahForm{.keys = 4}>},
-    {"niah_multikey_2", 128, false, niah_task<NiahForm{.hay = NiahHay::needles}>},
-    {"niah_multikey_3", 128, false,
-     niah_task<NiahForm{
-         .hay = NiahHay::needles, .key = NiahWord::uuids, .value = NiahWord::uuids}>},
-    {"niah_multivalue", 128, false, niah_task<NiahForm{.values = 4}>},
-    {"niah_multiquery", 128, false, niah_task<NiahForm{.keys = 4, .queries = 4}>},
-    {"vt", 30, false, tracking},
-    {"cwe", 120, false, common_words},
-    {"fwe", 50, false, frequent_words},
-    {"qa_1", 32, true, document_question<&RulerSource::squad>},
-    {"qa_2", 32, true, document_question<&RulerSource::hotpot>},
+    niah_task<NiahForm{.hay = NiahHay::noise}>("niah_single_1"),
+    niah_task<NiahForm{}>("niah_single_2"),
+    niah_task<NiahForm{.value = NiahWord::uuids}>("niah_single_3"),
+    niah_task<NiahForm{.keys = 4}>("niah_multikey_1"),
+    niah_task<NiahForm{.hay = NiahHay::needles}>("niah_multikey_2"),
+    niah_task<NiahForm{.hay = NiahHay::needles, .key = NiahWord::uuids, .value = NiahWord::uuids}>(
+        "niah_multikey_3"),
+    niah_task<NiahForm{.values = 4}>("niah_multivalue"),
+    niah_task<NiahForm{.keys = 4, .queries = 4}>("niah_multiquery"),
+    {"vt", 30, false, RulerReads::nothing, tracking},
+    {"cwe", 120, false, RulerReads::text, common_words},
+    {"fwe", 50, false, RulerReads::nothing, frequent_words},
+    {"qa_1", 32, true, RulerReads::squad, document_question<&RulerSource::squad>},
+    {"qa_2", 32, true, RulerReads::hotpot, document_question<&RulerSource::hotpot>},
 }};
 
 std::string lower_case(std::string text) {

@@ -1,6 +1,7 @@
 // RULER (Hsieh et al. 2024): what a model finds, follows and counts in long texts.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,12 +23,16 @@ struct RulerSource {
   std::optional<DocumentSet> hotpot;
 };
 
+/// What of a RulerSource a task reads.
+enum class RulerReads : std::uint8_t { nothing, text, squad, hotpot };
+
 struct RulerTask {
   std::string name;
   int answer_tokens = 0;  // of those of `length`
   /// How answers are scored: by the share of the expected strings that they hold, or, if `any` of
   /// them suffices, by whether they hold one.
   bool any = false;
+  RulerReads reads = RulerReads::nothing;
   RulerPrompt (*make)(const RulerSource& source, const RulerSample& sample,
                       const EncodeBegun& encode) = nullptr;
 };
