@@ -28,6 +28,7 @@ struct CacheShape {
   float soft_cap = 0.0F;  // as in ops::AttentionShape
   bool sinks = false;     // query heads have sinks (ops::DecodeRow)
   bool joint = false;     // values are the keys as they are: pages hold them once
+  int key_only = 0;       // joint: first channels of which attention's output is not read
   /// By layer: a query sees the last `reach` tokens, its own included (a sliding window), or all of
   /// them (0, a full layer). Empty: all layers are full.
   std::vector<int> reach = {};

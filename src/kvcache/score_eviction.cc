@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/threads.h"
 #include "kvcache/eviction/eviction.h"
 #include "parallel/communicator.h"
 
@@ -27,11 +28,11 @@ void add_weights(HeadCache& head, const ops::DecodeRow& row, int group) {
   }
 }
 
-std::vector<float> scores_of(const Rule& rule, const HeadCache& head, int layer) {
+std::vector<float> scores_of(const ScoredLayer& layer, const HeadCache& head) {
   const SlotScores& slots = head.slots();
   std::vector<float> scores(slots.size());
-  if (rule.traits->eviction->score != nullptr) {
-    rule.traits->eviction->score(rule, head, layer, scores);
+  if (const auto& score = layer.rule.traits->eviction->score; score != nullptr) {
+    score(layer, head, scores);
   } else {
     for (std::size_t slot = 0; slot < scores.size(); ++slot) {
       scores[slot] = slots.attention(slot);
@@ -71,6 +72,23 @@ void drop_slots(HeadCache& head, std::span<const int> slots) {
   for (const int slot : slots) {
     head.drop_slot(slot);
   }
+  head.slots().release_unused();
+}
+
+// body(h) for each of the layer's heads; on several threads where they hold much.
+template <class Body>
+void for_heads(const SequenceCache& sequence, int layer, const Body& body) {
+  constexpr std::size_t kWorthATeam = std::size_t{1} << 14;  // numbers in keys
+  const CacheShape& shape = sequence.cache().shape();
+  const auto heads = static_cast<std::size_t>(shape.kv_heads_of(layer));
+  const std::size_t slots = sequence.head(layer, 0).slots().size();
+  if (heads * slots * static_cast<std::size_t>(shape.head_dim) >= kWorthATeam) {
+    parallel_each(heads, [&body](std::size_t h, int) { body(static_cast<int>(h)); });
+    return;
+  }
+  for (std::size_t h = 0; h < heads; ++h) {
+    body(static_cast<int>(h));
+  }
 }
 
 // All heads of a layer hold the same positions in the same slots.
@@ -79,8 +97,9 @@ void drop_from_layer(const ops::Context& context, SequenceCache& sequence, int l
   const int heads = sequence.cache().shape().kv_heads_of(layer);
   std::vector<float> sums(sequence.head(layer, 0).slots().size(), 0.0F);
   for (int h = 0; h < heads; ++h) {
-    std::ranges::transform(sums, scores_of(rule, sequence.head(layer, h), layer), sums.begin(),
-                           std::plus<>());
+    std::ranges::transform(
+        sums, scores_of({rule, sequence.cache().shape(), layer}, sequence.head(layer, h)),
+        sums.begin(), std::plus<>());
   }
   if (context.ranks != nullptr) {
     context.ranks->sum(sums);
@@ -93,10 +112,11 @@ void drop_from_layer(const ops::Context& context, SequenceCache& sequence, int l
 
 void drop_from_heads(SequenceCache& sequence, int layer, int count) {
   const Rule rule = sequence.rule(layer);
-  for (int h = 0; h < sequence.cache().shape().kv_heads_of(layer); ++h) {
+  for_heads(sequence, layer, [&](int h) {
     HeadCache& head = sequence.head(layer, h);
-    drop_slots(head, least_slots(rule, head, scores_of(rule, head, layer), count));
-  }
+    const auto scores = scores_of({rule, sequence.cache().shape(), layer}, head);
+    drop_slots(head, least_slots(rule, head, scores, count));
+  });
 }
 
 }  // namespace
@@ -109,14 +129,14 @@ void evict_by_score(const ops::Context& context, SequenceCache& sequence, int la
   const int heads = sequence.cache().shape().kv_heads_of(layer);
   const int length = sequence.head(layer, 0).length();
   if (eviction.observes != nullptr && eviction.observes(rule, length - 1)) {
-    for (int h = 0; h < heads; ++h) {
+    for_heads(sequence, layer, [&](int h) {
       const ops::DecodeRow& row = rows[static_cast<std::size_t>(h)];
       if (eviction.observe != nullptr) {
         eviction.observe(rule, sequence.head(layer, h), row, shape);
       } else {
         add_weights(sequence.head(layer, h), row, shape.group);
       }
-    }
+    });
   }
   const int held = sequence.head(layer, 0).archive().size();
   const int count = held - eviction.held_after(rule, length);

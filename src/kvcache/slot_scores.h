@@ -29,6 +29,14 @@ class SlotScores {
   void add_attention(std::size_t slot, float weight) { attention_[slot] += weight; }
   void forget_attention() { std::ranges::fill(attention_, 0.0F); }
 
+  /// Gives back memory when less than half of it is in use.
+  void release_unused() {
+    if (2 * positions_.size() < positions_.capacity()) {
+      positions_.shrink_to_fit();
+      attention_.shrink_to_fit();
+    }
+  }
+
   [[nodiscard]] std::size_t bytes() const {
     return positions_.capacity() * sizeof(std::int32_t) + attention_.capacity() * sizeof(float);
   }

@@ -41,7 +41,8 @@ kvcache::CacheShape cache_shape(const ModelSpec& spec) {
                             .scale = attention.scale,
                             .soft_cap = attention.soft_cap,
                             .sinks = attention.sinks,
-                            .joint = spec.has_latents()};
+                            .joint = spec.has_latents(),
+                            .key_only = attention.latent ? attention.rotated_dim() : 0};
   for (const LayerSpec& layer : spec.layers) {
     if (layer.stores()) {
       const AttentionSpec& own = *layer.attention();

@@ -216,6 +216,7 @@ WorldConfig any_world(RuleKind rule) {
   config.shape.reach = any_reach(config.shape.layers);
   config.shape.chunked = *rc::gen::arbitrary<bool>();
   config.shape.joint = *rc::gen::arbitrary<bool>();
+  config.shape.key_only = config.shape.joint ? *rc::gen::inRange(0, config.shape.head_dim) : 0;
   config.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   config.deterministic = *rc::gen::arbitrary<bool>();
   const std::size_t page = config.shape.page_layout(config.cache.format).page_bytes();

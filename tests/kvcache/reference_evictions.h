@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "kvcache/cache_shape.h"
 #include "kvcache/reference_attention.h"
 #include "kvcache/rule.h"
 #include "ops/rotation.h"
@@ -26,6 +27,7 @@ struct EvictionState {
   double cr;
   int layer;
   bool rotated;  // entries are those of the cache, which rotates them
+  const kvcache::CacheShape& shape;
 
   [[nodiscard]] std::size_t length() const { return entries.size(); }
   [[nodiscard]] std::size_t prompt() const {
@@ -121,8 +123,8 @@ inline std::vector<std::size_t> vatp_evicted(const EvictionState& state, const N
         ops::rotate_back(value);
       }
       double norm = 0.0;
-      for (const float x : value) {
-        norm += std::abs(double{x});
+      for (std::size_t d = static_cast<std::size_t>(state.shape.key_only); d < value.size(); ++d) {
+        norm += std::abs(double{value[d]});
       }
       scored.emplace_back(state.attention[j] * norm, j);
     }

@@ -302,7 +302,8 @@ class ReferenceLayer {
                               .limits = limits_,
                               .cr = config_.cr,
                               .layer = layer_,
-                              .rotated = layout_.rotated()};
+                              .rotated = layout_.rotated(),
+                              .shape = shape_};
     for (const std::size_t position :
          evicted(config_.rule, state, [&](double a, double b) { note_margin(a, b); })) {
       head.dropped.insert(position);

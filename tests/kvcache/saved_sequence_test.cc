@@ -83,6 +83,7 @@ WorldConfig saved_world(RuleKind rule) {
   world.shape.reach = any_reach(world.shape.layers);
   world.shape.chunked = *rc::gen::arbitrary<bool>();
   world.shape.joint = *rc::gen::arbitrary<bool>();
+  world.shape.key_only = world.shape.joint ? *rc::gen::inRange(0, world.shape.head_dim) : 0;
   world.shape.states = {.layers = *rc::gen::inRange(0, 3), .floats = *rc::gen::inRange(1, 9)};
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();

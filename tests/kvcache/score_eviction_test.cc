@@ -158,6 +158,25 @@ TEST_F(ScoreEviction, RandomDropsEachTokenOfTheAnswerAsOften) {
   }
 }
 
+// SnapKV's heads shrink to 1 / CR at the end of the prompt, and with them what is known of entries.
+TEST_F(ScoreEviction, TablesShrinkWithWhatIsHeld) {
+  constexpr int kTokens = 1000;
+  Cache cache({.rule = RuleKind::snapkv, .format = ops::EntryFormat::f32, .cr = 50.0},
+              {.layers = 1, .kv_heads = 1, .head_dim = kHeadDim, .group = 1});
+  SequenceCache sequence(cache, {.prompt_tokens = kTokens, .total_tokens = kTokens});
+  std::vector<float> weights;
+  for (int t = 0; t < kTokens; ++t) {
+    const std::vector<float> key(kHeadDim, 0.0F);
+    sequence.head(0, 0).append(sequence.rule(), Token{key, key});
+    weights.push_back(1.0F);
+    const ops::DecodeRow row{nullptr, nullptr, {}, {}, weights.data()};
+    evict_by_score({}, sequence, 0, {&row, 1});
+  }
+  const SlotScores& slots = sequence.head(0, 0).slots();
+  EXPECT_EQ(slots.size(), 20U);
+  EXPECT_LE(slots.bytes(), 2 * 20 * (sizeof(std::int32_t) + sizeof(float)));
+}
+
 TEST_F(ScoreEviction, BudgetOfOne) {
   for (const RuleKind rule : {RuleKind::tova, RuleKind::h2o}) {
     start(rule, 1);

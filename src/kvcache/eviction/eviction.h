@@ -11,7 +11,15 @@ struct DecodeRow;
 namespace winnow::kvcache {
 
 class HeadCache;
+struct CacheShape;
 struct Rule;
+
+/// The layer whose entries are scored.
+struct ScoredLayer {
+  const Rule& rule;
+  const CacheShape& shape;
+  int layer;
+};
 
 /// One rule's answers; evict_by_score() (kvcache/score_eviction.h) acts on them. Each follows from
 /// positions, entries and attention alone, so that neither chunks nor company change what it is.
@@ -34,8 +42,7 @@ struct Eviction {
   /// there. Null: any may go.
   bool (*spares)(const Rule& rule, int length, int position) = nullptr;
   /// Each slot's score. Null: the attention that it has received.
-  void (*score)(const Rule& rule, const HeadCache& head, int layer,
-                std::span<float> scores) = nullptr;
+  void (*score)(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) = nullptr;
   /// Whether scores are summed over the layer's heads, which then drop the same positions.
   bool by_layer = false;
 };

@@ -15,12 +15,14 @@ bool spare_prompt(const Rule& rule, int /*length*/, int position) {
 }
 
 // Drawn anew at each length: numbers that stayed with their tokens would keep old ones for ever.
-// They depend on the layer but not on the head, as ranks do not know heads by the same numbers.
-void draw_scores(const Rule& /*rule*/, const HeadCache& head, int layer, std::span<float> scores) {
+// They depend on the layer but not on the head, as ranks do not know heads by the same numbers, and
+// on no seed: what is cached must be the same whichever chunks, company, preemptions and saved
+// states a sequence goes through, and a seed is of sampling, which greedy answers do not depend on.
+void draw_scores(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
   const auto length = static_cast<std::uint64_t>(head.length());
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {
     Random random(length << 32 | static_cast<std::uint32_t>(head.slots().position(slot)),
-                  static_cast<std::uint64_t>(layer));
+                  static_cast<std::uint64_t>(layer.layer));
     scores[slot] = static_cast<float>(random.uniform());
   }
 }

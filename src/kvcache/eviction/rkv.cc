@@ -8,6 +8,7 @@
 // where each key leaves out the newest one that is similar to it, so that one of them stays.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
 #include "ops/attention.h"
+#include "ops/cpu/linear/small_gemm.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache {
@@ -121,47 +123,76 @@ void observe_largest_logits(const Rule& rule, HeadCache& head, const ops::Decode
   }
 }
 
-// Keys of unit length, in the order of `slots`.
-std::vector<std::vector<float>> unit_keys(const EntryList& archive,
-                                          std::span<const std::size_t> slots) {
-  std::vector<std::vector<float>> keys;
-  for (const std::size_t slot : slots) {
-    keys.push_back(load_key(archive, slot));
-    auto& key = keys.back();
-    const float norm = std::sqrt(std::inner_product(key.begin(), key.end(), key.begin(), 0.0F));
-    std::ranges::transform(key, key.begin(), [&](float x) { return x / (norm + 1e-8F); });
+// Keys of unit length as columns, in the order of `slots`; columns of zeros fill up the last eight.
+class UnitKeys {
+ public:
+  UnitKeys(const EntryList& archive, std::span<const std::size_t> slots)
+      : channels_(static_cast<std::size_t>(archive.pool().layout().head_dim())),
+        count_(slots.size()),
+        stride_((slots.size() + 7) / 8 * 8),
+        numbers_(channels_ * stride_) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const auto key = load_key(archive, slots[i]);
+      const float norm = std::sqrt(std::inner_product(key.begin(), key.end(), key.begin(), 0.0F));
+      for (std::size_t d = 0; d < channels_; ++d) {
+        numbers_[d * stride_ + i] = key[d] / (norm + 1e-8F);
+      }
+    }
   }
-  return keys;
-}
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] std::size_t padded_count() const { return stride_; }
+
+  /// Cosines of keys [begin, begin + out.rows) with all.
+  void cosines(std::size_t begin, ops::Matrix<float> out) const {
+    constexpr std::size_t kTile = 256;  // keys whose channels stay in the second-level cache
+    std::fill_n(out.data, out.rows * out.stride, 0.0F);
+    for (std::size_t first = 0; first < stride_; first += kTile) {
+      const std::size_t columns = std::min(kTile, stride_ - first);
+      ops::cpu::add_product({out.data + first, out.rows, columns, out.stride},
+                            {numbers_.data() + begin, 1, stride_},
+                            {numbers_.data() + first, channels_, columns, stride_});
+    }
+  }
+
+ private:
+  std::size_t channels_;
+  std::size_t count_;
+  std::size_t stride_;
+  std::vector<float> numbers_;  // [channels, padded_count()]
+};
 
 // Of all keys, by position.
-std::vector<float> redundancy_of(const std::vector<std::vector<float>>& keys) {
-  std::vector<float> sums(keys.size(), 0.0F);
-  std::vector<float> similar(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    for (std::size_t j = 0; j < keys.size(); ++j) {
-      similar[j] =
-          i == j ? 0.0F : std::inner_product(keys[i].begin(), keys[i].end(), keys[j].begin(), 0.0F);
+std::vector<float> redundancy_of(const UnitKeys& keys) {
+  constexpr std::size_t kRows = 32;
+  std::vector<float> sums(keys.count(), 0.0F);
+  std::vector<float> block(kRows * keys.padded_count());
+  for (std::size_t begin = 0; begin < keys.count(); begin += kRows) {
+    const ops::Matrix<float> cosines(block.data(), std::min(kRows, keys.count() - begin),
+                                     keys.padded_count());
+    keys.cosines(begin, cosines);
+    for (std::size_t r = 0; r < cosines.rows; ++r) {
+      const auto similar = cosines.row(r).first(keys.count());
+      similar[begin + r] = 0.0F;
+      const auto newest =
+          std::find_if(similar.rbegin(), similar.rend(), [](float x) { return x > kSimilar; });
+      if (newest != similar.rend()) {
+        *newest = 0.0F;
+      }
+      std::ranges::transform(sums, similar, sums.begin(), std::plus<>());
     }
-    const auto newest =
-        std::find_if(similar.rbegin(), similar.rend(), [](float x) { return x > kSimilar; });
-    if (newest != similar.rend()) {
-      *newest = 0.0F;
-    }
-    std::ranges::transform(sums, similar, sums.begin(), std::plus<>());
   }
   std::ranges::transform(sums, sums.begin(),
-                         [&](float sum) { return sum / static_cast<float>(keys.size()); });
+                         [&](float sum) { return sum / static_cast<float>(keys.count()); });
   softmax(sums);
   return sums;
 }
 
-void weigh_redundancy(const Rule& rule, const HeadCache& head, int /*layer*/,
-                      std::span<float> scores) {
+void weigh_redundancy(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
   const SlotScores& slots = head.slots();
   const auto all = slots_before(slots, head.length());
-  const auto past = slots_before(slots, head.length() - rkv_window(rule));
-  const auto redundancy = redundancy_of(unit_keys(head.archive(), all));
+  const auto past = slots_before(slots, head.length() - rkv_window(layer.rule));
+  const auto redundancy = redundancy_of({head.archive(), all});
   for (std::size_t i = 0; i < past.size(); ++i) {
     float importance = 0.0F;
     const std::size_t end = std::min(i + kRkvNeighbours + 1, past.size());

@@ -35,8 +35,8 @@ bool spare_window(const Rule& rule, int /*length*/, int position) {
 }
 
 // Nothing was dropped before, so slots are positions.
-void pool_votes(const Rule& rule, const HeadCache& head, int /*layer*/, std::span<float> scores) {
-  const int count = snap_window_begin(rule);
+void pool_votes(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
+  const int count = snap_window_begin(layer.rule);
   for (int slot = 0; slot < count; ++slot) {
     const int end = std::min(slot + kSnapNeighbours + 1, count);
     for (int i = std::max(slot - kSnapNeighbours, 0); i < end; ++i) {

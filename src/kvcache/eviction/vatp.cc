@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "kvcache/cache_shape.h"
 #include "kvcache/eviction/eviction.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
@@ -23,7 +24,8 @@ bool spare_sinks_and_recent(const Rule& rule, int length, int position) {
   return position < std::min(kVatpSinks, rule.budget / 4) || position >= length - rule.budget / 2;
 }
 
-float value_norm(const EntryList& archive, int slot) {
+// Of the channels from `first` on.
+float value_norm(const EntryList& archive, int slot, std::size_t first) {
   std::array<float, ops::kMostEntryChannels> key;
   std::array<float, ops::kMostEntryChannels> value;
   const auto dim = static_cast<std::size_t>(archive.pool().layout().head_dim());
@@ -34,17 +36,17 @@ float value_norm(const EntryList& archive, int slot) {
     ops::rotate_back(std::span(value).first(dim));  // the norm is the value's own
   }
   float norm = 0.0F;
-  for (std::size_t d = 0; d < dim; ++d) {
+  for (std::size_t d = first; d < dim; ++d) {
     norm += std::abs(value[d]);
   }
   return norm;
 }
 
-void weigh_attention(const Rule& /*rule*/, const HeadCache& head, int /*layer*/,
-                     std::span<float> scores) {
+void weigh_attention(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
+  const auto first = static_cast<std::size_t>(layer.shape.key_only);
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {
     scores[slot] =
-        head.slots().attention(slot) * value_norm(head.archive(), static_cast<int>(slot));
+        head.slots().attention(slot) * value_norm(head.archive(), static_cast<int>(slot), first);
   }
 }
 
