@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "kvcache/attend_rows.h"
+#include "kvcache/score_eviction.h"
 #include "ops/attention.h"
 #include "ops/rotation.h"
 
@@ -76,6 +77,7 @@ void append_head(const HeadChunk& part, int layer) {
     } else {
       cache.append(rule, token);
     }
+    note_queries(sequence, layer, part.head, queries_of(*part.chunk, t, layer, part.head));
     part.archive_counts[t] = cache.archive().size();
     if (part.chunk->visible.data != nullptr) {
       part.chunk->visible.row(t)[static_cast<std::size_t>(part.head)] = cache.live_entries();

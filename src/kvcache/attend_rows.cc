@@ -32,6 +32,7 @@ void append_token(const Step& step, int layer) {
   const Rule rule = sequence.rule(layer);
   for (int head = 0; head < sequence.cache().shape().kv_heads_of(layer); ++head) {
     sequence.head(layer, head).append(rule, token_of(*step.chunk, step.row, head));
+    note_queries(sequence, layer, head, queries_of(*step.chunk, step.row, layer, head));
   }
 }
 

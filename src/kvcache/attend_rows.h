@@ -22,6 +22,14 @@ inline Token token_of(const LayerChunk& chunk, std::size_t row, int head) {
   return token;
 }
 
+/// The queries of head `head`'s group in row `row` of a chunk.
+inline std::span<const float> queries_of(const LayerChunk& chunk, std::size_t row, int layer,
+                                         int head) {
+  const CacheShape& shape = chunk.sequence->cache().shape();
+  const auto width = static_cast<std::size_t>(shape.group_of(layer) * shape.head_dim);
+  return chunk.queries.row(row).subspan(static_cast<std::size_t>(head) * width, width);
+}
+
 /// The sinks of a layer's KV head's query heads, or null.
 inline const float* sinks_of(const LayerChunk& chunk, int layer, int head) {
   return chunk.sinks != nullptr

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,6 +18,12 @@ struct LayerHeads {
   int group = 0;
 
   bool operator==(const LayerHeads&) const = default;
+};
+
+/// How a layer's queries and keys were rotated (ops::RopeAngles). No frequencies: not at all.
+struct LayerRope {
+  std::vector<float> frequencies;
+  bool interleaved = false;
 };
 
 struct CacheShape {
@@ -38,7 +45,12 @@ struct CacheShape {
   StateShape states = {};  // of recurrent layers
   /// By layer, where layers differ; empty: all have `kv_heads` and `group`.
   std::vector<LayerHeads> heads = {};
+  std::vector<LayerRope> ropes = {};  // by layer; empty: none rotates
 
+  /// By which q . k is multiplied.
+  [[nodiscard]] float score_scale() const {
+    return scale > 0.0F ? scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
+  }
   [[nodiscard]] ops::PageLayout page_layout(ops::EntryFormat format) const {
     return {format, head_dim, joint};
   }
@@ -81,6 +93,11 @@ struct CacheShape {
     return layer;
   }
 
+  /// Layers without a sliding window among the first `layer`.
+  [[nodiscard]] int full_layers_before(int layer) const {
+    return reach.empty() ? layer
+                         : static_cast<int>(std::count(reach.begin(), reach.begin() + layer, 0));
+  }
   [[nodiscard]] int reach_of(int layer) const {
     return reach.empty() ? 0 : reach[static_cast<std::size_t>(layer)];
   }

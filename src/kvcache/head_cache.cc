@@ -179,6 +179,11 @@ void HeadCache::load_window(const Rule& rule, int position, std::span<float> key
   ops::load_entry(window_.pool().layout(), place.page, place.slot, key, value);
 }
 
+void HeadCache::forget_attention() {
+  slots_.forget_attention();
+  queries_ = std::vector<float>();  // {} would keep the memory
+}
+
 void HeadCache::drop_slot(int slot) {
   const int last = archive_.size() - 1;
   if (slot != last) {
@@ -215,6 +220,7 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   for (std::size_t slot = 0; slot < saved.positions.size(); ++slot) {
     slots_.push(saved.positions[slot], saved.attention[slot]);
   }
+  queries_.assign(saved.queries.begin(), saved.queries.end());
   for (int i = 0; i < saved.archived && rule.traits->selects; ++i) {
     add_bounds(rule, i);
   }
@@ -248,7 +254,8 @@ PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
 
 std::size_t HeadCache::metadata_bytes() const {
   return sizeof(HeadCache) + archive_.table_bytes() + window_.table_bytes() +
-         marked_.capacity() / 8 + slots_.bytes() + bounds_.bytes();
+         marked_.capacity() / 8 + slots_.bytes() + queries_.capacity() * sizeof(float) +
+         bounds_.bytes();
 }
 
 }  // namespace winnow::kvcache

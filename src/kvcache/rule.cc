@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kvcache/cache_shape.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache {
@@ -62,16 +63,18 @@ Rule::Rule(const CacheConfig& config, const SequenceLimits& limits)
   }
 }
 
-Rule Rule::of_layer(int reach, bool chunked) const {
-  if (reach == 0) {
-    return *this;
+Rule Rule::of_layer(const CacheShape& shape, int layer) const {
+  Rule own = *this;
+  if (const int reach = shape.reach_of(layer); reach > 0) {
+    own.traits = &kSlidingWindow;
+    own.window = reach - 1;
+    own.sinks = 0;
+    own.chunked = shape.chunked;
+  } else if (drops() && traits->eviction->layer_budget != nullptr) {
+    own.budget = traits->eviction->layer_budget(*this, shape.full_layers_before(layer),
+                                                shape.full_layers_before(shape.layers));
   }
-  Rule sliding = *this;
-  sliding.traits = &kSlidingWindow;
-  sliding.window = reach - 1;
-  sliding.sinks = 0;
-  sliding.chunked = chunked;
-  return sliding;
+  return own;
 }
 
 int Rule::window_entries(int length) const {

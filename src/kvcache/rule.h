@@ -8,6 +8,8 @@
 
 namespace winnow::kvcache {
 
+struct CacheShape;
+
 /// The settings of a cache, shared by all sequences.
 struct CacheConfig {
   RuleKind rule = RuleKind::dense;
@@ -52,10 +54,10 @@ struct Rule {
 
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
-  /// The rule as a layer of this reach (CacheShape) follows it. A layer with a sliding window holds
-  /// exactly its last `reach` entries, because no query can see older ones; a chunked one those of
+  /// The rule as a layer of a cache follows it. A layer with a sliding window holds exactly its
+  /// last `reach` entries (CacheShape), because no query can see older ones; a chunked one those of
   /// the chunk that it is in. Both ignore decisions.
-  [[nodiscard]] Rule of_layer(int reach, bool chunked = false) const;
+  [[nodiscard]] Rule of_layer(const CacheShape& shape, int layer) const;
 
   /// Entries that the window holds after `length` tokens.
   [[nodiscard]] int window_entries(int length) const;

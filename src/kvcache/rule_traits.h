@@ -25,6 +25,8 @@ enum class RuleKind : std::uint8_t {
   snapkv,     // after the prompt, keep what its last queries attend to
   rkv,        // over budget, drop entries with little attention that are like others
   vatp,       // h2o, attention weighted by the size of values
+  pyramidkv,  // snapkv, with more for the first layers and less for the last
+  expected,   // after the prompt, keep what queries like its own are expected to attend to
 };
 
 /// What a budget is a part of, 1 / CR.
@@ -66,7 +68,7 @@ struct RuleTraits {
 };
 
 /// By RuleKind.
-inline constexpr std::array<RuleTraits, 11> kRules{{
+inline constexpr std::array<RuleTraits, 13> kRules{{
     {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
     {.kind = RuleKind::dms, .name = "dms", .marks = true},
     {.kind = RuleKind::dmc, .name = "dmc", .merges = true},
@@ -103,6 +105,20 @@ inline constexpr std::array<RuleTraits, 11> kRules{{
      .name = "vatp",
      .has_budget = true,
      .eviction = &kVatpEviction,
+     .has_kernels = false},
+    {.kind = RuleKind::pyramidkv,
+     .name = "pyramidkv",
+     .has_budget = true,
+     .budget_of = BudgetOf::prompt,
+     .eviction = &kPyramidKvEviction,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::expected,
+     .name = "expected",
+     .has_budget = true,
+     .budget_of = BudgetOf::prompt,
+     .eviction = &kExpectedEviction,
+     .minds_prompt = true,
      .has_kernels = false},
 }};
 

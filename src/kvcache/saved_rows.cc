@@ -1,5 +1,6 @@
 #include "kvcache/saved_rows.h"
 
+#include "kvcache/eviction/eviction.h"
 #include "kvcache/packed_entries.h"
 
 namespace winnow::kvcache {
@@ -15,16 +16,21 @@ void append_part(std::vector<T>& to, const std::vector<T>& from, std::size_t beg
 }  // namespace
 
 Rule row_rule(const Rule& rule, const CacheShape& shape, std::size_t row) {
-  return rule.of_layer(shape.reach_of(shape.layer_of(static_cast<int>(row))), shape.chunked);
+  return rule.of_layer(shape, shape.layer_of(static_cast<int>(row)));
 }
 
-RowParts row_parts(const Rule& rule, const CacheShape& shape, int length, int archived) {
-  const auto window = static_cast<std::size_t>(window_entries(rule, length));
+RowParts row_parts(const Rule& rule, const CacheShape& shape, std::size_t row, int length,
+                   int archived) {
+  const int layer = shape.layer_of(static_cast<int>(row));
+  const Rule own = rule.of_layer(shape, layer);
+  const auto window = static_cast<std::size_t>(window_entries(own, length));
   const auto count = static_cast<std::size_t>(archived);
+  const bool notes = own.drops() && own.traits->eviction->noted_after != nullptr;
   return {.entries = count + window,
-          .marks = rule.traits->marks ? window : 0,
-          .open = rule.traits->merges ? 2 * static_cast<std::size_t>(shape.head_dim) + 1 : 0,
-          .scores = rule.drops() ? count : 0};
+          .marks = own.traits->marks ? window : 0,
+          .open = own.traits->merges ? 2 * static_cast<std::size_t>(shape.head_dim) + 1 : 0,
+          .scores = own.drops() ? count : 0,
+          .queries = notes ? own.traits->eviction->noted_after({own, shape, layer}, length) : 0};
 }
 
 SavedRows::SavedRows(const SavedSequence& saved, const CacheShape& shape,
@@ -32,7 +38,7 @@ SavedRows::SavedRows(const SavedSequence& saved, const CacheShape& shape,
     : saved_(saved), layout_(layout), begins_(1) {
   for (std::size_t row = 0; row < saved.archived.size(); ++row) {
     RowParts next = begins_.back();
-    next += row_parts(row_rule(rule, shape, row), shape, saved.length, saved.archived[row]);
+    next += row_parts(rule, shape, row, saved.length, saved.archived[row]);
     begins_.push_back(next);
   }
 }
@@ -45,6 +51,7 @@ void SavedRows::append_to(SavedSequence& to, std::size_t& entries, std::size_t r
   append_part(to.open, saved_.open, begin.open, end.open);
   append_part(to.positions, saved_.positions, begin.scores, end.scores);
   append_part(to.attention, saved_.attention, begin.scores, end.scores);
+  append_part(to.queries, saved_.queries, begin.queries, end.queries);
   to.entries.resize(packed_bytes(layout_, entries + end.entries - begin.entries));
   for (std::size_t from = begin.entries; from < end.entries; ++from) {
     const std::byte* page = saved_.entries.data() + from / ops::kPageEntries * layout_.page_bytes();

@@ -14,12 +14,14 @@ struct RowParts {
   std::size_t marks = 0;
   std::size_t open = 0;
   std::size_t scores = 0;  // positions, and attention
+  std::size_t queries = 0;
 
   RowParts& operator+=(const RowParts& other) {
     entries += other.entries;
     marks += other.marks;
     open += other.open;
     scores += other.scores;
+    queries += other.queries;
     return *this;
   }
 };
@@ -27,8 +29,9 @@ struct RowParts {
 /// The rule of a row's layer; `rule` is that of full layers.
 Rule row_rule(const Rule& rule, const CacheShape& shape, std::size_t row);
 
-/// Of a row under its own rule, with so many archived entries after `length` tokens.
-RowParts row_parts(const Rule& rule, const CacheShape& shape, int length, int archived);
+/// Of a row with so many archived entries after `length` tokens; `rule` is that of full layers.
+RowParts row_parts(const Rule& rule, const CacheShape& shape, std::size_t row, int length,
+                   int archived);
 
 /// Copies rows of a saved sequence, which must outlive it, to another one.
 class SavedRows {

@@ -121,6 +121,14 @@ void drop_from_heads(SequenceCache& sequence, int layer, int count) {
 
 }  // namespace
 
+void note_queries(SequenceCache& sequence, int layer, int head, std::span<const float> queries) {
+  const Rule rule = sequence.rule(layer);
+  if (rule.drops() && rule.traits->eviction->note_queries != nullptr) {
+    rule.traits->eviction->note_queries({rule, sequence.cache().shape(), layer},
+                                        sequence.head(layer, head), queries);
+  }
+}
+
 void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
                     std::span<const ops::DecodeRow> rows) {
   const Rule rule = sequence.rule(layer);
@@ -149,7 +157,7 @@ void evict_by_score(const ops::Context& context, SequenceCache& sequence, int la
     drop_from_heads(sequence, layer, count);
   }
   for (int h = 0; h < heads && eviction.forgets; ++h) {
-    sequence.head(layer, h).slots().forget_attention();
+    sequence.head(layer, h).forget_attention();
   }
 }
 

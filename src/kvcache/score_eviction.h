@@ -9,6 +9,10 @@
 
 namespace winnow::kvcache {
 
+/// Notes the queries [group * head_dim] of the token that a head has just taken, where its rule
+/// minds them.
+void note_queries(SequenceCache& sequence, int layer, int head, std::span<const float> queries);
+
 /// Notes the attention of the token that `layer` has just taken, and drops what the layer's heads
 /// hold beyond what the rule's Eviction lets them. `rows` are one per KV head, with weights.
 void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,

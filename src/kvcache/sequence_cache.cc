@@ -1,7 +1,5 @@
 #include "kvcache/sequence_cache.h"
 
-#include <cmath>
-
 #include "base/error.h"
 
 namespace winnow::kvcache {
@@ -22,8 +20,7 @@ Cache::Cache(const CacheConfig& config, const CacheShape& shape)
 ops::AttentionShape Cache::attention_shape(int layer) const {
   return {.head_dim = shape_.head_dim,
           .group = shape_.group_of(layer),
-          .scale = shape_.scale > 0.0F ? shape_.scale
-                                       : 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+          .scale = shape_.score_scale(),
           .archive = archive_pool_.layout(),
           .window = open_pool_ && shape_.reach_of(layer) == 0 ? open_pool_->layout()
                                                               : archive_pool_.layout(),

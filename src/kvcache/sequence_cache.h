@@ -71,10 +71,7 @@ class SequenceCache {
   [[nodiscard]] Cache& cache() const { return *cache_; }
   /// The rule of full layers.
   [[nodiscard]] const Rule& rule() const { return rule_; }
-  [[nodiscard]] Rule rule(int layer) const {
-    const CacheShape& shape = cache_->shape();
-    return rule_.of_layer(shape.reach_of(layer), shape.chunked);
-  }
+  [[nodiscard]] Rule rule(int layer) const { return rule_.of_layer(cache_->shape(), layer); }
   [[nodiscard]] HeadCache& head(int layer, int head) { return heads_[index(layer, head)]; }
   [[nodiscard]] const HeadCache& head(int layer, int head) const {
     return heads_[index(layer, head)];

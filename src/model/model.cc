@@ -47,6 +47,10 @@ kvcache::CacheShape cache_shape(const ModelSpec& spec) {
     if (layer.stores()) {
       const AttentionSpec& own = *layer.attention();
       shape.reach.push_back(own.reach.width);
+      shape.ropes.emplace_back();
+      if (own.rope) {
+        shape.ropes.back() = {own.rope->frequencies, own.rope->interleaved};
+      }
       shape.chunked = shape.chunked || own.reach.kind == Reach::Kind::chunked;
       if (!spec.has_equal_heads()) {
         shape.heads.push_back({own.kv_heads, own.group()});

@@ -85,7 +85,9 @@ class History {
         const int most = prompt + std::max(1, answer);
         return {std::min(all, most + 1), std::min(all, most)};
       }
-      case RuleKind::snapkv: {
+      case RuleKind::snapkv:
+      case RuleKind::pyramidkv:  // of prompts this short all layers have the mean
+      case RuleKind::expected: {
         const int prompt = limits_.prompt_tokens;
         const int kept = std::max(1, static_cast<int>(prompt / config_.cache.cr));
         return i < prompt - 1    ? Counted{all, all}

@@ -214,6 +214,7 @@ WorldConfig any_world(RuleKind rule) {
                   .head_dim = 8 * *rc::gen::inRange(1, 9),
                   .group = *rc::gen::inRange(1, 5)};
   config.shape.reach = any_reach(config.shape.layers);
+  config.shape.ropes = any_ropes(config.shape.layers, config.shape.head_dim);
   config.shape.chunked = *rc::gen::arbitrary<bool>();
   config.shape.joint = *rc::gen::arbitrary<bool>();
   config.shape.key_only = config.shape.joint ? *rc::gen::inRange(0, config.shape.head_dim) : 0;
@@ -301,6 +302,7 @@ TEST_P(EveryRule, DeterministicToTheLastBit) {
     WorldConfig config = any_world(GetParam());
     config.shape.layers = 1;
     config.shape.reach = any_reach(1);
+    config.shape.ropes = any_ropes(1, config.shape.head_dim);
     config.cache.max_bytes = std::size_t{1} << 28;
     show(config);
     const int length = *rc::gen::inRange(2, 90);

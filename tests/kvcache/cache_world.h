@@ -1,6 +1,7 @@
 // Several sequences that share one cache, each beside its reference: the stage of property tests.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -214,6 +215,23 @@ inline std::vector<int> any_reach(int layers) {
   return *rc::gen::container<std::vector<int>>(
       static_cast<std::size_t>(layers),
       rc::gen::oneOf(rc::gen::just(0), rc::gen::inRange(1, 6), rc::gen::inRange(1, 100)));
+}
+
+/// RoPE of layers for property tests: none, or each layer's own.
+inline std::vector<kvcache::LayerRope> any_ropes(int layers, int head_dim) {
+  std::vector<kvcache::LayerRope> ropes;
+  if (*rc::gen::arbitrary<bool>()) {
+    return ropes;
+  }
+  for (int layer = 0; layer < layers; ++layer) {
+    kvcache::LayerRope& rope = ropes.emplace_back();
+    rope.interleaved = *rc::gen::arbitrary<bool>();
+    const int planes = *rc::gen::inRange(0, head_dim / 2 + 1);
+    for (int i = 0; i < planes; ++i) {
+      rope.frequencies.push_back(static_cast<float>(std::pow(0.01, 1.0 * i / planes)));
+    }
+  }
+  return ropes;
 }
 
 /// What a property test starts from.

@@ -77,8 +77,8 @@ inline std::vector<std::size_t> random_evicted(const EvictionState& state) {
 }
 
 /// When the prompt is read: its last 32 tokens vote for those before them.
-inline std::vector<std::size_t> snapkv_evicted(const EvictionState& state, const NoteGap& note) {
-  const std::size_t capacity = state.part_of(state.prompt());
+inline std::vector<std::size_t> snapkv_evicted(const EvictionState& state, std::size_t capacity,
+                                               const NoteGap& note) {
   if (state.length() != state.prompt() || state.length() <= capacity) {
     return {};
   }
@@ -225,6 +225,151 @@ inline std::vector<std::size_t> rkv_evicted(const EvictionState& state, const No
   return least_of(scored, state.held.size() - kept, note);
 }
 
+/// PyramidKV's capacity of a layer: SnapKV's, which is `mean` beside the window, tilted.
+inline std::size_t pyramid_capacity(const EvictionState& state) {
+  const std::size_t capacity = state.part_of(state.prompt());
+  const std::size_t window = std::min<std::size_t>(32, capacity);
+  std::size_t depth = 0;
+  std::size_t layers = 0;
+  for (int layer = 0; layer < state.shape.layers; ++layer) {
+    const bool full =
+        state.shape.reach.empty() || state.shape.reach[static_cast<std::size_t>(layer)] == 0;
+    depth += full && layer < state.layer ? 1 : 0;
+    layers += full ? 1 : 0;
+  }
+  const double mean = static_cast<double>(capacity - window);
+  if (layers == 1 || static_cast<double>(state.prompt()) < 2.0 * mean) {
+    return capacity;
+  }
+  double least = std::floor(mean / 20.0);
+  double most = 2.0 * mean - least;
+  if (most >= static_cast<double>(state.prompt() - window)) {
+    most = static_cast<double>(state.prompt() - window);
+    least = 2.0 * mean - most;
+  }
+  const double steps = (most - least) / static_cast<double>(layers - 1);
+  return window + static_cast<std::size_t>(std::lround(most - static_cast<double>(depth) * steps));
+}
+
+using Square = std::vector<std::vector<double>>;
+
+inline Square square_of_zeros(std::size_t size) {
+  return Square(size, std::vector<double>(size, 0.0));
+}
+
+/// `share` times the rotation of a position, added to `to`.
+inline void add_rope(const kvcache::LayerRope& rope, std::size_t position, double share,
+                     Square& to) {
+  const std::size_t planes = rope.frequencies.size();
+  for (std::size_t d = 2 * planes; d < to.size(); ++d) {
+    to[d][d] += share;
+  }
+  for (std::size_t i = 0; i < planes; ++i) {
+    const std::size_t a = rope.interleaved ? 2 * i : i;
+    const std::size_t b = rope.interleaved ? 2 * i + 1 : i + planes;
+    const double angle = static_cast<double>(position) * double{rope.frequencies[i]};
+    to[a][a] += share * std::cos(angle);
+    to[a][b] -= share * std::sin(angle);
+    to[b][a] += share * std::sin(angle);
+    to[b][b] += share * std::cos(angle);
+  }
+}
+
+inline std::vector<double> product(const Square& matrix, std::span<const double> x) {
+  std::vector<double> result;
+  for (const auto& row : matrix) {
+    result.push_back(dot(row, x));
+  }
+  return result;
+}
+
+inline Square transposed(const Square& matrix) {
+  Square result = matrix;
+  for (std::size_t i = 0; i < matrix.size(); ++i) {
+    for (std::size_t j = 0; j < matrix.size(); ++j) {
+      result[j][i] = matrix[i][j];
+    }
+  }
+  return result;
+}
+
+/// An entry's key or value, or a query, as the model made it.
+template <class T>
+std::vector<double> plain(const EvictionState& state, const std::vector<T>& from) {
+  std::vector<float> x(from.begin(), from.end());
+  if (state.rotated) {
+    ops::rotate_back(x);
+  }
+  return {x.begin(), x.end()};
+}
+
+/// Expected Attention, at the end of the prompt.
+inline std::vector<std::size_t> expected_evicted(const EvictionState& state, const NoteGap& note) {
+  constexpr std::size_t kSinks = 4;
+  constexpr std::size_t kFuture = 512;
+  const std::size_t capacity = state.part_of(state.prompt());
+  if (state.length() != state.prompt() || state.length() <= capacity) {
+    return {};
+  }
+  const std::size_t dim = state.entries.front().key.size();
+  const kvcache::LayerRope rope = state.shape.ropes.empty()
+                                      ? kvcache::LayerRope{}
+                                      : state.shape.ropes[static_cast<std::size_t>(state.layer)];
+  Square future = square_of_zeros(dim);
+  for (std::size_t i = 0; i < kFuture; ++i) {
+    add_rope(rope, state.prompt() + i, 1.0 / kFuture, future);
+  }
+  const std::size_t group = state.queries.front().size();
+  std::vector<double> scores(state.length(), 0.0);
+  for (std::size_t g = 0; g < group && state.length() > kSinks; ++g) {
+    std::vector<std::vector<double>> queries;  // before RoPE
+    for (std::size_t i = kSinks; i < state.length(); ++i) {
+      Square rotation = square_of_zeros(dim);
+      add_rope(rope, i, 1.0, rotation);
+      queries.push_back(product(transposed(rotation), plain(state, state.queries[i][g])));
+    }
+    const auto count = static_cast<double>(queries.size());
+    std::vector<double> mean(dim);
+    for (const auto& query : queries) {
+      for (std::size_t d = 0; d < dim; ++d) {
+        mean[d] += query[d] / count;
+      }
+    }
+    // k R covariance R^T k: the mean of squares of (R (q - mean)) . k.
+    for (auto& query : queries) {
+      for (std::size_t d = 0; d < dim; ++d) {
+        query[d] -= mean[d];
+      }
+      query = product(future, query);
+    }
+    mean = product(future, mean);
+    std::vector<double> logits;
+    for (std::size_t j = kSinks; j < state.length(); ++j) {
+      const auto key = plain(state, state.entries[j].key);
+      double square = 0.0;
+      for (const auto& query : queries) {
+        square += dot(query, key) * dot(query, key) / count;
+      }
+      logits.push_back(dot(mean, key) / std::sqrt(static_cast<double>(dim)) +
+                       square / (2.0 * static_cast<double>(dim)));
+    }
+    const auto weights = softmax_of(logits);
+    for (std::size_t j = kSinks; j < state.length(); ++j) {
+      scores[j] += weights[j - kSinks] / static_cast<double>(group);
+    }
+  }
+  Scored scored;
+  for (std::size_t j = std::min(kSinks, capacity); j < state.length(); ++j) {
+    const auto value = plain(state, state.entries[j].value);
+    double squares = 0.0;
+    for (std::size_t d = static_cast<std::size_t>(state.shape.key_only); d < dim; ++d) {
+      squares += value[d] * value[d];
+    }
+    scored.emplace_back(scores[j] * std::sqrt(squares), j);
+  }
+  return least_of(scored, state.length() - capacity, note);
+}
+
 /// The positions that leave the head.
 inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionState& state,
                                         const NoteGap& note) {
@@ -232,7 +377,11 @@ inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionSt
     case kvcache::RuleKind::random:
       return random_evicted(state);
     case kvcache::RuleKind::snapkv:
-      return snapkv_evicted(state, note);
+      return snapkv_evicted(state, state.part_of(state.prompt()), note);
+    case kvcache::RuleKind::pyramidkv:
+      return snapkv_evicted(state, pyramid_capacity(state), note);
+    case kvcache::RuleKind::expected:
+      return expected_evicted(state, note);
     case kvcache::RuleKind::rkv:
       return rkv_evicted(state, note);
     case kvcache::RuleKind::vatp:

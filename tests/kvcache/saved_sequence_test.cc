@@ -29,6 +29,7 @@ bool is_same(const SavedSequence& a, const SavedSequence& b) {
   return a.length == b.length && a.archived == b.archived && a.entries == b.entries &&
          a.marks == b.marks && std::ranges::equal(bits(a.open), bits(b.open)) &&
          a.positions == b.positions && std::ranges::equal(bits(a.attention), bits(b.attention)) &&
+         std::ranges::equal(bits(a.queries), bits(b.queries)) &&
          std::ranges::equal(bits(a.state), bits(b.state));
 }
 
@@ -81,6 +82,7 @@ WorldConfig saved_world(RuleKind rule) {
                  .head_dim = 8 * *rc::gen::inRange(1, 9),
                  .group = *rc::gen::inRange(1, 4)};
   world.shape.reach = any_reach(world.shape.layers);
+  world.shape.ropes = any_ropes(world.shape.layers, world.shape.head_dim);
   world.shape.chunked = *rc::gen::arbitrary<bool>();
   world.shape.joint = *rc::gen::arbitrary<bool>();
   world.shape.key_only = world.shape.joint ? *rc::gen::inRange(0, world.shape.head_dim) : 0;

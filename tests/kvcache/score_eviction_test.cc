@@ -158,23 +158,48 @@ TEST_F(ScoreEviction, RandomDropsEachTokenOfTheAnswerAsOften) {
   }
 }
 
-// SnapKV's heads shrink to 1 / CR at the end of the prompt, and with them what is known of entries.
+// A prompt shrinks to 1 / CR at its end, and with it what is known of entries and queries.
 TEST_F(ScoreEviction, TablesShrinkWithWhatIsHeld) {
   constexpr int kTokens = 1000;
-  Cache cache({.rule = RuleKind::snapkv, .format = ops::EntryFormat::f32, .cr = 50.0},
-              {.layers = 1, .kv_heads = 1, .head_dim = kHeadDim, .group = 1});
-  SequenceCache sequence(cache, {.prompt_tokens = kTokens, .total_tokens = kTokens});
-  std::vector<float> weights;
-  for (int t = 0; t < kTokens; ++t) {
-    const std::vector<float> key(kHeadDim, 0.0F);
-    sequence.head(0, 0).append(sequence.rule(), Token{key, key});
-    weights.push_back(1.0F);
-    const ops::DecodeRow row{nullptr, nullptr, {}, {}, weights.data()};
-    evict_by_score({}, sequence, 0, {&row, 1});
+  for (const RuleKind rule : {RuleKind::snapkv, RuleKind::expected}) {
+    Cache cache({.rule = rule, .format = ops::EntryFormat::f32, .cr = 50.0},
+                {.layers = 1, .kv_heads = 1, .head_dim = kHeadDim, .group = 1});
+    SequenceCache sequence(cache, {.prompt_tokens = kTokens, .total_tokens = kTokens});
+    std::vector<float> weights;
+    for (int t = 0; t < kTokens; ++t) {
+      const std::vector<float> key(kHeadDim, 0.0F);
+      sequence.head(0, 0).append(sequence.rule(), Token{key, key});
+      note_queries(sequence, 0, 0, key);
+      weights.push_back(1.0F);
+      const ops::DecodeRow row{nullptr, nullptr, {}, {}, weights.data()};
+      evict_by_score({}, sequence, 0, {&row, 1});
+    }
+    const SlotScores& slots = sequence.head(0, 0).slots();
+    EXPECT_EQ(slots.size(), 20U);
+    EXPECT_LE(slots.bytes(), 2 * 20 * (sizeof(std::int32_t) + sizeof(float)));
+    EXPECT_EQ(sequence.head(0, 0).queries().capacity(), 0U);
   }
-  const SlotScores& slots = sequence.head(0, 0).slots();
-  EXPECT_EQ(slots.size(), 20U);
-  EXPECT_LE(slots.bytes(), 2 * 20 * (sizeof(std::int32_t) + sizeof(float)));
+}
+
+// 200 entries of 2,000: beside the window of 32 the mean is 168, and the last of 5 layers has a
+// twentieth of it.
+TEST_F(ScoreEviction, PyramidKvHoldsLessFromLayerToLayer) {
+  const CacheConfig config{.rule = RuleKind::pyramidkv, .cr = 10.0};
+  const auto budgets = [&](const CacheShape& shape, int prompt) {
+    std::vector<int> result;
+    for (int layer = 0; layer < shape.layers; ++layer) {
+      result.push_back(Rule(config, {prompt, prompt}).of_layer(shape, layer).budget);
+    }
+    return result;
+  };
+  CacheShape shape{.layers = 5, .kv_heads = 1, .head_dim = kHeadDim, .group = 1};
+  EXPECT_EQ(budgets(shape, 2000), (std::vector{360, 280, 200, 120, 40}));
+  EXPECT_EQ(budgets(shape, 300), std::vector(5, 30));  // no more than the window
+  shape.layers = 7;                                    // two of which slide, and are not counted
+  shape.reach = {0, 4, 0, 0, 4, 0, 0};
+  const auto some = budgets(shape, 2000);
+  EXPECT_EQ((std::vector{some[0], some[2], some[3], some[5], some[6]}),
+            (std::vector{360, 280, 200, 120, 40}));
 }
 
 TEST_F(ScoreEviction, BudgetOfOne) {

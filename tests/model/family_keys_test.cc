@@ -310,6 +310,9 @@ TEST(FamilyKeys, LatentsAreWhatLayersStore) {
   EXPECT_NEAR(attention.scale, mscale * mscale / std::sqrt(192.0), 1e-7);
   EXPECT_EQ(attention.rope->attention_factor, 1.0F);
   EXPECT_EQ(cache_shape(spec).page_layout(ops::EntryFormat::bf16).entry_bytes(), 2U * 576U);
+  EXPECT_EQ(cache_shape(spec).key_only, 64);
+  EXPECT_EQ(cache_shape(spec).ropes.back().frequencies, attention.rope->frequencies);
+  EXPECT_TRUE(cache_shape(spec).ropes.back().interleaved);
   EXPECT_FALSE(parse_with({{"rope_interleave", false}}, "DeepseekV3ForCausalLM")
                    .attention()
                    .rope->interleaved);

@@ -104,8 +104,7 @@ std::vector<DeviceCache::RowRange> DeviceCache::transfer_ranges(
 }
 
 int DeviceCache::saved_window(int slot, int row) const {
-  const int reach = shape_.reach_of(shape_.layer_of(row));
-  return window_entries(rule(slot).of_layer(reach, shape_.chunked), length(slot));
+  return window_entries(rule(slot).of_layer(shape_, shape_.layer_of(row)), length(slot));
 }
 
 SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {

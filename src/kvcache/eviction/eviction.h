@@ -1,6 +1,7 @@
 // What a rule that drops entries of the archive says: when, which, and by what attention.
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 namespace winnow::ops {
@@ -28,6 +29,8 @@ struct Eviction {
   /// last of them. Where it is fewer, entries with the least score are dropped; of equals, the
   /// oldest first.
   int (*held_after)(const Rule& rule, int length);
+  /// Rule::budget of the `layer`-th of so many full layers, given their mean. Null: the mean.
+  int (*layer_budget)(const Rule& rule, int layer, int layers) = nullptr;
 
   /// Whether the attention of the query at `position` counts. Null: of none.
   bool (*observes)(const Rule& rule, int position) = nullptr;
@@ -35,8 +38,15 @@ struct Eviction {
   /// has its queries and weights. Null: weights summed over the group's query heads.
   void (*observe)(const Rule& rule, HeadCache& head, const ops::DecodeRow& row,
                   const ops::AttentionShape& shape) = nullptr;
-  /// Whether attention counts until entries are dropped, and from then on anew.
+  /// Whether attention and queries count until entries are dropped, and from then on anew.
   bool forgets = false;
+
+  /// Adds the newest token's queries [group * head_dim] to HeadCache::queries(), whatever they
+  /// attend to. Null: they do not count.
+  void (*note_queries)(const ScoredLayer& layer, HeadCache& head,
+                       std::span<const float> queries) = nullptr;
+  /// The size of HeadCache::queries() when `length` tokens are taken.
+  std::size_t (*noted_after)(const ScoredLayer& layer, int length) = nullptr;
 
   /// Whether the entry at `position` stays when `length` tokens are taken. Enough others must be
   /// there. Null: any may go.
@@ -57,5 +67,7 @@ extern const Eviction kRandomEviction;
 extern const Eviction kSnapKvEviction;
 extern const Eviction kRkvEviction;
 extern const Eviction kVatpEviction;
+extern const Eviction kPyramidKvEviction;
+extern const Eviction kExpectedEviction;
 
 }  // namespace winnow::kvcache

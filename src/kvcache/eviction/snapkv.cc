@@ -2,16 +2,16 @@
 // the observation window, and of those before them the ones with most attention from the window's
 // queries: summed over the group's query heads, and averaged with their neighbours' so that whole
 // phrases stay. All of the answer is kept. Sizes are the defaults of the authors' code.
+#include "kvcache/eviction/snapkv.h"
+
 #include <algorithm>
 
-#include "kvcache/eviction/eviction.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
 
 namespace winnow::kvcache {
 namespace {
 
-constexpr int kSnapWindow = 32;
 constexpr int kSnapNeighbours = 2;  // on each side: a kernel of 5
 
 // Where the observation window begins.
@@ -19,18 +19,20 @@ int snap_window_begin(const Rule& rule) {
   return rule.prompt_tokens - std::min(kSnapWindow, rule.budget);
 }
 
-int hold_votes_and_answer(const Rule& rule, int length) {
+}  // namespace
+
+int hold_part_of_prompt(const Rule& rule, int length) {
   return length < rule.prompt_tokens
              ? length
              : std::min(rule.prompt_tokens, rule.budget) + length - rule.prompt_tokens;
 }
 
-bool is_in_window(const Rule& rule, int position) {
+bool is_in_snap_window(const Rule& rule, int position) {
   return rule.prompt_tokens > rule.budget && position >= snap_window_begin(rule) &&
          position < rule.prompt_tokens;
 }
 
-bool spare_window(const Rule& rule, int /*length*/, int position) {
+bool spare_snap_window(const Rule& rule, int /*length*/, int position) {
   return position >= snap_window_begin(rule);
 }
 
@@ -45,12 +47,10 @@ void pool_votes(const ScoredLayer& layer, const HeadCache& head, std::span<float
   }
 }
 
-}  // namespace
-
-const Eviction kSnapKvEviction{.held_after = hold_votes_and_answer,
-                               .observes = is_in_window,
+const Eviction kSnapKvEviction{.held_after = hold_part_of_prompt,
+                               .observes = is_in_snap_window,
                                .forgets = true,
-                               .spares = spare_window,
+                               .spares = spare_snap_window,
                                .score = pool_votes};
 
 }  // namespace winnow::kvcache

@@ -1,0 +1,235 @@
+// Expected Attention (Devoto et al. 2025), as KVPress has it: the prompt is read whole. At its end
+// each head keeps its first tokens, and those of the others with the most attention expected from
+// later queries times the L2 norm of their values. All of the answer is kept.
+//
+// Later queries are taken to be normal, with the mean and covariance of the prompt's own before
+// RoPE, and behind it to be rotated by the mean rotation of the next 512 positions. A key's
+// expected weight is then exp(s mean . k + s^2 k covariance k / 2), s being the scale of scores;
+// these are normalised over the prompt and averaged over the group's query heads.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "kvcache/cache_shape.h"
+#include "kvcache/eviction/snapkv.h"
+#include "kvcache/head_cache.h"
+#include "kvcache/rule.h"
+#include "ops/cpu/linear/small_gemm.h"
+#include "ops/kv_page.h"
+#include "ops/rope.h"
+#include "ops/rotation.h"
+
+namespace winnow::kvcache {
+namespace {
+
+// Of KVPress.
+constexpr int kExpectedSinks = 4;  // kept, and their queries, which are unlike others, not counted
+constexpr int kFuturePositions = 512;
+
+std::size_t channels_of(const ScoredLayer& layer) {
+  return static_cast<std::size_t>(layer.shape.head_dim);
+}
+
+std::size_t group_size(const ScoredLayer& layer) {
+  return static_cast<std::size_t>(layer.shape.group_of(layer.layer));
+}
+
+bool counts_query(const Rule& rule, int position) {
+  return rule.prompt_tokens > rule.budget && position >= kExpectedSinks &&
+         position < rule.prompt_tokens;
+}
+
+// HeadCache::queries(): of each query head the mean [d], and the sum of products [d, d] of what
+// queries are beside it.
+std::size_t query_numbers(const ScoredLayer& layer) {
+  return group_size(layer) * channels_of(layer) * (1 + channels_of(layer));
+}
+
+// None is left at the end of the prompt.
+std::size_t noted_in_prompt(const ScoredLayer& layer, int length) {
+  return length < layer.rule.prompt_tokens && counts_query(layer.rule, length - 1)
+             ? query_numbers(layer)
+             : 0;
+}
+
+const LayerRope& rope_of(const ScoredLayer& layer) {
+  static const LayerRope kNone;
+  return layer.shape.ropes.empty() ? kNone
+                                   : layer.shape.ropes[static_cast<std::size_t>(layer.layer)];
+}
+
+// Queries as they were before RoPE. What scaled them, as YaRN's factor, stays.
+void undo_rope(const ScoredLayer& layer, std::int32_t position, std::span<float> queries) {
+  const LayerRope& rope = rope_of(layer);
+  if (!rope.frequencies.empty()) {
+    ops::RopeAngles angles;
+    angles.compute(rope.frequencies, std::span(&position, 1), 1.0F, rope.interleaved);
+    ops::rope_backward({queries.data(), 1, queries.size()}, layer.shape.head_dim, angles);
+  }
+}
+
+// One more query: mean and products by Welford's update, which loses no digits to a large mean.
+void add_query(std::span<float> numbers, std::span<const float> query, int count) {
+  const std::size_t channels = query.size();
+  const auto mean = numbers.first(channels);
+  std::vector<float> beside(channels);
+  std::vector<float> shrunk(channels);
+  const float share = 1.0F / static_cast<float>(count);
+  for (std::size_t d = 0; d < channels; ++d) {
+    beside[d] = query[d] - mean[d];
+    shrunk[d] = beside[d] * (1.0F - share);
+    mean[d] += beside[d] * share;
+  }
+  ops::cpu::add_product({numbers.data() + channels, channels, channels}, {beside.data(), 1, 1},
+                        {shrunk.data(), 1, channels});
+}
+
+void note_query(const ScoredLayer& layer, HeadCache& head, std::span<const float> queries) {
+  const int position = head.length() - 1;
+  if (!counts_query(layer.rule, position)) {
+    return;
+  }
+  const std::size_t channels = channels_of(layer);
+  std::vector<float> plain(queries.begin(), queries.end());
+  for (std::size_t first = 0; first < plain.size() && head.archive().pool().layout().rotated();
+       first += channels) {
+    ops::rotate_back(std::span(plain).subspan(first, channels));
+  }
+  undo_rope(layer, position, plain);
+  head.queries().resize(query_numbers(layer));
+  const std::size_t numbers = channels * (1 + channels);
+  for (std::size_t g = 0; g < group_size(layer); ++g) {
+    add_query(std::span(head.queries()).subspan(g * numbers, numbers),
+              std::span(plain).subspan(g * channels, channels), position - kExpectedSinks + 1);
+  }
+}
+
+// The mean rotation of the positions to come.
+class MeanRotation {
+ public:
+  explicit MeanRotation(const ScoredLayer& layer)
+      : interleaved_(rope_of(layer).interleaved),
+        cosines_(rope_of(layer).frequencies.size()),
+        sines_(cosines_.size()) {
+    std::vector<std::int32_t> positions(kFuturePositions);
+    std::iota(positions.begin(), positions.end(), layer.rule.prompt_tokens);
+    ops::RopeAngles angles;
+    angles.compute(rope_of(layer).frequencies, positions);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      for (std::size_t plane = 0; plane < cosines_.size(); ++plane) {
+        cosines_[plane] += angles.cosines(i)[plane] / kFuturePositions;
+        sines_[plane] += angles.sines(i)[plane] / kFuturePositions;
+      }
+    }
+  }
+
+  /// Its transpose: (R q) . k = q . (R^T k), so that keys meet queries as they were before RoPE.
+  void transpose_times(std::span<float> key) const {
+    for (std::size_t plane = 0; plane < cosines_.size(); ++plane) {
+      float& a = key[interleaved_ ? 2 * plane : plane];
+      float& b = key[interleaved_ ? 2 * plane + 1 : plane + cosines_.size()];
+      const float first = a;
+      a = cosines_[plane] * first + sines_[plane] * b;
+      b = cosines_[plane] * b - sines_[plane] * first;
+    }
+  }
+
+ private:
+  bool interleaved_;
+  std::vector<float> cosines_;  // by plane
+  std::vector<float> sines_;
+};
+
+// The prompt's entries behind the first tokens. Nothing was dropped before, so slots are positions.
+struct PromptEntries {
+  std::vector<float> keys;         // [entries, d], turned to meet queries before RoPE
+  std::vector<float> value_norms;  // [entries]
+};
+
+PromptEntries load_prompt(const ScoredLayer& layer, const HeadCache& head) {
+  const std::size_t channels = channels_of(layer);
+  const auto& layout = head.archive().pool().layout();
+  const MeanRotation rotation(layer);
+  PromptEntries entries;
+  std::vector<float> key(channels);
+  std::vector<float> value(channels);
+  for (int slot = kExpectedSinks; slot < head.archive().size(); ++slot) {
+    const auto place = head.archive().at(slot);
+    ops::load_entry(layout, place.page, place.slot, key, value);
+    if (layout.rotated()) {
+      ops::rotate_back(key);
+      ops::rotate_back(value);
+    }
+    rotation.transpose_times(key);
+    entries.keys.insert(entries.keys.end(), key.begin(), key.end());
+    const auto read = std::span(value).subspan(static_cast<std::size_t>(layer.shape.key_only));
+    entries.value_norms.push_back(
+        std::sqrt(std::inner_product(read.begin(), read.end(), read.begin(), 0.0F)));
+  }
+  return entries;
+}
+
+// x = softmax(s mean . k + s^2 k (products / count) k / 2) over keys.
+std::vector<float> expected_weights(std::span<const float> keys, std::span<const float> numbers,
+                                    std::size_t channels, float scale) {
+  constexpr std::size_t kRows = 64;
+  const std::size_t count = keys.size() / channels;
+  const float half = 0.5F * scale * scale / static_cast<float>(count);
+  const float* mean = numbers.data();
+  const ops::Matrix<const float> products(numbers.data() + channels, channels, channels);
+  std::vector<float> weights(count);
+  std::vector<float> block(kRows * channels);
+  for (std::size_t begin = 0; begin < count; begin += kRows) {
+    const std::size_t rows = std::min(kRows, count - begin);
+    std::ranges::fill(block, 0.0F);
+    ops::cpu::add_product({block.data(), rows, channels},
+                          {keys.data() + begin * channels, channels, 1}, products);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto key = keys.subspan((begin + r) * channels, channels);
+      const float linear = std::inner_product(key.begin(), key.end(), mean, 0.0F);
+      const float square =
+          std::inner_product(key.begin(), key.end(), block.data() + r * channels, 0.0F);
+      weights[begin + r] = scale * linear + half * square;
+    }
+  }
+  const float largest = *std::ranges::max_element(weights);
+  std::ranges::transform(weights, weights.begin(),
+                         [largest](float x) { return std::exp(x - largest); });
+  const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F);
+  std::ranges::transform(weights, weights.begin(), [sum](float x) { return x / sum; });
+  return weights;
+}
+
+void expect_attention(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
+  if (scores.size() <= kExpectedSinks) {
+    return;  // no query counted; which go follows from what stays
+  }
+  const std::size_t channels = channels_of(layer);
+  const PromptEntries entries = load_prompt(layer, head);
+  const auto expected = scores.subspan(kExpectedSinks);
+  const float scale = layer.shape.score_scale();
+  const std::size_t numbers = channels * (1 + channels);
+  for (std::size_t g = 0; g < group_size(layer); ++g) {
+    const auto weights = expected_weights(
+        entries.keys, std::span(head.queries()).subspan(g * numbers, numbers), channels, scale);
+    std::ranges::transform(expected, weights, expected.begin(), std::plus<>());
+  }
+  std::ranges::transform(expected, entries.value_norms, expected.begin(), std::multiplies<>());
+}
+
+bool spare_first_and_answer(const Rule& rule, int /*length*/, int position) {
+  return position < std::min(kExpectedSinks, rule.budget) || position >= rule.prompt_tokens;
+}
+
+}  // namespace
+
+const Eviction kExpectedEviction{.held_after = hold_part_of_prompt,
+                                 .forgets = true,
+                                 .note_queries = note_query,
+                                 .noted_after = noted_in_prompt,
+                                 .spares = spare_first_and_answer,
+                                 .score = expect_attention};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,21 @@
+// What SnapKV and PyramidKV share: all but how much a layer holds.
+#pragma once
+
+#include <span>
+
+#include "kvcache/eviction/eviction.h"
+
+namespace winnow::kvcache {
+
+constexpr int kSnapWindow = 32;  // the observation window: the prompt's last tokens
+
+/// All of the prompt until its end, then Rule::budget of its tokens; and the answer.
+int hold_part_of_prompt(const Rule& rule, int length);
+/// Whether the query at `position` is of the observation window, and the prompt will shrink.
+bool is_in_snap_window(const Rule& rule, int position);
+/// Keeps the observation window and the answer.
+bool spare_snap_window(const Rule& rule, int length, int position);
+/// Attention from the window's queries, averaged over neighbours.
+void pool_votes(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores);
+
+}  // namespace winnow::kvcache
