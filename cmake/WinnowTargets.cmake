@@ -22,6 +22,9 @@ target_compile_options(winnow_cold INTERFACE
 # Most tests take less time to run than even that takes to compile.
 add_library(winnow_tests INTERFACE)
 target_compile_options(winnow_tests INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
+add_library(winnow_computing_tests INTERFACE)  # those whose references compute much
+target_compile_options(winnow_computing_tests INTERFACE
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1;-Wno-maybe-uninitialized>")
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(winnow_processor x86)
