@@ -14,8 +14,8 @@ target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 # The command line, the server, the evaluation and what reads files have no hot loops but many
 # templates: there a short compilation is worth more than fast code. (At -O1 g++ takes an empty
-# std::optional's value for a variable that may be used.) Sanitizers
-# add much for -O1 to work through: there it is -O0.
+# std::optional's value for a variable that may be used.) Sanitizers add much for -O1 to work through:
+# there it is -O0.
 add_library(winnow_cold INTERFACE)
 set(winnow_cold_level $<IF:$<BOOL:${winnow_sanitized}>,-O0,-O1>)
 target_compile_options(winnow_cold INTERFACE
