@@ -73,8 +73,9 @@ def run(program, *arguments):
 
 
 def commands_of(text):
-    """Names below `Subcommands:` of a help text."""
+    """Names in the paragraph below `Subcommands:` of a help text; examples may follow."""
     _, _, below = text.partition("\nSubcommands:\n")
+    below, _, _ = below.partition("\n\n")
     return re.findall(r"^  (\S+)", below, flags=re.MULTILINE)
 
 
