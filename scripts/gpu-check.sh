@@ -94,6 +94,7 @@ sanitized_ops=(
   '*CudaSkinnyGemm.Silu/int4_N1022_K576:*CudaSkinnyGemm.Residual/bf16_N3070_K576:*CudaSkinnyGemms.ChainsAndOverlapChangeNothing/fp8'
   '*CudaSmallBatchGemm.Product/*_N250_K576:*CudaSmallBatchGemm.Product/*_N50_K2048'
   '*CudaSmallBatchEpilogue*'
+  '*CudaFp8BatchGemm.Product/272x4160'
   '*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
   '*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
   '*CudaSamplingTest.SearchesInSeveralPasses'
@@ -126,7 +127,7 @@ check_with_sanitizers() {
   fi
   for tool in memcheck racecheck; do
     for filter in "${sanitized_ops[@]}"; do
-      [[ $tool == racecheck && $filter =~ Cuda(SkinnyGemm|SmallBatchGemm) ]] || sanitize "$tool" ops "$filter"
+      [[ $tool == racecheck && $filter =~ Cuda(SkinnyGemm|SmallBatchGemm|Fp8BatchGemm) ]] || sanitize "$tool" ops "$filter"
     done
     for filter in "${sanitized_kvcache[@]}"; do sanitize "$tool" kvcache "$filter"; done
   done

@@ -40,7 +40,7 @@ struct LoadOptions {
   std::optional<double> probe_threshold = {};
 
   /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o, quest,
-  /// or on the CPU random, snapkv, rkv, vatp, pyramidkv or expected.
+  /// or on the CPU random, snapkv, rkv, vatp, pyramidkv or expected_attention.
   std::string cache = "auto";
   std::optional<double> cr = {};   // compression ratio; all but the first four need it
   std::optional<int> window = {};  // dms: instead of the checkpoint's

@@ -36,7 +36,7 @@ class LLM:
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
                    "tova", "h2o", "quest", or on the CPU "random", "snapkv", "rkv", "vatp",
-                   "pyramidkv" or "expected"
+                   "pyramidkv" or "expected_attention"
     cr             compression ratio; all of these but the first four need it
     window         dms: instead of the checkpoint's
     kv_dtype       how entries are stored: "bf16", "fp8", "int8", "fp32", ...; None: as `dtype`

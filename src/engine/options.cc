@@ -194,6 +194,9 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(!config.cuda_device || config.cache.traits().has_kernels,
           "--cache {}: runs on the CPU only; a CUDA device takes {}", config.cache.traits().name,
           kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels; }));
+  // Of 576 channels and 128 heads these would be gigabytes a prompt, beside --kv-gib.
+  require(!config.cache.traits().notes_queries() || !model.has_latents(),
+          "--cache {}: does not run with latent attention", config.cache.traits().name);
   // Over ranks whether memory suffices has been seen to depend on other sequences.
   require(config.ranks == 1 || config.cache.traits().budget_of != kvcache::BudgetOf::answer,
           "--cache {} with --tensor-parallel: runs on one rank only", config.cache.traits().name);

@@ -49,7 +49,7 @@ TensorMap tensors_of(const SavedState& state) {
   add(tensors, "open", DType::f32, state.cache.open);
   add(tensors, "positions", DType::i32, state.cache.positions);
   add(tensors, "attention", DType::f32, state.cache.attention);
-  add(tensors, "queries", DType::f32, state.cache.queries);
+  add(tensors, "query_statistics", DType::f32, state.cache.query_statistics);
   add(tensors, "state", DType::f32, state.cache.state);
   return tensors;
 }
@@ -253,7 +253,7 @@ SavedState parse_state(std::span<const std::byte> image, const std::string& name
   cache.open = values_of<float>(content, name, "open", DType::f32);
   cache.positions = values_of<std::int32_t>(content, name, "positions", DType::i32);
   cache.attention = values_of<float>(content, name, "attention", DType::f32);
-  cache.queries = values_of<float>(content, name, "queries", DType::f32);
+  cache.query_statistics = values_of<float>(content, name, "query_statistics", DType::f32);
   cache.state = values_of<float>(content, name, "state", DType::f32);
   try {
     kvcache::validate(cache, kind.shape, kind.layout, kind.rule);

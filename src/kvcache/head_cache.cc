@@ -181,7 +181,7 @@ void HeadCache::load_window(const Rule& rule, int position, std::span<float> key
 
 void HeadCache::forget_attention() {
   slots_.forget_attention();
-  queries_ = std::vector<float>();  // {} would keep the memory
+  query_statistics_ = std::vector<float>();  // {} would keep the memory
 }
 
 void HeadCache::drop_slot(int slot) {
@@ -220,7 +220,7 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   for (std::size_t slot = 0; slot < saved.positions.size(); ++slot) {
     slots_.push(saved.positions[slot], saved.attention[slot]);
   }
-  queries_.assign(saved.queries.begin(), saved.queries.end());
+  query_statistics_.assign(saved.query_statistics.begin(), saved.query_statistics.end());
   for (int i = 0; i < saved.archived && rule.traits->selects; ++i) {
     add_bounds(rule, i);
   }
@@ -254,7 +254,7 @@ PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
 
 std::size_t HeadCache::metadata_bytes() const {
   return sizeof(HeadCache) + archive_.table_bytes() + window_.table_bytes() +
-         marked_.capacity() / 8 + slots_.bytes() + queries_.capacity() * sizeof(float) +
+         marked_.capacity() / 8 + slots_.bytes() + query_statistics_.capacity() * sizeof(float) +
          bounds_.bytes();
 }
 

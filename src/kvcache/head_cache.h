@@ -33,7 +33,7 @@ struct SavedHead {
   std::span<const float> open;              // DMC: key, value and weight of the open entry
   std::span<const std::int32_t> positions;  // of rules that drop entries: [archived]
   std::span<const float> attention;         // the same
-  std::span<const float> queries;           // of rules that note them
+  std::span<const float> query_statistics;  // of rules that note them
 };
 
 /// Applies the rule to one token after another. Entries are rounded to the storage format once,
@@ -61,8 +61,8 @@ class HeadCache {
   [[nodiscard]] SlotScores& slots() { return slots_; }
   [[nodiscard]] const SlotScores& slots() const { return slots_; }
   /// What the rule has noted of queries (Eviction::note_queries).
-  [[nodiscard]] std::vector<float>& queries() { return queries_; }
-  [[nodiscard]] const std::vector<float>& queries() const { return queries_; }
+  [[nodiscard]] std::vector<float>& query_statistics() { return query_statistics_; }
+  [[nodiscard]] const std::vector<float>& query_statistics() const { return query_statistics_; }
   void forget_attention();
   /// Drops archive slot `slot`; the last entry takes its place.
   void drop_slot(int slot);
@@ -100,7 +100,7 @@ class HeadCache {
   float segment_weight_ = 0;  // DMC: z of the open entry
   int length_ = 0;
   SlotScores slots_;
-  std::vector<float> queries_;
+  std::vector<float> query_statistics_;
   PageBounds bounds_;
 };
 

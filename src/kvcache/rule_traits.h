@@ -26,7 +26,7 @@ enum class RuleKind : std::uint8_t {
   rkv,        // over budget, drop entries with little attention that are like others
   vatp,       // h2o, attention weighted by the size of values
   pyramidkv,  // snapkv, with more for the first layers and less for the last
-  expected,   // after the prompt, keep what queries like its own are expected to attend to
+  expected_attention,  // after the prompt, keep what queries like its own are expected to attend to
 };
 
 /// What a budget is a part of, 1 / CR.
@@ -60,6 +60,8 @@ struct RuleTraits {
   /// Whether the model decides.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
   [[nodiscard]] constexpr bool drops() const { return eviction != nullptr; }
+  /// Statistics of the prompt's queries are held until its end.
+  [[nodiscard]] bool notes_queries() const { return drops() && eviction->note_queries != nullptr; }
   /// All heads of a layer drop the same position.
   [[nodiscard]] bool drops_by_layer() const { return drops() && eviction->by_layer; }
   /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.
@@ -113,11 +115,11 @@ inline constexpr std::array<RuleTraits, 13> kRules{{
      .eviction = &kPyramidKvEviction,
      .minds_prompt = true,
      .has_kernels = false},
-    {.kind = RuleKind::expected,
-     .name = "expected",
+    {.kind = RuleKind::expected_attention,
+     .name = "expected_attention",
      .has_budget = true,
      .budget_of = BudgetOf::prompt,
-     .eviction = &kExpectedEviction,
+     .eviction = &kExpectedAttentionEviction,
      .minds_prompt = true,
      .has_kernels = false},
 }};

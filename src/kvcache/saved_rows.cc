@@ -30,7 +30,8 @@ RowParts row_parts(const Rule& rule, const CacheShape& shape, std::size_t row, i
           .marks = own.traits->marks ? window : 0,
           .open = own.traits->merges ? 2 * static_cast<std::size_t>(shape.head_dim) + 1 : 0,
           .scores = own.drops() ? count : 0,
-          .queries = notes ? own.traits->eviction->noted_after({own, shape, layer}, length) : 0};
+          .query_statistics =
+              notes ? own.traits->eviction->noted_after({own, shape, layer}, length) : 0};
 }
 
 SavedRows::SavedRows(const SavedSequence& saved, const CacheShape& shape,
@@ -51,7 +52,8 @@ void SavedRows::append_to(SavedSequence& to, std::size_t& entries, std::size_t r
   append_part(to.open, saved_.open, begin.open, end.open);
   append_part(to.positions, saved_.positions, begin.scores, end.scores);
   append_part(to.attention, saved_.attention, begin.scores, end.scores);
-  append_part(to.queries, saved_.queries, begin.queries, end.queries);
+  append_part(to.query_statistics, saved_.query_statistics, begin.query_statistics,
+              end.query_statistics);
   to.entries.resize(packed_bytes(layout_, entries + end.entries - begin.entries));
   for (std::size_t from = begin.entries; from < end.entries; ++from) {
     const std::byte* page = saved_.entries.data() + from / ops::kPageEntries * layout_.page_bytes();

@@ -14,14 +14,14 @@ struct RowParts {
   std::size_t marks = 0;
   std::size_t open = 0;
   std::size_t scores = 0;  // positions, and attention
-  std::size_t queries = 0;
+  std::size_t query_statistics = 0;
 
   RowParts& operator+=(const RowParts& other) {
     entries += other.entries;
     marks += other.marks;
     open += other.open;
     scores += other.scores;
-    queries += other.queries;
+    query_statistics += other.query_statistics;
     return *this;
   }
 };

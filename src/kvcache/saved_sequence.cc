@@ -116,7 +116,7 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
   require_size(saved.open, all.open, "open entries");
   require_size(saved.positions, all.scores, "positions");
   require_size(saved.attention, all.scores, "attention");
-  require_size(saved.queries, all.queries, "queries");
+  require_size(saved.query_statistics, all.query_statistics, "query_statistics");
   require_size(saved.state, shape.states.size(), "recurrent state");
   std::size_t first = 0;
   for (std::size_t row = 0; row < rows; ++row) {
@@ -168,7 +168,8 @@ SavedSequence save(const SequenceCache& sequence) {
       saved.positions.push_back(head.slots().position(slot));
       saved.attention.push_back(head.slots().attention(slot));
     }
-    saved.queries.insert(saved.queries.end(), head.queries().begin(), head.queries().end());
+    saved.query_statistics.insert(saved.query_statistics.end(), head.query_statistics().begin(),
+                                  head.query_statistics().end());
   }
   saved.entries.resize(packed_bytes(layout, all_parts(saved, shape, sequence.rule()).entries));
   std::size_t next = 0;
@@ -195,16 +196,18 @@ std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
     const int archived = saved.archived[row];
     const RowParts own = row_parts(sequence->rule(), shape, row, saved.length, archived);
     head_of_row(*sequence, static_cast<int>(row))
-        .restore(rule, {.length = saved.length,
-                        .archived = archived,
-                        .windowed = window_entries(rule, saved.length),
-                        .entries = saved.entries,
-                        .first = before.entries,
-                        .marks = std::span(saved.marks).subspan(before.marks, own.marks),
-                        .open = std::span(saved.open).subspan(before.open, own.open),
-                        .positions = std::span(saved.positions).subspan(before.scores, own.scores),
-                        .attention = std::span(saved.attention).subspan(before.scores, own.scores),
-                        .queries = std::span(saved.queries).subspan(before.queries, own.queries)});
+        .restore(rule,
+                 {.length = saved.length,
+                  .archived = archived,
+                  .windowed = window_entries(rule, saved.length),
+                  .entries = saved.entries,
+                  .first = before.entries,
+                  .marks = std::span(saved.marks).subspan(before.marks, own.marks),
+                  .open = std::span(saved.open).subspan(before.open, own.open),
+                  .positions = std::span(saved.positions).subspan(before.scores, own.scores),
+                  .attention = std::span(saved.attention).subspan(before.scores, own.scores),
+                  .query_statistics = std::span(saved.query_statistics)
+                                          .subspan(before.query_statistics, own.query_statistics)});
     before += own;
   }
   sequence->state().restore(saved.state);

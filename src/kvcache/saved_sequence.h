@@ -28,7 +28,7 @@ struct SavedSequence {
   std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
   std::vector<std::int32_t> positions;  // where entries are dropped: of every archive entry
   std::vector<float> attention;         // the same: that it has received
-  std::vector<float> queries;           // [rows, Eviction::noted_after()]
+  std::vector<float> query_statistics;  // [rows, Eviction::noted_after()]
   std::vector<float> state;             // of recurrent layers (RecurrentState::values)
 
   bool operator==(const SavedSequence&) const = default;

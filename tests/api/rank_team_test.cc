@@ -90,7 +90,7 @@ TEST_P(TensorParallel, ComputesWhatOneRankDoes) {
 class TensorParallelRule : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Rules, TensorParallelRule,
                          ::testing::Values("streaming", "tova", "h2o", "quest", "snapkv", "rkv",
-                                           "vatp", "pyramidkv", "expected"),
+                                           "vatp", "pyramidkv", "expected_attention"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(TensorParallelRule, DropsWhatOneRankDoes) {

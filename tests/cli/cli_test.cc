@@ -187,7 +187,7 @@ TEST_P(GenerateWithRule, KeepsWithinTheRatio) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, GenerateWithRule,
                          ::testing::Values("streaming", "tova", "h2o", "quest", "snapkv", "rkv",
-                                           "vatp", "pyramidkv", "expected"),
+                                           "vatp", "pyramidkv", "expected_attention"),
                          [](const auto& info) { return info.param; });
 
 TEST(GenerateRules, TrainedRulesAndDense) {
@@ -443,10 +443,9 @@ std::string help_of(const std::string& command) {
 TEST(Winnow, HelpSaysWhatRatiosAndWeightsAre) {
   EXPECT_THAT(help_of("generate"),
               AllOf(HasSubstr("--weights FORMAT=auto auto (as stored; on a CUDA device bf16)"),
-                    HasSubstr("pyramidkv and expected, which need it (no default)")));
-  EXPECT_THAT(
-      help_of("bench"),
-      HasSubstr("pyramidkv and expected, which need it; dms and dmc: decisions drawn at random"));
+                    HasSubstr("pyramidkv and expected_attention, which need it (no default)")));
+  EXPECT_THAT(help_of("bench"), HasSubstr("pyramidkv and expected_attention, which need it; dms "
+                                          "and dmc: decisions drawn at random"));
 }
 
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.

@@ -147,7 +147,7 @@ TEST_F(PromptCache, WherePromptsPart) {
 
 TEST_F(PromptCache, UnderEveryRule) {
   for (const std::string rule : {"streaming", "tova", "h2o", "quest", "random", "snapkv", "rkv",
-                                 "vatp", "pyramidkv", "expected"}) {
+                                 "vatp", "pyramidkv", "expected_attention"}) {
     fs::remove(file_);
     const Words words{"--cache", rule, "--cr", "3"};
     const json expected = generate(long_text(), words, "assets/base");

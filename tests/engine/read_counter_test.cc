@@ -87,7 +87,7 @@ class History {
       }
       case RuleKind::snapkv:
       case RuleKind::pyramidkv:  // of prompts this short all layers have the mean
-      case RuleKind::expected: {
+      case RuleKind::expected_attention: {
         const int prompt = limits_.prompt_tokens;
         const int kept = std::max(1, static_cast<int>(prompt / config_.cache.cr));
         return i < prompt - 1    ? Counted{all, all}

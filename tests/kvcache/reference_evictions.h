@@ -380,7 +380,7 @@ inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionSt
       return snapkv_evicted(state, state.part_of(state.prompt()), note);
     case kvcache::RuleKind::pyramidkv:
       return snapkv_evicted(state, pyramid_capacity(state), note);
-    case kvcache::RuleKind::expected:
+    case kvcache::RuleKind::expected_attention:
       return expected_evicted(state, note);
     case kvcache::RuleKind::rkv:
       return rkv_evicted(state, note);

@@ -29,7 +29,7 @@ bool is_same(const SavedSequence& a, const SavedSequence& b) {
   return a.length == b.length && a.archived == b.archived && a.entries == b.entries &&
          a.marks == b.marks && std::ranges::equal(bits(a.open), bits(b.open)) &&
          a.positions == b.positions && std::ranges::equal(bits(a.attention), bits(b.attention)) &&
-         std::ranges::equal(bits(a.queries), bits(b.queries)) &&
+         std::ranges::equal(bits(a.query_statistics), bits(b.query_statistics)) &&
          std::ranges::equal(bits(a.state), bits(b.state));
 }
 

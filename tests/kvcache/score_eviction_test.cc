@@ -161,7 +161,7 @@ TEST_F(ScoreEviction, RandomDropsEachTokenOfTheAnswerAsOften) {
 // A prompt shrinks to 1 / CR at its end, and with it what is known of entries and queries.
 TEST_F(ScoreEviction, TablesShrinkWithWhatIsHeld) {
   constexpr int kTokens = 1000;
-  for (const RuleKind rule : {RuleKind::snapkv, RuleKind::expected}) {
+  for (const RuleKind rule : {RuleKind::snapkv, RuleKind::expected_attention}) {
     Cache cache({.rule = rule, .format = ops::EntryFormat::f32, .cr = 50.0},
                 {.layers = 1, .kv_heads = 1, .head_dim = kHeadDim, .group = 1});
     SequenceCache sequence(cache, {.prompt_tokens = kTokens, .total_tokens = kTokens});
@@ -177,7 +177,7 @@ TEST_F(ScoreEviction, TablesShrinkWithWhatIsHeld) {
     const SlotScores& slots = sequence.head(0, 0).slots();
     EXPECT_EQ(slots.size(), 20U);
     EXPECT_LE(slots.bytes(), 2 * 20 * (sizeof(std::int32_t) + sizeof(float)));
-    EXPECT_EQ(sequence.head(0, 0).queries().capacity(), 0U);
+    EXPECT_EQ(sequence.head(0, 0).query_statistics().capacity(), 0U);
   }
 }
 

@@ -97,7 +97,7 @@ void put(MessageWriter& message, const SavedSequence& saved) {
   message.put_all(std::span(saved.open));
   message.put_all(std::span(saved.positions));
   message.put_all(std::span(saved.attention));
-  message.put_all(std::span(saved.queries));
+  message.put_all(std::span(saved.query_statistics));
   message.put_all(std::span(saved.state));
 }
 
@@ -110,7 +110,7 @@ SavedSequence take_saved(MessageReader& message) {
   saved.open = message.take_all<float>();
   saved.positions = message.take_all<std::int32_t>();
   saved.attention = message.take_all<float>();
-  saved.queries = message.take_all<float>();
+  saved.query_statistics = message.take_all<float>();
   saved.state = message.take_all<float>();
   return saved;
 }

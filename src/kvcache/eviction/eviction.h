@@ -23,7 +23,8 @@ struct ScoredLayer {
 };
 
 /// One rule's answers; evict_by_score() (kvcache/score_eviction.h) acts on them. Each follows from
-/// positions, entries and attention alone, so that neither chunks nor company change what it is.
+/// positions, entries, queries and attention alone, so that neither chunks nor company change what
+/// it is.
 struct Eviction {
   /// Entries that a head holds when `length` tokens are taken: at most one more than before the
   /// last of them. Where it is fewer, entries with the least score are dropped; of equals, the
@@ -41,11 +42,11 @@ struct Eviction {
   /// Whether attention and queries count until entries are dropped, and from then on anew.
   bool forgets = false;
 
-  /// Adds the newest token's queries [group * head_dim] to HeadCache::queries(), whatever they
-  /// attend to. Null: they do not count.
+  /// Adds the newest token's queries [group * head_dim] to HeadCache::query_statistics(), whatever
+  /// they attend to. Null: they do not count.
   void (*note_queries)(const ScoredLayer& layer, HeadCache& head,
                        std::span<const float> queries) = nullptr;
-  /// The size of HeadCache::queries() when `length` tokens are taken.
+  /// The size of HeadCache::query_statistics() when `length` tokens are taken.
   std::size_t (*noted_after)(const ScoredLayer& layer, int length) = nullptr;
 
   /// Whether the entry at `position` stays when `length` tokens are taken. Enough others must be
@@ -68,6 +69,6 @@ extern const Eviction kSnapKvEviction;
 extern const Eviction kRkvEviction;
 extern const Eviction kVatpEviction;
 extern const Eviction kPyramidKvEviction;
-extern const Eviction kExpectedEviction;
+extern const Eviction kExpectedAttentionEviction;
 
 }  // namespace winnow::kvcache

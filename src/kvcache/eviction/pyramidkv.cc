@@ -3,7 +3,7 @@
 // first as much above the mean as the last is below, and between them it falls evenly with depth.
 // Where that is more than the first layer's prompt, it holds the prompt, and the last what this
 // leaves. A prompt shorter than twice the mean gives all layers the mean. So the authors' code, but
-// for rounding, which is to the nearest entry here, so that the mean is the budget.
+// for rounding, which is to the nearest entry here, so that but for ties the mean is the budget.
 #include <algorithm>
 #include <cmath>
 

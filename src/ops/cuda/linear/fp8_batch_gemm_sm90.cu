@@ -25,7 +25,7 @@ static_assert(registers_suffice(kWarpgroups, kFeedingRegisters + 2 * kMultiplyin
 
 // Rows of results that a warp puts in order at a time.
 constexpr int kStoredRows = 32;
-constexpr int kStoredStride = kTileRows + 4;  // so that no two lanes meet in a bank
+constexpr int kStoredStride = kTileRows + 4;  // so that no two lanes write to a bank
 using StoredRows = float[kStoredRows][kStoredStride];
 
 /// A stage of the ring.
@@ -38,6 +38,9 @@ struct Fp8Stage {
   static constexpr int kFit = kSmallBatchRingBytes / (kWeightBytes + kRowBytes);
   static constexpr int kCount = kFit < kMostStages ? kFit : kMostStages;
   static constexpr int kSharedBytes = 1024 + kCount * (kWeightBytes + kRowBytes);
+  static_assert(kSharedBytes + sizeof(StoredRows) * kSmallBatchTiles + sizeof(float) * Rows +
+                    2 * sizeof(Barrier) * kCount <=
+                227 * 1024);
 };
 
 /// Eight sums become columns of the output.

@@ -5,7 +5,8 @@
 // Later queries are taken to be normal, with the mean and covariance of the prompt's own before
 // RoPE, and behind it to be rotated by the mean rotation of the next 512 positions. A key's
 // expected weight is then exp(s mean . k + s^2 k covariance k / 2), s being the scale of scores;
-// these are normalised over the prompt and averaged over the group's query heads.
+// these are normalised over the prompt and averaged over the group's query heads. Soft caps and
+// sinks of scores are left out. Queries that are normed behind RoPE are only rotated back.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -41,8 +42,8 @@ bool counts_query(const Rule& rule, int position) {
          position < rule.prompt_tokens;
 }
 
-// HeadCache::queries(): of each query head the mean [d], and the sum of products [d, d] of what
-// queries are beside it.
+// HeadCache::query_statistics(): of each query head the mean [d], and the sum of products [d, d] of
+// what queries are beside it.
 std::size_t query_numbers(const ScoredLayer& layer) {
   return group_size(layer) * channels_of(layer) * (1 + channels_of(layer));
 }
@@ -98,10 +99,10 @@ void note_query(const ScoredLayer& layer, HeadCache& head, std::span<const float
     ops::rotate_back(std::span(plain).subspan(first, channels));
   }
   undo_rope(layer, position, plain);
-  head.queries().resize(query_numbers(layer));
+  head.query_statistics().resize(query_numbers(layer));
   const std::size_t numbers = channels * (1 + channels);
   for (std::size_t g = 0; g < group_size(layer); ++g) {
-    add_query(std::span(head.queries()).subspan(g * numbers, numbers),
+    add_query(std::span(head.query_statistics()).subspan(g * numbers, numbers),
               std::span(plain).subspan(g * channels, channels), position - kExpectedSinks + 1);
   }
 }
@@ -213,7 +214,8 @@ void expect_attention(const ScoredLayer& layer, const HeadCache& head, std::span
   const std::size_t numbers = channels * (1 + channels);
   for (std::size_t g = 0; g < group_size(layer); ++g) {
     const auto weights = expected_weights(
-        entries.keys, std::span(head.queries()).subspan(g * numbers, numbers), channels, scale);
+        entries.keys, std::span(head.query_statistics()).subspan(g * numbers, numbers), channels,
+        scale);
     std::ranges::transform(expected, weights, expected.begin(), std::plus<>());
   }
   std::ranges::transform(expected, entries.value_norms, expected.begin(), std::multiplies<>());
@@ -225,11 +227,11 @@ bool spare_first_and_answer(const Rule& rule, int /*length*/, int position) {
 
 }  // namespace
 
-const Eviction kExpectedEviction{.held_after = hold_part_of_prompt,
-                                 .forgets = true,
-                                 .note_queries = note_query,
-                                 .noted_after = noted_in_prompt,
-                                 .spares = spare_first_and_answer,
-                                 .score = expect_attention};
+const Eviction kExpectedAttentionEviction{.held_after = hold_part_of_prompt,
+                                          .forgets = true,
+                                          .note_queries = note_query,
+                                          .noted_after = noted_in_prompt,
+                                          .spares = spare_first_and_answer,
+                                          .score = expect_attention};
 
 }  // namespace winnow::kvcache
