@@ -125,11 +125,27 @@ def test_stop_ends_the_request(page, server):
     assert 'winnow_requests_total{outcome="cancelled"}' in httpx.get(server.url + "/metrics").text
 
 
-def test_errors_are_shown(page):
+def test_a_refused_message_goes_back_to_its_box(page):
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#system", "You are a lighthouse.")
+    page.locator("summary", has_text="Settings").click()
     page.fill("#input", "word " * 6000)
     page.click("#send")
     page.wait_for_selector("#error:not([hidden])")
     assert "context" in page.inner_text("#error")
+    page.wait_for_function("!document.getElementById('send').disabled")
+    assert page.input_value("#input").startswith("word word")
+    assert page.locator("#messages li").count() == 0
+    say(page, "Hello", tokens=4)
+    assert page.is_hidden("#error")
+    assert page.evaluate("messages.map((message) => message.role)") == ["system", "user", "assistant"]
+
+
+def test_an_answer_says_that_it_was_cut(page):
+    assert page.input_value("#max-tokens") == ""
+    say(page, "Tell me of the sea.", tokens=4)
+    assert page.locator("li.assistant .t").count() <= 4
+    assert "max tokens allows" in page.inner_text("li.assistant .note")
 
 
 def test_a_key_is_asked_for(browser):

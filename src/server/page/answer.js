@@ -17,6 +17,7 @@ function makeAnswer(bubble) {
   return {
     text: "",
     calls: [],  // as the API has them
+    get empty() { return !this.text && !this.calls.length && !parts.thought; },
     get thought() { return part("thought", () => fold("thought", "Thought", true)); },
     endThought() {
       if (thinks && parts.thought) parts.thought.parentElement.open = thinks = false;
@@ -34,6 +35,15 @@ function makeAnswer(bubble) {
         bubble.parentElement.append(row);
         return { code, result };
       });
+    },
+    // Says why an answer ends before its end.
+    showEnd(reason) {
+      if (reason !== "length") return;
+      const note = document.createElement("p");
+      note.className = "note";
+      note.textContent = $("max-tokens").value ? "The answer has all the tokens that max tokens allows."
+        : "The answer fills the model's context: begin a new chat.";
+      bubble.parentElement.append(note);
     },
     showVotes(votes) {
       const chains = votes.chains.length;

@@ -59,6 +59,7 @@ function placePrompt(pieces, bubbles) {
 async function send() {
   if (request) return;
   const content = $("input").value.trim();
+  const before = { messages: messages.length, bubbles: bubbles.length, unanswered, content };
   if (!answerCalls()) {
     if (!content) return;
     $("input").value = "";
@@ -73,19 +74,40 @@ async function send() {
   setBusy(true);
   const element = addBubble("assistant", "");
   const answer = makeAnswer(element);
+  let failed = false;
   try {
     await ($("votes").checked ? vote(answer) : stream(answer));
   } catch (error) {
+    failed = true;
     if (error.name !== "AbortError") showError(error.message);
   }
+  if (failed && answer.empty) {
+    element.parentElement.remove();
+    takeBack(before);
+  } else {
+    keepAnswer(answer, element);
+  }
+  request = null;
+  setBusy(false);
+  draw();
+}
+
+function keepAnswer(answer, element) {
   answer.endThought();
   messages.push({ role: "assistant", content: answer.text,
     ...(answer.calls.length ? { tool_calls: answer.calls } : {}) });
   bubbles.push({ text: answer.text, element });
   unanswered = answer.calls.length ? answer : null;
-  request = null;
-  setBusy(false);
-  draw();
+}
+
+// Forgets what no answer came to, which would make all later messages fail as well; what was
+// written can be changed and sent again.
+function takeBack(before) {
+  messages.length = before.messages;
+  for (const { element } of bubbles.splice(before.bubbles)) element.parentElement.remove();
+  unanswered = before.unanswered;
+  unanswered?.calls.forEach((call, i) => { unanswered.call(i).result.disabled = false; });
+  if (!unanswered) $("input").value ||= before.content;
 }
 
 // Whether the last answer has called tools, which are then answered.
@@ -102,8 +124,10 @@ function answerCalls() {
 
 function settings() {
   const tools = $("tools").value.trim();
+  const most = $("max-tokens").value;
   return {
-    temperature: Number($("temperature").value), max_tokens: Number($("max-tokens").value),
+    temperature: Number($("temperature").value),
+    ...(most ? { max_tokens: Number(most) } : {}),
     ...(tools ? { tools: JSON.parse(tools) } : {}),
   };
 }
@@ -119,6 +143,7 @@ async function vote(answer) {
     answer.content.textContent = message.content;
     answer.endThought();
     answer.showVotes(whole.winnow.votes);
+    answer.showEnd(whole.choices[0].finish_reason);
   });
 }
 
@@ -136,6 +161,7 @@ async function stream(answer) {
   for await (const event of eventsOf(events)) {
     if (event.winnow_trace) cache.take(event.winnow_trace);
     keepAtEnd(() => {
+      answer.showEnd(event.choices[0]?.finish_reason);
       const [place, piece] = takePiece(answer, event.choices[0]?.delta ?? {});
       if (!piece) return;
       // The text of the token that comes after all those that the cache has taken.
