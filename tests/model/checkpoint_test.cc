@@ -195,6 +195,7 @@ TEST_F(CheckpointTest, QuantisedMatricesAreConvertedWhenTheyAreAskedFor) {
   expect_same_tensors(expected, Checkpoint(opened).tensors());
   const std::string note = testing::internal::GetCapturedStderr();
   EXPECT_THAT(note, HasSubstr("1 matrices that fp8 quantised become bf16"));
+  EXPECT_THAT(note, HasSubstr("runs with --weights int8 or int4 keep them small"));
   EXPECT_EQ(std::count(note.begin(), note.end(), '\n'), 1) << "converted once: " << note;
 
   save_checkpoint(dir_.path(), opened.spec(), expected);
