@@ -42,7 +42,8 @@ void check(const GenerateCommand& command) {
     require(command.system.empty(), "--data-out: --system does not go with it");
     require(command.documents >= 1, "--documents {}: expected 1 or more", command.documents);
     require(command.generate.sampling.temperature > 0.0,
-            "--data-out: --temperature 0 would write the same document every time");
+            "--data-out: temperature 0 would write the same document every time: add "
+            "--temperature 1");
     require(command.generate.samples == 1 && command.generate.stop.empty(),
             "--data-out: --n and --stop do not go with it");
     require(command.generate.prompt_cache.empty(), "--data-out: has no --prompt-cache");

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <functional>
 #include <string_view>
 
 #include "apps/winnow/interrupt.h"
+#include "base/error.h"
 #include "hub/pull.h"
 
 namespace winnow::cli {
@@ -19,8 +21,20 @@ bool takes_model(const CLI::Option& option) {
   return option.count() == 1 && std::ranges::find(kTypes, option.get_type_name()) != kTypes.end();
 }
 
+// A word that is neither a path nor org/name, such as the names that Ollama knows.
+void refuse_bare_name(const std::string& given) {
+  std::error_code ignored;
+  require(given.find('/') != std::string::npos || std::filesystem::exists(given, ignored),
+          "{}: no such file or directory; a model is a folder, a GGUF file or org/name on the "
+          "Hugging Face Hub (Qwen/Qwen3-0.6B)",
+          given);
+}
+
 void find_named_model(CLI::Option& option) {
   const std::string given = option.results().front();
+  if (option.check_lname("model")) {
+    refuse_bare_name(given);
+  }
   DownloadProgress progress(given);
   const bool is_probe = option.get_type_name() == kProbeType;
   const std::string found = hub::find_model(given, std::ref(progress),

@@ -136,7 +136,7 @@ int run_serve(const ServeCommand& command) {
     print_now(server::field_page());
     return kSuccess;
   }
-  require(!command.load.model.empty(), "--model is required");
+  require(!command.load.model.empty(), "--model is required (see winnow serve --help)");
   const auto shutdown = to_milliseconds(command.shutdown_timeout, "--shutdown-timeout");
   const server::ServerConfig config = resolve(command);
   catch_termination();

@@ -13,6 +13,8 @@
 namespace winnow::cli {
 namespace {
 
+constexpr std::string_view kModelFlag = "--model";
+
 std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -33,8 +35,9 @@ std::vector<std::string> commands_of(const CLI::App& command) {
 
 /// "is --prompt meant? ", or nothing where no name is near.
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
-  const auto meant = std::ranges::find_if(
-      names, [word](const auto& name) { return is_one_slip_away(word, name); });
+  const auto meant = std::ranges::find_if(names, [word](const auto& name) {
+    return is_one_slip_away(word, name) || (word == "-m" && name == kModelFlag);
+  });
   return meant == names.end() ? "" : fmt::format("is {} meant? ", *meant);
 }
 
@@ -51,7 +54,10 @@ std::string unknown_word(const CLI::App& command, const std::vector<std::string>
     return fmt::format("{} has no command {} ({}", full_name(command), word,
                        suggestion(word, commands));
   }
-  return fmt::format("not expected: {} (", fmt::join(words, " "));
+  const CLI::Option* const model = command.get_option_no_throw(std::string(kModelFlag));
+  const bool may_be_model = words.size() == 1 && model != nullptr && model->count() == 0;
+  return fmt::format("not expected: {} ({}", fmt::join(words, " "),
+                     may_be_model ? fmt::format("is {} {} meant? ", kModelFlag, word) : "");
 }
 
 }  // namespace

@@ -24,9 +24,11 @@ RuleKind parse_cache(const LoadOptions& options, const model::ModelSpec& model) 
   require(rule.has_value(), "--cache {}: expected auto, {}", options.cache,
           kvcache::list_rules("or"));
   const kvcache::RuleTraits& traits = kvcache::traits_of(*rule);
-  require((!traits.marks || model.dms) && (!traits.merges || model.dmc),
-          "--cache {}: the model was not trained for it; its rule is {}", traits.name,
-          kvcache::rule_name(trained_rule(model)));
+  require(
+      (!traits.marks || model.dms) && (!traits.merges || model.dmc),
+      "--cache {}: the model was not trained for it (winnow retrofit does that); its rule is {}. "
+      "--cache h2o --cr 4 compresses any model",
+      traits.name, kvcache::rule_name(trained_rule(model)));
   return *rule;
 }
 

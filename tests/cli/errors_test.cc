@@ -74,7 +74,11 @@ TEST(Errors, UnknownWordsNameWhatMayBeMeant) {
   expect_error({"chat", "--modle", kBase}, "winnow chat has no flag --modle (is --model meant?");
   expect_error({"eval", "needle", "--model", kBase, "--lenghts", "10"},
                "(is --lengths meant? see winnow eval needle --help)");
-  expect_error({"chat"}, "--model is required (see winnow chat --help)");
+  for (const char* command : {"chat", "serve"}) {
+    expect_error({command}, fmt::format("--model is required (see winnow {} --help)", command));
+  }
+  expect_error({"chat", "-m", kBase}, "winnow chat has no flag -m (is --model meant?");
+  expect_error({"chat", kBase}, fmt::format("not expected: {0} (is --model {0} meant?", kBase));
 }
 
 TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {
@@ -89,7 +93,7 @@ TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {
 }
 
 TEST(Errors, CacheFlagsAgainstTheModel) {
-  expect_generate_error(kBase, {"--cache", "dms"}, "--cache dms");
+  expect_generate_error(kBase, {"--cache", "dms"}, "--cache h2o --cr 4 compresses any model");
   expect_generate_error(kBase, {"--cache", "dmc"}, "--cache dmc");
   expect_generate_error(kBase, {"--cache", "lru"}, "--cache lru");
   expect_generate_error(kBase, {"--cache", "tova"}, "--cr");
@@ -103,6 +107,7 @@ TEST(Errors, FlagsWithoutEffect) {
   const TempDirectory directory;
   const std::string out = directory.file("out");
   expect_generate_error(kBase, {"--documents", "5"}, "--documents requires --data-out");
+  expect_error({"generate", "--model", kBase, "--data-out", out}, "add --temperature 1");
   expect_error({"generate", "--model", kBase, "--data-out", out, "--temperature", "1", "--system",
                 "be brief"},
                "--system");
@@ -122,7 +127,9 @@ TEST(Errors, FlagsWithoutEffect) {
 
 TEST(Errors, SayWhichFlagIsToBeChanged) {
   const TempDirectory directory;
-  expect_error({"tokenize", "--model", "nope"}, "nope: no such file or directory");
+  expect_error({"tokenize", "--model", "nope"},
+               "nope: no such file or directory; a model is a folder");
+  expect_error({"chat", "--model", "qwen3:0.6b"}, "org/name on the Hugging Face Hub");
   expect_error({"eval", "needle", "--model", kBase, "--text", "assets/demo_prompt.txt", "--lengths",
                 "10", "--threads", "1"},
                "--lengths: ");

@@ -216,8 +216,9 @@ void HttpServer::Impl::listen() {
       acceptors_.push_back(std::move(acceptor));
     } else if (failure != asio::error::address_family_not_supported &&
                failure != boost::system::errc::address_not_available) {
-      require(false, "cannot listen on {} port {}: {}", config_.host, endpoint.port(),
-              failure.message());
+      require(false, "cannot listen on {} port {}: {}{}", config_.host, endpoint.port(),
+              failure.message(),
+              failure == asio::error::address_in_use ? "; --port chooses another" : "");
     } else {
       refusal = failure;
     }
