@@ -13,6 +13,7 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
 #include "apps/winnow/report/heat_map.h"
+#include "apps/winnow/screen.h"
 #include "engine/stop_matcher.h"
 #include "eval/divergence.h"
 #include "tokenizer/stream_decoder.h"
@@ -176,12 +177,12 @@ void print_divergence(std::span<const ModelColumn> columns) {
     });
   };
   const std::size_t total = columns.front().run.tokens.size();
-  row("KLD to it, nats/token",
+  row("KLD, nats/token",
       [](const eval::GreedyDivergence& d) { return fmt::format("{:.4f}", d.kld); });
-  row("same tokens as it", [&](const eval::GreedyDivergence& d) {
+  row("same tokens", [&](const eval::GreedyDivergence& d) {
     return fmt::format("{}/{}", d.tokens_matched, total);
   });
-  row("tokens scored", [](const eval::GreedyDivergence& d) { return grouped(d.tokens_scored); });
+  row("tokens compared", [](const eval::GreedyDivergence& d) { return grouped(d.tokens_scored); });
 }
 
 int run_demo(const DemoFlags& flags) {
@@ -189,7 +190,7 @@ int run_demo(const DemoFlags& flags) {
             .prompt = read_file(flags.prompt_file),
             .tokenizer = load_tokenizer(flags.model),
             .tokens = {},
-            .colour = output_is_terminal()};
+            .colour = output_takes_escapes()};
   demo.tokens = demo.tokenizer->encode(demo.prompt);
   std::vector<ModelColumn> columns;
 
@@ -205,6 +206,7 @@ int run_demo(const DemoFlags& flags) {
     columns.push_back({"base model", run_silently(demo, *base, "base model")});
   }
   print_table(demo, columns);
+  print("\n  The compressed run beside each of the others:\n");
   print_divergence(columns);
 
   const engine::CacheUsage& cache = columns.front().run.cache;
@@ -212,6 +214,7 @@ int run_demo(const DemoFlags& flags) {
                     grouped(cache.tokens)));
   print(cache_picture(cache.per_head, student->model.spec().attention().kv_heads, cache.tokens,
                       demo.colour));
+  print(fmt::format("\nNext: winnow serve --model {}, or docs/tutorial.md\n", flags.model));
   return kSuccess;
 }
 

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -92,6 +94,41 @@ TEST_F(ChatOnATerminal, ShowsTheCacheBelowTheAnswer) {
   EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[1;23r"));  // the last line stays
   EXPECT_THAT(chat.transcript(), HasSubstr("when dense"));
   EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[r"));  // and is given back
+}
+
+// The longest text between a newline or an escape sequence and the next.
+std::size_t longest_line(const std::string& transcript) {
+  const std::regex escape("\x1b(\\[[0-9;?]*[A-Za-z]|.)");
+  std::size_t longest = 0;
+  std::size_t columns = 0;
+  for (const char c : std::regex_replace(transcript, escape, "\n")) {
+    const bool continues = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+    columns = c == '\n' || c == '\r' ? 0 : columns + (continues ? 0 : 1);
+    longest = std::max(longest, columns);
+  }
+  return longest;
+}
+
+TEST_F(ChatOnATerminal, ItsOwnLinesFitTheTerminal) {
+  Terminal chat(chat_words({"--temperature", "0"}, "4"), {.columns = 70});
+  expect(chat, "Hi", kAnswered);
+  expect(chat, "Ho", kAnswered);
+  const std::string& all = chat.transcript();
+  EXPECT_THAT(all, HasSubstr("\r\n "));  // the summary goes on in a second line
+  EXPECT_LE(longest_line(all.substr(all.find("> "))), 70U) << all;
+}
+
+TEST_F(ChatOnATerminal, WritesPlainAsciiWhereNothingElseIsShown) {
+  for (const TerminalKind& kind : {TerminalKind{.term = "dumb"}, TerminalKind{.locale = "C"}}) {
+    Terminal chat(chat_words({}, "4"), kind);
+    expect(chat, "Hi", kAnswered);
+    const std::string& all = chat.transcript();
+    EXPECT_THAT(all, Not(HasSubstr("▏"))) << kind.term;
+    EXPECT_THAT(all, Not(HasSubstr("·"))) << kind.term;
+    if (kind.term == "dumb") {
+      EXPECT_THAT(all, Not(HasSubstr("[?2004h")));
+    }
+  }
 }
 
 TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {

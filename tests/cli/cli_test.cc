@@ -528,6 +528,7 @@ TEST(Demo, FindsTheCodeInTheText) {
   EXPECT_THAT(result.out, HasSubstr("48213"));  // what it shows of the prompt does not contain it
   EXPECT_THAT(result.out, HasSubstr("compression ratio"));
   EXPECT_THAT(result.out, HasSubstr("same, dense"));
+  EXPECT_THAT(result.out, HasSubstr("Next: winnow serve --model assets/dms-cr8"));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ constexpr auto kPatience = std::chrono::seconds(60);
 
 }  // namespace
 
-Terminal::Terminal(const std::vector<std::string>& arguments) {
+Terminal::Terminal(const std::vector<std::string>& arguments, const TerminalKind& kind) {
   std::vector<std::string> words{WINNOW_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -34,10 +34,10 @@ Terminal::Terminal(const std::vector<std::string>& arguments) {
     argv.push_back(word.data());
   }
   argv.push_back(nullptr);
-  std::string terminal = "TERM=xterm";
-  std::string locale = "LC_ALL=C.UTF-8";
+  std::string terminal = "TERM=" + kind.term;
+  std::string locale = "LC_ALL=" + kind.locale;
   const std::array<char*, 3> environment{terminal.data(), locale.data(), nullptr};
-  const winsize size{.ws_row = 24, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
+  const winsize size{.ws_row = 24, .ws_col = kind.columns, .ws_xpixel = 0, .ws_ypixel = 0};
   process_ = ::forkpty(&fd_, nullptr, nullptr, &size);
   if (process_ < 0) {
     throw std::runtime_error("no terminal");

@@ -8,10 +8,16 @@
 
 namespace winnow::testing {
 
-/// A running winnow whose standard streams are a terminal of 24 lines and 100 columns.
+struct TerminalKind {
+  std::string term = "xterm";
+  std::string locale = "C.UTF-8";
+  unsigned short columns = 100;
+};
+
+/// A running winnow whose standard streams are a terminal of 24 lines.
 class Terminal {
  public:
-  explicit Terminal(const std::vector<std::string>& arguments);
+  explicit Terminal(const std::vector<std::string>& arguments, const TerminalKind& kind = {});
   ~Terminal();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;

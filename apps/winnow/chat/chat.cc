@@ -11,6 +11,7 @@
 #include "apps/winnow/chat/settings.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/heat_map.h"
+#include "apps/winnow/screen.h"
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
@@ -104,7 +105,7 @@ void Chat::answer() {
     GenerateOptions options = options_;
     options.sampling.seed += answers_++;
     const int room = llm_.info().max_positions - static_cast<int>(prompt.size());
-    require(room > 0, "the chat has {} tokens, the model {} positions: /undo, or /clear it",
+    require(room > 0, "the chat has {} tokens, the model {} positions: send less, or /clear it",
             prompt.size(), llm_.info().max_positions);
     options.max_tokens = std::min(options.max_tokens, room);
     last_ = answer_live(llm_, prompt, options);
@@ -177,7 +178,7 @@ void Chat::stats(const std::string& /*argument*/) {
   print(fmt::format("prefill {:.0f} tokens/s; {} of {} positions; entries that each head holds:\n",
                     last_->prefill_tokens_per_s, grouped(tokens),
                     grouped(llm_.info().max_positions)));
-  print_now(cache_picture(entries, llm_.info().kv_heads, tokens, output_is_terminal()));
+  print_now(cache_picture(entries, llm_.info().kv_heads, tokens, output_takes_escapes()));
 }
 
 void Chat::retry(const std::string& /*argument*/) {

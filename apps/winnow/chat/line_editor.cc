@@ -13,6 +13,7 @@
 
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/screen.h"
 #include "base/error.h"
 
 namespace winnow::cli {
@@ -47,6 +48,13 @@ void watch(int signal) {
 void use_utf8() {
   if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) {
     std::setlocale(LC_CTYPE, "C.UTF-8");
+  }
+}
+
+// Has the terminal say where a paste begins and ends.
+void mark_pastes(bool on) {
+  if (!terminal_is_dumb()) {
+    print_now(on ? kMarkPastes : kLeavePastes);
   }
 }
 
@@ -86,12 +94,12 @@ InputLine LineEditor::read_line(const std::string& prompt) {
   prompt_ = prompt;
   pending_.clear();
   pasting_ = false;
-  print_now(kMarkPastes);
+  mark_pastes(true);
   // Before the prompt is shown: libedit alone does it after, and a Ctrl-D typed in between is lost.
   el_set(editor_.get(), EL_PREP_TERM, 1);
   int count = 0;
   const char* const line = el_gets(editor_.get(), &count);
-  print_now(kLeavePastes);
+  mark_pastes(false);
   if (line == nullptr || count <= 0) {
     print_now("\n");
     return {interrupted() ? InputLine::Kind::interrupted : InputLine::Kind::end};
@@ -220,7 +228,7 @@ void LineEditor::refresh_after_signal() {
   if (std::exchange(continued, 0) != 0) {  // whoever had the terminal has set it otherwise
     el_set(editor_.get(), EL_PREP_TERM, 0);
     el_set(editor_.get(), EL_PREP_TERM, 1);
-    print_now(kMarkPastes);
+    mark_pastes(true);
     el_set(editor_.get(), EL_REFRESH);
   }
 }

@@ -1,7 +1,9 @@
 #include "apps/winnow/chat/live_answer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <optional>
 
@@ -9,6 +11,7 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/heat_map.h"
+#include "apps/winnow/screen.h"
 
 namespace winnow::cli {
 namespace {
@@ -16,16 +19,16 @@ namespace {
 using StatusClock = std::chrono::steady_clock;
 
 constexpr auto kStatusRedraw = std::chrono::milliseconds(100);
-constexpr int kCacheBarWidth = 20;
+constexpr int kCacheBarWidth = 8;  // leaves 80 columns room for the tokens and their speed
 
 // The cache as a part of a dense one.
 std::string cache_bar(const CacheStats& cache) {
   const auto bytes = static_cast<double>(cache.bytes);
   const auto dense = static_cast<double>(cache.dense_bytes);
   return dense > 0.0 && bytes > 0.0
-             ? fmt::format("cache {}▏{}, {} when dense ({:.1f}x)",
-                           share_bar(bytes / dense, kCacheBarWidth), readable_bytes(bytes),
-                           readable_bytes(dense), dense / bytes)
+             ? fmt::format("cache {}{}{}, {} when dense ({:.1f}x)",
+                           share_bar(bytes / dense, kCacheBarWidth), shows_only_ascii() ? "|" : "▏",
+                           readable_bytes(bytes), readable_bytes(dense), dense / bytes)
              : "cache empty";
 }
 
@@ -41,7 +44,7 @@ class LiveStatus {
       return;
     }
     next_ = now + kStatusRedraw;
-    line_.show(fmt::format("{} · {}", cache_bar(stream.cache()), done(progress, now)));
+    line_.show(std::array{cache_bar(stream.cache()), done(progress, now)});
   }
   void clear() { line_.clear(); }
 
@@ -56,7 +59,7 @@ class LiveStatus {
     const double seconds = std::chrono::duration<double>(now - *first_token_).count();
     return progress.generated == 1
                ? tokens
-               : fmt::format("{}, {:.1f} tokens/s", tokens, (progress.generated - 1) / seconds);
+               : fmt::format("{}, {:.1f}/s", tokens, (progress.generated - 1) / seconds);
   }
 
   StatusLine line_;
@@ -88,12 +91,14 @@ std::string answer_summary(const Generation& generation) {
   const Sample& sample = generation.samples.front();
   const std::string reused =
       generation.reused_tokens > 0
-          ? fmt::format("{} of {} prompt tokens from the cache · ",
-                        grouped(generation.reused_tokens), grouped(generation.prompt_tokens))
-          : fmt::format("{} prompt tokens · ", grouped(generation.prompt_tokens));
-  return fmt::format("[{} · {}{} tokens, {:.1f} tokens/s]", cache_bar(sample.kv), reused,
-                     grouped(static_cast<long long>(sample.token_ids.size())),
-                     generation.decode_tokens_per_s);
+          ? fmt::format("{} of {} prompt tokens from the cache", grouped(generation.reused_tokens),
+                        grouped(generation.prompt_tokens))
+          : fmt::format("{} prompt tokens", grouped(generation.prompt_tokens));
+  const std::array parts{"[" + cache_bar(sample.kv), reused,
+                         fmt::format("{} tokens, {:.1f} tokens/s]",
+                                     grouped(static_cast<long long>(sample.token_ids.size())),
+                                     generation.decode_tokens_per_s)};
+  return wrapped_parts(parts, columns_of(STDERR_FILENO));
 }
 
 }  // namespace winnow::cli

@@ -4,9 +4,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <string_view>
 
 #include "apps/winnow/output.h"
+#include "apps/winnow/screen.h"
 
 namespace winnow::cli {
 namespace {
@@ -21,26 +22,9 @@ constexpr std::string_view kRestore =
     "\x1b"
     "8";
 
-bool draws() {
-  const char* kind = std::getenv("TERM");
-  return output_is_terminal() && kind != nullptr && std::string_view(kind) != "dumb";
-}
-
-// The first `columns` characters of UTF-8 text, each one column wide.
-std::string_view cut(std::string_view text, int columns) {
-  std::size_t at = 0;
-  for (int column = 0; at < text.size(); ++at) {
-    const bool begins = (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
-    if (begins && column++ == columns) {
-      break;
-    }
-  }
-  return text.substr(0, at);
-}
-
 }  // namespace
 
-StatusLine::StatusLine() : terminal_(draws()) {}
+StatusLine::StatusLine() : terminal_(output_takes_escapes()) {}
 
 StatusLine::~StatusLine() {
   try {
@@ -50,7 +34,7 @@ StatusLine::~StatusLine() {
   }
 }
 
-void StatusLine::show(std::string_view text) {
+void StatusLine::show(std::span<const std::string> parts) {
   winsize size = {};
   if (!terminal_ || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < kLeastRows) {
     return;
@@ -60,7 +44,7 @@ void StatusLine::show(std::string_view text) {
     reserve(size.ws_row);
   }
   print_now(fmt::format("{}\x1b[{};1H\x1b[2K\x1b[2m{}\x1b[0m{}", kSave, rows_,
-                        cut(text, size.ws_col - 1), kRestore));
+                        fitting_parts(parts, size.ws_col - 1), kRestore));
 }
 
 // Scrolls once if the cursor is in the last line, then lets only the lines above it scroll.

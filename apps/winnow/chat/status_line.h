@@ -1,8 +1,8 @@
 // A line at the bottom of the terminal that stays while text scrolls above it.
 #pragma once
 
+#include <span>
 #include <string>
-#include <string_view>
 
 namespace winnow::cli {
 
@@ -14,8 +14,8 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  /// Takes the terminal's last line for `text`, cut to the terminal's width.
-  void show(std::string_view text);
+  /// Takes the terminal's last line for these parts, as far as its width goes.
+  void show(std::span<const std::string> parts);
   /// Gives the line back.
   void clear();
 

@@ -10,6 +10,7 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/heat_map.h"
 #include "apps/winnow/report/token_page.h"
+#include "apps/winnow/screen.h"
 #include "base/error.h"
 #include "base/sha256.h"
 #include "checkpoint/atomic_file.h"
@@ -113,7 +114,7 @@ std::string coloured_text(const std::vector<std::string>& texts, const eval::Pro
 void print_profile(const eval::Profile& profile, const Json& json, int kv_heads) {
   print(fmt::format("Entries that each head holds after {} tokens ({:.2f}x fewer)\n\n",
                     grouped(profile.tokens), profile.ratio_at(profile.tokens)));
-  print(cache_picture(profile.live, kv_heads, profile.tokens, output_is_terminal()));
+  print(cache_picture(profile.live, kv_heads, profile.tokens, output_takes_escapes()));
   print("\n  length      CR\n");
   for (const Json& row : json.at("by_length")) {
     print(fmt::format("{:>8} {:>7.2f}\n", row.at("length").get<int>(),
@@ -179,7 +180,7 @@ int run_profile(const ProfileFlags& flags) {
     if (!attention.shares.empty()) {
       print_attention(attention);
     }
-    if (output_is_terminal() && !profile.fates.empty()) {
+    if (output_takes_escapes() && !profile.fates.empty()) {
       print("\n" + coloured_text(texts, profile, flags.show));
     }
   });

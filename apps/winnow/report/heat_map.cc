@@ -7,6 +7,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "apps/winnow/screen.h"
+
 namespace winnow::cli {
 namespace {
 
@@ -32,12 +34,14 @@ std::string cell(int entries, int tokens, int width, bool colour) {
 }  // namespace
 
 std::string share_bar(double share, int width) {
-  static constexpr std::array<std::string_view, 9> kEighths{" ", "▏", "▎", "▍", "▌",
-                                                            "▋", "▊", "▉", "█"};
+  using Eighths = std::array<std::string_view, 9>;
+  static constexpr Eighths kBlocks{" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+  static constexpr Eighths kAscii{" ", ".", ".", ".", "-", "-", "-", "=", "#"};
+  const Eighths& marks = shows_only_ascii() ? kAscii : kBlocks;
   const int eighths = std::clamp(static_cast<int>(std::lround(share * width * 8)), 1, width * 8);
   std::string text;
   for (int column = 0; column < width; ++column) {
-    text += kEighths[static_cast<std::size_t>(std::clamp(eighths - column * 8, 0, 8))];
+    text += marks[static_cast<std::size_t>(std::clamp(eighths - column * 8, 0, 8))];
   }
   return text;
 }
