@@ -1,5 +1,6 @@
 // winnow serve: an OpenAI-compatible server.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -24,7 +25,7 @@ struct ServeCommand {
   LoadOptions load;
   server::ServerConfig server;
   std::string api_key_file;
-  std::string log_level = "info";
+  std::string log_level;  // empty: as much as is of use there
   std::string generation_config = "auto";
   bool no_prefix_cache = false;
   bool fields = false;           // only print the table of fields
@@ -84,7 +85,9 @@ void resolve_prefill(const ServeCommand& command, server::PrefillClientConfig& c
 
 server::ServerConfig resolve(const ServeCommand& command) {
   server::ServerConfig config = command.server;
-  config.log_level = server::parse_log_level(command.log_level);
+  config.log_level = server::parse_log_level(!command.log_level.empty() ? command.log_level
+                                             : ::isatty(STDERR_FILENO)  ? "warn"
+                                                                        : "info");
   config.prefix_cache = !command.no_prefix_cache;
   config.service.model_sampling = uses_generation_config(command.generation_config);
   config.http.header_timeout = to_milliseconds(command.header_timeout, "--header-timeout");
@@ -195,8 +198,9 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
                "Seconds for a client to read what is sent");
   group.option("--shutdown-timeout", options.shutdown_timeout, "S",
                "Seconds to finish answers after SIGTERM or Ctrl-C; a second signal ends at once");
-  group.option("--log-level", options.log_level, "LEVEL",
-               "error, warn, info or debug; to standard error");
+  group.open_option("--log-level", options.log_level, "LEVEL",
+                    "error, warn, info or debug; JSON lines to standard error (default: info; on a "
+                    "terminal warn)");
 }
 
 void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
