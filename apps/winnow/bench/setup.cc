@@ -133,6 +133,13 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   setup.config = std::move(config);
   setup.plan = plan_of(options);
   setup.load = load_of(options);
+  if (const int most = setup.plan.decode_depth();
+      setup.config.max_positions > 0 && most > setup.config.max_positions) {
+    print_note(
+        fmt::format("winnow: {} tokens are more than the model's {} positions: its speed "
+                    "there is measured, its texts would be of no use\n",
+                    grouped(most), grouped(setup.config.max_positions)));
+  }
   setup.evict_rate = options.evict_rate;
   const bool retrofitted = setup.config.dms || setup.config.dmc;
   prepare_for_drawn_decisions(options.load, setup.config);
