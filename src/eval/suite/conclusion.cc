@@ -60,8 +60,8 @@ Conclusion conclude(std::span<const SuiteRow> rows, double ratio) {
     result.verdict = Verdict::loses;
     result.sentence = fmt::format(
         "No, not for everything: {} the student loses more than agreed in "
-        "{} ({}); {}",
-        at, rows_of(lost.size()), listed(lost), held_text(held));
+        "{} of {} of quality ({}); {}",
+        at, lost.size(), rows_of(lost.size() + open.size() + held), listed(lost), held_text(held));
     result.sentence += open.empty() ? "." : fmt::format(", {} not decided.", are(open.size()));
   } else if (!open.empty()) {
     result.sentence =

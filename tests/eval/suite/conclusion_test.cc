@@ -38,7 +38,8 @@ TEST(Conclude, OneLostRowIsANo) {
   const Conclusion no = conclude(rows, 8.0);
   EXPECT_EQ(no.verdict, Verdict::loses);
   EXPECT_THAT(no.sentence, StartsWith("No, not for everything"));
-  EXPECT_THAT(no.sentence, HasSubstr("in 1 row (needles); 1 row holds, 1 is not decided."));
+  EXPECT_THAT(no.sentence,
+              HasSubstr("in 1 of 3 rows of quality (needles); 1 row holds, 1 is not decided."));
 }
 
 TEST(Conclude, CostIsSaidAndDecidesNothing) {

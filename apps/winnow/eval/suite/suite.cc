@@ -20,19 +20,25 @@ std::string shown(const std::optional<double>& value, int digits) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "-";
 }
 
+// Of a speed also the ratio: 25 % less time is 1.33 times the speed.
+std::string difference_text(const eval::SuiteRow& row) {
+  if (row.count == 0) {
+    return "";
+  }
+  const std::string text =
+      fmt::format("{} {}", with_error(row.difference(), row.loss.error, std::max(1, row.digits)),
+                  row.loss_unit);
+  const bool is_speed =
+      row.kind == eval::SuiteRow::Kind::cost && row.more_is_better && row.base && row.student;
+  return is_speed ? fmt::format("{:.2f}x, {}", *row.student / *row.base, text) : text;
+}
+
 void print_table(const std::vector<eval::SuiteRow>& rows, const eval::Conclusion& conclusion) {
   print(conclusion.sentence + "\n\n");
-  print(fmt::format("{:<34}{:>10}{:>10}  {:<24}{}\n", "", "base", "student", "difference", ""));
+  print(fmt::format("{:<34}{:>10}{:>10}  {:<28}{}\n", "", "base", "student", "difference", ""));
   for (const eval::SuiteRow& row : rows) {
-    const bool measured = row.count > 0;
-    print(fmt::format("{:<34}{:>10}{:>10}  {:<24}{}\n", row.title, shown(row.base, row.digits),
-                      shown(row.student, row.digits),
-                      measured ? fmt::format("{} {}",
-                                             with_error(row.difference(), row.loss.error,
-                                                        std::max(1, row.digits)),
-                                             row.loss_unit)
-                               : "",
-                      row.verdict_text()));
+    print(fmt::format("{:<34}{:>10}{:>10}  {:<28}{}\n", row.title, shown(row.base, row.digits),
+                      shown(row.student, row.digits), difference_text(row), row.verdict_text()));
   }
 }
 
