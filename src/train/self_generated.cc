@@ -14,8 +14,10 @@
 namespace winnow::train {
 namespace {
 
-// Documents that wait or are being written: enough to keep the engine busy.
-constexpr std::size_t kInFlight = 512;
+// Documents that wait or are being written: enough to keep the engine busy, and not so many that
+// all of them finish at the end alone.
+constexpr std::size_t kInFlightOnGpu = 512;
+constexpr std::size_t kInFlightOnCpu = 64;
 
 bool states(const std::string& completion, const std::string& answer) {
   std::string stated = answers::stated_answer(completion, /*number=*/false);
@@ -32,6 +34,7 @@ class SelfGeneration {
       : spec_(model.spec()),
         tokenizer_(tokenizer),
         options_(options),
+        in_flight_(model.engine.cuda_device ? kInFlightOnGpu : kInFlightOnCpu),
         engine_(*model.backend, model.engine),
         file_(file) {
     require(
@@ -42,7 +45,7 @@ class SelfGeneration {
   SelfGeneratedCounts run() {
     bool go_on = true;
     while (go_on && (submitted_ < options_.documents || !engine_.idle())) {
-      while (submitted_ < options_.documents && texts_.size() < kInFlight) {
+      while (submitted_ < options_.documents && texts_.size() < in_flight_) {
         submit(submitted_++);
       }
       for (const engine::TokenEvent& event : engine_.step()) {
@@ -50,6 +53,10 @@ class SelfGeneration {
       }
       write_finished();
       go_on = !options_.on_progress || options_.on_progress(counts_);
+    }
+    if (!go_on) {  // those behind an unfinished one
+      std::erase_if(texts_, [](const auto& text) { return !text.second.finished; });
+      write_finished();
     }
     if (counts_.kept > 0) {  // stopped before the first one, it leaves what was there
       file_.commit();
@@ -125,6 +132,7 @@ class SelfGeneration {
   const model::ModelSpec& spec_;
   const Tokenizer& tokenizer_;
   const SelfGeneratedOptions& options_;
+  std::size_t in_flight_;
   engine::Engine engine_;
   AtomicFile file_;
 

@@ -37,10 +37,10 @@ struct SelfGeneratedOptions {
 };
 
 /// Writes JSON lines, {"text": ...} or {"prompt": ..., "completion": ...}, in the order of the
-/// documents; many are written at once. Those that do not state their prompt's answer
-/// (answers_agree()) are left out. The file appears or is replaced at the end; it is unchanged if
-/// no document was kept. Throws Error when a document does not fit the model, or the file cannot be
-/// written.
+/// documents; many are written at once. Stopped early, it keeps those that are finished. Those that
+/// do not state their prompt's answer (answers_agree()) are left out. The file appears or is
+/// replaced at the end; it is unchanged if no document was kept. Throws Error when a document does
+/// not fit the model, or the file cannot be written.
 SelfGeneratedCounts write_self_generated(const engine::LoadedModel& model,
                                          const Tokenizer& tokenizer,
                                          const SelfGeneratedOptions& options,
