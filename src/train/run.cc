@@ -18,7 +18,8 @@ class Run {
       : trainer_(trainer),
         held_out_(held_out),
         options_(options),
-        metrics_(options.out / "training" / "metrics.jsonl", trainer.steps_done()) {}
+        metrics_(options.out / "training" / "metrics.jsonl", trainer.steps_done()),
+        whole_(trainer.steps_done()) {}
 
   bool run() {
     const std::int64_t steps = trainer_.options().steps;
@@ -76,8 +77,14 @@ class Run {
   }
 
   void checkpoint() {
-    trainer_.save_state(state_file(options_.out), options_.recipe);
-    save_model(options_.out, export_model(trainer_, options_.save_type));
+    try {
+      trainer_.save_state(state_file(options_.out), options_.recipe);
+      whole_ = trainer_.steps_done();
+      save_model(options_.out, export_model(trainer_, options_.save_type));
+    } catch (const Error& error) {  // a full disk, mostly
+      require(whole_ > 0, "{}; no step is saved yet", error.what());
+      fail("{}; the state of step {} is whole: free space, then --resume", error.what(), whole_);
+    }
     if (options_.on_checkpoint) {
       options_.on_checkpoint(trainer_.steps_done());
     }
@@ -87,6 +94,7 @@ class Run {
   const HeldOut* held_out_;
   const RunOptions& options_;
   MetricsFile metrics_;
+  std::int64_t whole_;  // the last step whose state is on disk
 };
 
 }  // namespace
@@ -122,6 +130,9 @@ bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& o
     require(divergence < kRounding,
             "before the first step the student is {} nats/token from its teacher, expected 0",
             divergence);
+  }
+  if (options.on_begin && trainer.steps_done() < trainer.options().steps) {
+    options.on_begin();
   }
   return Run(trainer, held_out, options).run();
 }

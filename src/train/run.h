@@ -21,6 +21,7 @@ struct RunOptions {
   DType save_type = DType::bf16;
 
   /// Called as the run advances.
+  std::function<void()> on_begin;  // before the first step, if there is one
   std::function<void(const StepReport&)> on_step;
   std::function<void(std::int64_t step, const eval::PerplexityResult&)> on_held_out;
   std::function<void(std::int64_t step)> on_checkpoint;

@@ -1,10 +1,14 @@
 // Whole runs: checkpoints, metrics, the model that comes out.
 #include "train/run.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
+#include "base/error.h"
 #include "base/threads.h"
 #include "train/initial_model.h"
 #include "train/training_world.h"
@@ -82,6 +86,30 @@ TEST(Run, InterruptedAndTakenUpIsTheSame) {
   EXPECT_EQ(losses_in(metrics_of(world, "parts")), losses_in(metrics_of(world, "whole")));
   expect_same_tensors(model::Checkpoint::open(world.path("whole")).tensors(),
                       model::Checkpoint::open(world.path("parts")).tensors());
+}
+
+// As on a full disk: the state is there, the model cannot be written.
+TEST(Run, AFailedSaveNamesTheStepThatIsWhole) {
+  const World world;
+  RunOptions options = run_options(world, "out");
+  const auto config = world.path("out") / "config.json";
+  options.on_begin = [&] { std::filesystem::create_directories(config / "in the way"); };
+  Trainer first(short_run(), world.base(), world.shards());
+  std::string message;
+  try {
+    run_training(first, nullptr, options);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, ::testing::HasSubstr("--resume"));
+  EXPECT_THAT(message, ::testing::HasSubstr(
+                           fmt::format("the state of step {} is whole", first.steps_done())));
+
+  std::filesystem::remove_all(config);
+  options.on_begin = {};
+  options.resume = true;
+  Trainer second(short_run(), world.base(), world.shards());
+  EXPECT_TRUE(run_training(second, nullptr, options));
 }
 
 // Killed between checkpoints: only the steps since are done again, and their metrics replaced.

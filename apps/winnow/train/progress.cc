@@ -19,7 +19,13 @@ TrainingProgress::TrainingProgress(const train::TrainingOptions& options)
     : steps_(options.steps),
       retrofit_(options.retrofit.has_value()),
       distilled_(options.retrofit && options.retrofit->main_loss == train::MainLoss::distillation),
-      terminal_(::isatty(STDERR_FILENO) == 1) {}
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      tokens_(static_cast<std::int64_t>(options.batch * options.length)) {}
+
+void TrainingProgress::begin() {
+  print_note(fmt::format("{} steps of {} tokens; the first line comes after the first step\n",
+                         grouped(steps_), grouped(tokens_)));
+}
 
 void TrainingProgress::step(const train::StepReport& report) {
   seconds_per_step_ =
@@ -38,7 +44,7 @@ void TrainingProgress::step(const train::StepReport& report) {
       line += fmt::format("  price {:.3f}", report.eviction->price);
     }
   } else if (retrofit_) {
-    line += "  phase 1";
+    line += "  channels fade, no eviction yet";
   }
   if (report.utilization > 0.0) {
     line += fmt::format("  MFU {:.0f} %",

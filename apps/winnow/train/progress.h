@@ -18,6 +18,8 @@ class TrainingProgress {
   TrainingProgress(const TrainingProgress&) = delete;
   TrainingProgress& operator=(const TrainingProgress&) = delete;
 
+  /// Says that it may take a while until the first step has been made.
+  void begin();
   void step(const train::StepReport& report);
   void held_out(std::int64_t step, const eval::PerplexityResult& result);
   /// Removes the line, so that other output can follow.
@@ -30,6 +32,7 @@ class TrainingProgress {
   bool retrofit_;
   bool distilled_;
   bool terminal_;
+  std::int64_t tokens_;  // of a step
   bool drawn_ = false;
   double seconds_per_step_ = 0.0;  // a running mean
   Clock::time_point next_ = Clock::now();

@@ -226,6 +226,7 @@ train::RunOptions run_options(const TrainingFlags& flags, const train::Shards& s
 int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldOut* held_out,
          train::RunOptions run) {
   TrainingProgress progress(trainer.options());
+  run.on_begin = [&progress] { progress.begin(); };
   run.on_step = [&progress](const train::StepReport& report) { progress.step(report); };
   run.on_held_out = [&progress](std::int64_t step, const eval::PerplexityResult& result) {
     progress.held_out(step, result);
