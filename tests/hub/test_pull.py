@@ -263,9 +263,16 @@ def test_a_full_disk(hub, home):
     assert "bytes=100000-" in ranges(hub)
 
 
+def has_data(path):
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:  # complete and renamed since the folder was read
+        return False
+
+
 def wait_for_part(home):
     for _ in range(1000):
-        if any(p.stat().st_size > 0 for p in repository_folder(home).rglob("*.incomplete")):
+        if any(map(has_data, repository_folder(home).rglob("*.incomplete"))):
             return
         time.sleep(0.01)
     raise AssertionError("no download began")
