@@ -27,26 +27,34 @@ namespace winnow::cli {
 namespace {
 
 constexpr int kWindow = 256;  // of DMS, when it was trained with long texts
+constexpr double kGibibyte = 1 << 30;
+constexpr double kMostMemoryGib = 1 << 20;
 
 struct DoctorOptions {
   int context = 8192;
   double cr = 8.0;
   std::string weights = "auto";
   std::string kv_dtype = "bf16";
+  double memory_gib = 0.0;  // of a device that is not here; 0: those that are
   bool json = false;
 };
 
 // Where a model can run.
 struct Place {
-  std::string name;  // as --device takes it
+  std::string name;  // as --device takes it, or the memory of one that is not here
   std::size_t free_memory = 0;
 };
 
 // Those that compute with such weights.
-std::vector<Place> places_of(const DeviceList& list, const std::string& weights) {
+std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& options) {
+  if (options.memory_gib > 0.0) {
+    engine::parse_weights(options.weights, /*on_cpu=*/false);
+    return {{fmt::format("{:g} GiB", options.memory_gib),
+             static_cast<std::size_t>(options.memory_gib * kGibibyte)}};
+  }
   std::vector<Place> places;
-  const bool only_devices =
-      engine::parse_weights(weights, /*on_cpu=*/list.devices.empty()) == engine::WeightStorage::fp8;
+  const bool only_devices = engine::parse_weights(options.weights, list.devices.empty()) ==
+                            engine::WeightStorage::fp8;
   if (!only_devices) {
     places.push_back({"cpu", available_host_memory()});
   }
@@ -124,7 +132,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
           {"cr", options.cr},
           {"weights", options.weights},
           {"kv_dtype", options.kv_dtype},
-          {"fits", fits_json(places_of(list, options.weights), options)}};
+          {"fits", fits_json(places_of(list, options), options)}};
 }
 
 std::string machine_text(const Processor& processor, const DeviceList& list) {
@@ -193,12 +201,14 @@ int run_doctor(const DoctorOptions& options) {
   require(options.context >= 1 && options.context <= 1 << 24, "--context {}: expected 1 to {}",
           options.context, 1 << 24);
   require(options.cr >= 1.0 && options.cr <= 1000.0, "--cr {}: expected 1 to 1000", options.cr);
+  require(options.memory_gib >= 0.0 && options.memory_gib <= kMostMemoryGib,
+          "--memory-gib {}: expected 0 to {}", options.memory_gib, kMostMemoryGib);
   const Processor processor = read_processor();
   const DeviceList list = list_devices();
   if (options.json) {
     print_json(to_json(processor, list, options));
   } else {
-    print(machine_text(processor, list) + fits_text(places_of(list, options.weights), options));
+    print(machine_text(processor, list) + fits_text(places_of(list, options), options));
   }
   return kSuccess;
 }
@@ -218,6 +228,8 @@ void add_doctor(CLI::App& app, Run& run) {
              "Weights in auto (bf16), int8, int4 or, on CUDA devices, fp8");
   own.option("--kv-dtype", options->kv_dtype, "TYPE",
              "Cache entries in bf16, fp8, int8, q4 or fp32");
+  own.option("--memory-gib", options->memory_gib, "GIB",
+             "Plan for a device with so much free memory instead of those that are here");
   add_json_flag(own, options->json);
 }
 

@@ -426,6 +426,21 @@ TEST(Doctor, TellsWhatFitsInOtherFormats) {
   EXPECT_EQ(run_winnow({"doctor", "--kv-dtype", "int2"}).code, 1);
 }
 
+TEST(Doctor, PlansForADeviceThatIsNotHere) {
+  const json rows = run_json({"doctor", "--json", "--memory-gib", "0.5"}).at("fits");
+  for (const json& row : rows) {
+    EXPECT_EQ(row.at("device"), "0.5 GiB");
+  }
+  const json& small = rows.at(0);
+  const double left = 0.5 * (1 << 30) - 2 * 134'479'872;
+  EXPECT_NEAR(small.at("sequences_dense").get<double>(),
+              0.9 * left / small.at("sequence_bytes_dense").get<double>(), 1.0);
+  EXPECT_EQ(rows.at(rows.size() - 1).at("sequences_dense"), 0);
+  EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "80", "--weights", "fp8"}).code, 0)
+      << "a device's format, whatever is here";
+  EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "-1"}).code, 1);
+}
+
 TEST(Winnow, WithoutACommandShowsTheGuide) {
   const CommandResult result = run_winnow({});
   EXPECT_EQ(result.code, 0);
