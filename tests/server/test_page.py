@@ -141,6 +141,53 @@ def test_a_refused_message_goes_back_to_its_box(page):
     assert page.evaluate("messages.map((message) => message.role)") == ["system", "user", "assistant"]
 
 
+def test_a_refused_message_leaves_the_last_cache_shown(page):
+    say(page, "Hello", tokens=4)
+    shown = pixels(page, "map"), page.inner_text("#held")
+    page.fill("#input", "word " * 6000)
+    page.click("#send")
+    page.wait_for_selector("#error:not([hidden])")
+    told = page.inner_text("#error")
+    assert "begin a new chat" in told and "lower max tokens in Settings" in told
+    assert (pixels(page, "map"), page.inner_text("#held")) == shown
+
+
+def test_tools_that_are_not_json_are_named(page):
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#tools", "not json")
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#input", "Hello")
+    page.click("#send")
+    page.wait_for_selector("#error:not([hidden])")
+    assert page.inner_text("#error").startswith("Tools in Settings is not JSON")
+    assert page.input_value("#input") == "Hello"
+
+
+def test_a_server_that_is_gone_is_named(browser):
+    with serving() as s:
+        page = browser.new_page(bypass_csp=True)
+        page.goto(s.url)
+        page.wait_for_function("document.getElementById('model').textContent.includes('dms-cr8')")
+    page.fill("#input", "Hello")
+    page.click("#send")
+    page.wait_for_selector("#error:not([hidden])")
+    assert s.url in page.inner_text("#error") and "is it running" in page.inner_text("#error")
+    page.close()
+
+
+def test_a_rule_that_does_not_tell_says_so_in_the_map(browser):
+    with serving("--cache", "h2o", "--cr", "4", model=ROOT / "assets/base") as s:
+        page = browser.new_page(viewport={"width": 1280, "height": 860}, bypass_csp=True)
+        page.goto(s.url)
+        page.wait_for_function("document.getElementById('model').textContent.includes('h2o')")
+        empty = pixels(page, "map")
+        say(page, "Tell me of the sea.", tokens=20)
+        page.wait_for_function("document.getElementById('ratio').textContent !== '–'")
+        assert pixels(page, "map") != empty
+        shoot(page, "page-h2o-light")
+        page.close()
+
+
 def test_an_answer_says_that_it_was_cut(page):
     assert page.input_value("#max-tokens") == ""
     say(page, "Tell me of the sea.", tokens=4)
@@ -165,6 +212,7 @@ def test_a_key_is_asked_for(browser):
 
 def test_chains_vote_with_a_switch(page):
     page.locator("summary", has_text="Settings").click()
+    assert page.is_disabled("#chains")
     page.check("#votes")
     page.fill("#chains", "5")
     page.fill("#max-tokens", "60")
@@ -177,6 +225,7 @@ def test_chains_vote_with_a_switch(page):
     page.locator("details.votes summary").click()
     assert page.locator("details.votes li").count() == 5
     assert "KV reads" in page.inner_text("details.votes")
+    assert "5 chains had a cache of its own" in page.inner_text("#token")
     shoot(page, "page-votes-light")
     page.click("#theme")
     shoot(page, "page-votes-dark")

@@ -23,12 +23,13 @@ const cache = {
     const entries = trace.live.reduce((a, b) => a + b, 0);
     this.ratios.push([this.tokens, this.tokens * this.heads / entries]);
   },
+  get tells() { return model.rule === "dense" || model.rule === "dms"; },
   // A mask of the heads that hold a token; null: the rule does not tell.
   holders(position) {
     const all = (1n << BigInt(this.heads)) - 1n;
     if (position >= this.tokens) return 0n;
     if (model.rule === "dense") return all;
-    if (model.rule !== "dms") return null;
+    if (!this.tells) return null;
     return position >= this.tokens - model.window - 1 ? all : this.kept[position] ?? 0n;
   },
 };

@@ -128,14 +128,22 @@ function settings() {
   return {
     temperature: Number($("temperature").value),
     ...(most ? { max_tokens: Number(most) } : {}),
-    ...(tools ? { tools: JSON.parse(tools) } : {}),
+    ...(tools ? { tools: parseTools(tools) } : {}),
   };
 }
 
+function parseTools(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`Tools in Settings is not JSON: ${error.message}`);
+  }
+}
+
 async function vote(answer) {
-  cache.clear();
   const whole = await (await ask("/v1/chat/completions", { messages, ...settings(),
     winnow_votes: { chains: Number($("chains").value) } }, request.signal)).json();
+  clearCache(`Each of ${whole.winnow.votes.chains.length} chains had a cache of its own: none is shown.`);
   const message = whole.choices[0].message;
   answer.text = message.content;
   keepAtEnd(() => {
@@ -148,14 +156,14 @@ async function vote(answer) {
 }
 
 async function stream(answer) {
-  cache.clear();
   const asked = { messages, ...settings() };
   const { token_strs: pieces } = await (await ask("/tokenize",
     { messages, tools: asked.tools, return_token_strs: true }, request.signal)).json();
-  placePrompt(pieces, bubbles);
   const events = await ask("/v1/chat/completions", {
     ...asked, stream: true, stream_options: { include_usage: true }, winnow_trace: true,
   }, request.signal);
+  clearCache();  // a refused request leaves what is shown of the last one
+  placePrompt(pieces, bubbles);
   let began = 0;
   let count = 0;
   for await (const event of eventsOf(events)) {

@@ -1,4 +1,5 @@
 // The live cache, drawn.
+const HOW_TO_READ = "The stronger the tint, the more heads hold a token. Point at one, or tap it, to see which.";
 let chosen = -1;
 let drawing = false;
 let pause = 120;  // milliseconds before the next drawing
@@ -54,7 +55,15 @@ function drawMap() {
   pen.fillRect(LAYER_NAMES, 0, width, height);
   const { tokens, heads } = cache;
   if (heads) drawLayers(pen, height / model.layers, color);
-  if (!tokens || !heads || cache.holders(0) === null) return;
+  if (!tokens || !heads) return;
+  if (!cache.tells) {
+    pen.fillStyle = color("--quiet");
+    pen.font = "13px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.fillText(`The rule ${model.rule} does not tell which tokens a head holds.`,
+      LAYER_NAMES + width / 2, height / 2);
+    return;
+  }
   const columns = Math.max(1, Math.min(tokens, Math.floor(width / 2)));
   const gap = model.layers > 1 && height / heads > 5 ? 2 : 0;  // between layers
   const rowHeight = (height - gap * (model.layers - 1)) / heads;
@@ -117,6 +126,15 @@ function drawCurve() {
   const last = cache.ratios.at(-1)[1];
   pen.fillText("dense: 1×", width - 6, y(1) + (y(1) + 18 < height ? 15 : -5));
   pen.fillText(`${last.toFixed(2)}×`, width - 6, y(last) + (y(1) - y(last) > 40 ? 16 : -6));
+}
+
+// Forgets the cache of the last request, and says what there is to see instead.
+function clearCache(text = cache.tells ? HOW_TO_READ : "") {
+  cache.clear();
+  chosen = -1;
+  for (const id of ["held", "dense", "ratio", "tokens", "speed"]) $(id).textContent = "–";
+  $("token").textContent = text;
+  draw();
 }
 
 function drawFigures() {

@@ -7,13 +7,10 @@ $("stop").addEventListener("click", () => request?.abort());
 $("clear").addEventListener("click", () => {
   messages.length = 0;
   bubbles.length = 0;
-  cache.clear();
   unanswered = null;
-  chosen = -1;
   $("messages").replaceChildren();
-  for (const id of ["held", "dense", "ratio", "tokens", "speed"]) $(id).textContent = "–";
   showError("");
-  draw();
+  clearCache();
 });
 $("messages").addEventListener("mouseover", (event) => {
   const position = event.target.dataset?.position;
@@ -37,6 +34,7 @@ $("theme").addEventListener("click", () => {
   localStorage.setItem("winnow-theme", document.documentElement.dataset.theme);
 });
 $("key").addEventListener("change", () => connect().then(() => showError(""), (error) => showError(error.message)));
+$("votes").addEventListener("change", () => { $("chains").disabled = !$("votes").checked; });
 window.addEventListener("resize", drawSoon);
 
 function setTheme(theme) {
@@ -44,6 +42,7 @@ function setTheme(theme) {
   draw();
 }
 
+if (matchMedia("(pointer: coarse)").matches) $("input").placeholder = "Write a message.";
 setTheme(localStorage.getItem("winnow-theme")
   ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
 connect().catch((error) => showError(error.message));

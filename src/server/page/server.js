@@ -3,19 +3,30 @@ async function ask(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
   const answer = await fetch(path, body ? { method: "POST", headers, body: JSON.stringify(body), signal }
-    : { headers });
+    : { headers }).catch(unreachable);
   if (!answer.ok) {
-    const error = await answer.json().catch(() => null);
-    throw new Error(error?.error?.message ?? `the server says ${answer.status}`);
+    const { error } = await answer.json().catch(() => ({}));
+    throw new Error((error?.message ?? `the server says ${answer.status}`) + remedy(error));
   }
   return answer;
+}
+
+// Browsers say "Failed to fetch" or "network error" when a server is gone.
+function unreachable(error) {
+  if (error.name === "AbortError") throw error;
+  throw new Error(`the server at ${location.origin} does not answer: is it running?`);
+}
+
+function remedy(error) {
+  if (error?.code !== "context_length_exceeded") return "";
+  return `: shorten the message, begin a new chat${$("max-tokens").value ? ", or lower max tokens in Settings" : ""}`;
 }
 
 async function* eventsOf(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(unreachable);
     if (done) return;
     text += value;
     for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
@@ -37,5 +48,5 @@ async function connect() {
   const rule = model.rule === "dms" ? `dms, window ${model.window}` : model.rule;
   $("model").textContent = `${model.name} · ${rule} · ${model.layers} layers × ${model.kvHeads} KV heads`
     + ` · ${first.winnow.kv_dtype}`;
-  draw();
+  clearCache();
 }
