@@ -12,6 +12,8 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
+#include "base/note.h"
+#include "kvcache/rule_traits.h"
 #include "server/api_keys.h"
 #include "server/openai/field_table.h"
 #include "server/server.h"
@@ -134,6 +136,18 @@ std::string host_in_url(const std::string& host) {
                                                                     : host;
 }
 
+// Chats rarely say max_tokens, and then a budget is a part of the whole context.
+void note_budget(const LoadOptions& load) {
+  const auto rule = kvcache::parse_rule(load.cache);
+  if (rule && kvcache::traits_of(*rule).has_budget &&
+      kvcache::traits_of(*rule).budget_of != kvcache::BudgetOf::prompt) {
+    note(fmt::format(
+        "--cache {}: the budget is a part of prompt and max_tokens; a request without max_tokens "
+        "counts the rest of the context, so its cache may not shrink",
+        load.cache));
+  }
+}
+
 int run_serve(const ServeCommand& command) {
   if (command.fields) {
     print_now(server::field_page());
@@ -144,6 +158,7 @@ int run_serve(const ServeCommand& command) {
   const server::ServerConfig config = resolve(command);
   catch_termination();
   server::Server server(command.load, config);
+  note_budget(command.load);
   print_now(fmt::format("winnow serves on {}://{}:{}\n",
                         config.http.tls_cert.empty() ? "http" : "https",
                         host_in_url(config.http.host), server.port()));

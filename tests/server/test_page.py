@@ -180,6 +180,7 @@ def test_a_rule_that_does_not_tell_says_so_in_the_map(browser):
         page = browser.new_page(viewport={"width": 1280, "height": 860}, bypass_csp=True)
         page.goto(s.url)
         page.wait_for_function("document.getElementById('model').textContent.includes('h2o')")
+        assert "--cache h2o: the budget is a part of prompt and max_tokens" in s.read_log()
         empty = pixels(page, "map")
         say(page, "Tell me of the sea.", tokens=20)
         page.wait_for_function("document.getElementById('ratio').textContent !== '–'")
