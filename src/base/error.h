@@ -8,10 +8,8 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace winnow {
 
@@ -20,27 +18,32 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Throws Error with the message. Not a template, so that its hundreds of callers compile fast.
+[[noreturn]] void throw_error(fmt::string_view format, fmt::format_args args);
+/// The same, the message ending in what errno `code` says.
+[[noreturn]] void throw_system_error(int code, fmt::string_view format, fmt::format_args args);
+
 /// Throws Error with a formatted message: fail("{}: tensor {}: ...", path, name).
 template <class... Args>
-[[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void fail(fmt::format_string<Args...> format, const Args&... args) {
+  throw_error(format, fmt::make_format_args(args...));
 }
 
 /// fail(...) unless `ok`.
 template <class... Args>
-void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
+void require(bool ok, fmt::format_string<Args...> format, const Args&... args) {
   if (!ok) [[unlikely]] {
-    throw Error(fmt::format(format, std::forward<Args>(args)...));
+    throw_error(format, fmt::make_format_args(args...));
   }
 }
 
 /// require() for a system call: the message ends in what errno says.
 template <class... Args>
-void require_system(bool ok, fmt::format_string<Args...> format, Args&&... args) {
+void require_system(bool ok, fmt::format_string<Args...> format, const Args&... args) {
   // errno is read here and not among the arguments, which may be evaluated before `ok`.
   if (!ok) [[unlikely]] {
     const int code = errno;
-    throw Error(fmt::format(format, std::forward<Args>(args)...) + ": " + std::strerror(code));
+    throw_system_error(code, format, fmt::make_format_args(args...));
   }
 }
 

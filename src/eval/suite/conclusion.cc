@@ -10,7 +10,7 @@ namespace {
 
 using Titles = std::vector<std::string>;
 
-std::string lower_case(std::string title) {
+std::string in_a_sentence(std::string title) {
   // "KLD" and the like stay.
   if (title.size() > 1 && title[1] >= 'a' && title[1] <= 'z') {
     title[0] = static_cast<char>(title[0] >= 'A' && title[0] <= 'Z' ? title[0] + 32 : title[0]);
@@ -43,7 +43,7 @@ Conclusion conclude(std::span<const SuiteRow> rows, double ratio) {
   Titles of_open_cost;
   std::size_t held = 0;
   for (const SuiteRow& row : rows) {
-    const std::string title = lower_case(row.title);
+    const std::string title = in_a_sentence(row.title);
     if (row.kind == SuiteRow::Kind::cost) {
       if (row.verdict != Verdict::holds) {
         (row.verdict == Verdict::loses ? dearer : of_open_cost).push_back(title);
