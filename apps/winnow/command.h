@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <memory>
+#include <string>
 
 namespace winnow::cli {
 
@@ -19,6 +21,7 @@ void add_chat(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
@@ -34,7 +37,7 @@ void add_man_pages(CLI::App& app, Run& run);
 
 /// Adds a subcommand whose flags are kept in an Options object that outlives parsing.
 template <class Options>
-CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* description,
+CLI::App* add_command(CLI::App& app, Run& run, const char* name, const std::string& description,
                       std::shared_ptr<Options>& options, int (*body)(const Options&)) {
   options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(name, description);

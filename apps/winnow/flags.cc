@@ -60,6 +60,10 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
       fmt::format("Compression ratio of {}, which need it (no default)",
                   kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; })));
   group.open_option(
+      "--calibration", options.calibration, "FILE",
+      fmt::format("{}: statistics of the model's queries, by winnow calibrate (no default)",
+                  kvcache::list_rules("and", [](const auto& rule) { return rule.calibrated; })));
+  group.open_option(
       "--window", options.window, "W",
       fmt::format("{}: steps for which a marked entry stays visible (default: the checkpoint's)",
                   kvcache::list_rules("and", [](const auto& rule) { return rule.marks; })));

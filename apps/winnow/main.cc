@@ -51,6 +51,7 @@ int parse_and_run(int argc, char** argv) {
   add_eval(app, run);
   add_report(app, run);
   add_bench(app, run);
+  add_calibrate(app, run);
   add_tokenize(app, run);
   add_logits(app, run);
   add_completions(app, run);

@@ -70,6 +70,7 @@ void bind_llm(nb::module_& module) {
       .def_rw("probe_threshold", &LoadOptions::probe_threshold, nb::arg().none())
       .def_rw("cache", &LoadOptions::cache)
       .def_rw("cr", &LoadOptions::cr, nb::arg().none())
+      .def_rw("calibration", &LoadOptions::calibration)
       .def_rw("window", &LoadOptions::window, nb::arg().none())
       .def_rw("kv_dtype", &LoadOptions::kv_dtype)
       .def_rw("kv_gib", &LoadOptions::kv_gib)

@@ -36,8 +36,9 @@ class LLM:
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
                    "tova", "h2o", "quest", or on the CPU "random", "snapkv", "rkv", "vatp",
-                   "pyramidkv" or "expected_attention"
+                   "pyramidkv", "expected_attention" or "triattention"
     cr             compression ratio; all of these but the first four need it
+    calibration    triattention: the file that `winnow calibrate` made
     window         dms: instead of the checkpoint's
     kv_dtype       how entries are stored: "bf16", "fp8", "int8", "fp32", ...; None: as `dtype`
     kv_gib         most memory for entries; 0: nine tenths of what the weights leave
@@ -61,6 +62,7 @@ class LLM:
         device: str = "cpu",
         cache: str = "auto",
         cr: float | None = None,
+        calibration: str | os.PathLike[str] | None = None,
         window: int | None = None,
         kv_dtype: str | None = None,
         kv_gib: float = 0.0,
@@ -79,6 +81,7 @@ class LLM:
         options.device = device
         options.cache = cache
         options.cr = cr
+        options.calibration = os.fspath(calibration) if calibration is not None else ""
         options.window = window
         options.kv_dtype = kv_dtype or ""
         options.kv_gib = kv_gib

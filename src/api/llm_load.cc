@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoint/digest.h"
+#include "engine/calibration_file.h"
 #include "model/checkpoint.h"
 
 namespace winnow::engine {
@@ -46,6 +47,15 @@ model::Checkpoint open_checkpoint(const LoadOptions& options) {
                                  {.context = options.context, .yarn = options.rope_yarn}, probe);
 }
 
+std::shared_ptr<const kvcache::Calibration> load_calibration(const LoadOptions& options,
+                                                             const model::ModelSpec& model) {
+  if (options.calibration.empty()) {
+    return nullptr;
+  }
+  return std::make_shared<const kvcache::Calibration>(
+      read_calibration(options.calibration, model::cache_shape(model)));
+}
+
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   require(!options.model.empty(), "--model: no model directory was given");
   const model::Checkpoint checkpoint = open_checkpoint(options);
@@ -57,10 +67,12 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   if (config.cuda_device) {
     require_device(*config.cuda_device);  // loading weights may take minutes
   }
+  auto calibration = load_calibration(options, checkpoint.spec());
   const FixedThreads fixed;  // others may load meanwhile
-  return place_model({checkpoint.spec(),
-                      model::load_weights(checkpoint, host_format(config), !config.cuda_device)},
-                     config, checkpoint.parameter_count());
+  model::Model model(checkpoint.spec(),
+                     model::load_weights(checkpoint, host_format(config), !config.cuda_device));
+  model.calibrate(std::move(calibration));
+  return place_model(std::move(model), config, checkpoint.parameter_count());
 }
 
 std::string model_digest(const LoadOptions& options) {
@@ -73,6 +85,9 @@ std::string model_digest(const LoadOptions& options) {
   }
   if (!options.probe.empty()) {
     digest += fmt::format(" with {}", checkpoint_digest(options.probe));
+  }
+  if (!options.calibration.empty()) {
+    digest += fmt::format(" calibrated by {}", checkpoint_digest(options.calibration));
   }
   return options.probe_threshold ? fmt::format("{} below {}", digest, *options.probe_threshold)
                                  : digest;

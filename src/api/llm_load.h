@@ -43,12 +43,16 @@ std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineCo
 /// Opens options.model, with its probe if there is one.
 model::Checkpoint open_checkpoint(const LoadOptions& options);
 
+/// The statistics that options.calibration holds, of a model; null where there are none.
+std::shared_ptr<const kvcache::Calibration> load_calibration(const LoadOptions& options,
+                                                             const model::ModelSpec& model);
+
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
 /// Of several ranks only the first returns; others obey it and throw RankEnded.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
 
-/// Identifies the model of load_model(): its files, the context that its RoPE is set up for, and
-/// its probe.
+/// Identifies the model of load_model(): its files, the context that its RoPE is set up for, its
+/// probe and calibration.
 std::string model_digest(const LoadOptions& options);
 
 }  // namespace winnow::engine

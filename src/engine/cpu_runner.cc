@@ -116,6 +116,7 @@ class CpuRunner : public Runner {
                        share.logit_rows, share.visible});
       steps.back().state = share.state;
       steps.back().adapter = share.adapter;
+      steps.back().listener = share.listener;
       rows += share.logit_rows;
     }
     if (logits.rows == 0 && rows > 0) {

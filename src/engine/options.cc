@@ -46,6 +46,25 @@ double resolve_cr(const LoadOptions& options, RuleKind rule) {
   return asked;
 }
 
+void check_calibration(const LoadOptions& options, const kvcache::RuleTraits& rule,
+                       const model::ModelSpec& model) {
+  const std::string& file = options.calibration;
+  require(rule.calibrated || file.empty(),
+          "--calibration {}: goes with --cache {} only, this is {}", file,
+          kvcache::list_rules("or", [](const auto& other) { return other.calibrated; }), rule.name);
+  for (int layer = 0; layer < model.layer_count() && rule.calibrated; ++layer) {
+    const model::LayerSpec& spec = model.layer(layer);
+    require(!spec.compresses() ||
+                (spec.attention()->rope && !spec.attention()->rope->frequencies.empty()),
+            "--cache {}: layer {} has no RoPE, by whose frequencies it scores entries", rule.name,
+            layer);
+  }
+  require(!rule.calibrated || !file.empty(),
+          "--cache {} needs --calibration FILE; winnow calibrate --model DIR --text TEXT --output "
+          "FILE makes one",
+          rule.name);
+}
+
 void resolve_window(const LoadOptions& options, const model::ModelSpec& model,
                     kvcache::CacheConfig& cache) {
   if (!cache.traits().marks) {
@@ -196,13 +215,17 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(!config.cuda_device || config.cache.traits().has_kernels,
           "--cache {}: runs on the CPU only; a CUDA device takes {}", config.cache.traits().name,
           kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels; }));
-  // Of 576 channels and 128 heads these would be gigabytes a prompt, beside --kv-gib.
-  require(!config.cache.traits().notes_queries() || !model.has_latents(),
+  // Of 576 channels and 128 heads noted queries would be gigabytes a prompt, beside --kv-gib.
+  require((!config.cache.traits().notes_queries() && !config.cache.traits().calibrated) ||
+              !model.has_latents(),
           "--cache {}: does not run with latent attention", config.cache.traits().name);
-  // Over ranks whether memory suffices has been seen to depend on other sequences.
-  require(config.ranks == 1 || config.cache.traits().budget_of != kvcache::BudgetOf::answer,
+  // Over ranks whether memory suffices has been seen to depend on other sequences; and a rank does
+  // not know which of the statistics are its heads'.
+  require(config.ranks == 1 || (config.cache.traits().budget_of != kvcache::BudgetOf::answer &&
+                                !config.cache.traits().calibrated),
           "--cache {} with --tensor-parallel: runs on one rank only", config.cache.traits().name);
   config.cache.cr = resolve_cr(options, config.cache.rule);
+  check_calibration(options, config.cache.traits(), model);
   resolve_window(options, model, config.cache);
   config.cache.format =
       parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);

@@ -53,6 +53,8 @@ struct SequenceShare {
   std::span<float> state = {};
   /// Optional: what is added to the model's projections.
   const model::Lora* adapter = nullptr;
+  /// Optional, on CPUs: is told what attends in each layer.
+  const kvcache::QueryListener* listener = nullptr;
 };
 
 /// One cache, and all it takes to run steps on it. One caller at a time.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct LayerChunk {
   /// Rows of `out` before this one need not be computed.
   std::size_t first_out = 0;
 };
+
+/// Receives the queries [T, kv_heads * group * head_dim], after RoPE, of a sequence's next tokens.
+using QueryListener = std::function<void(int layer, ops::Matrix<const float> queries)>;
 
 /// A KV head's share of a chunk that is taken at once, and the entries that its queries see.
 struct HeadChunk {

@@ -5,12 +5,16 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "kvcache/recurrent_state.h"
 #include "ops/kv_page.h"
 
 namespace winnow::kvcache {
+
+struct Calibration;
 
 /// The KV heads of a layer, and the query heads of each.
 struct LayerHeads {
@@ -24,6 +28,12 @@ struct LayerHeads {
 struct LayerRope {
   std::vector<float> frequencies;
   bool interleaved = false;
+
+  /// The two channels of a plane.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> channels_of(std::size_t plane) const {
+    return interleaved ? std::pair(2 * plane, 2 * plane + 1)
+                       : std::pair(plane, plane + frequencies.size());
+  }
 };
 
 struct CacheShape {
@@ -46,6 +56,8 @@ struct CacheShape {
   /// By layer, where layers differ; empty: all have `kv_heads` and `group`.
   std::vector<LayerHeads> heads = {};
   std::vector<LayerRope> ropes = {};  // by layer; empty: none rotates
+  /// Of the model's queries, for rules that need it.
+  std::shared_ptr<const Calibration> calibration = nullptr;
 
   /// By which q . k is multiplied.
   [[nodiscard]] float score_scale() const {
@@ -100,6 +112,10 @@ struct CacheShape {
   }
   [[nodiscard]] int reach_of(int layer) const {
     return reach.empty() ? 0 : reach[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] const LayerRope& rope_of(int layer) const {
+    static const LayerRope kNone;
+    return ropes.empty() ? kNone : ropes[static_cast<std::size_t>(layer)];
   }
   [[nodiscard]] bool has_sliding_layers() const {
     return std::ranges::any_of(reach, [](int tokens) { return tokens > 0; });

@@ -27,6 +27,7 @@ enum class RuleKind : std::uint8_t {
   vatp,       // h2o, attention weighted by the size of values
   pyramidkv,  // snapkv, with more for the first layers and less for the last
   expected_attention,  // after the prompt, keep what queries like its own are expected to attend to
+  triattention,        // over budget, drop what the model's mean queries attend to least
 };
 
 /// What a budget is a part of, 1 / CR.
@@ -55,6 +56,7 @@ struct RuleTraits {
   bool minds_prompt = false;           // what happens at a token depends on the prompt's length
   bool keeps_all = false;              // every token keeps its entry, so that a sequence can be cut
 
+  bool calibrated = false;  // needs statistics of the model's queries
   bool has_kernels = true;  // runs on devices, not on the CPU alone
 
   /// Whether the model decides.
@@ -70,7 +72,7 @@ struct RuleTraits {
 };
 
 /// By RuleKind.
-inline constexpr std::array<RuleTraits, 13> kRules{{
+inline constexpr std::array<RuleTraits, 14> kRules{{
     {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
     {.kind = RuleKind::dms, .name = "dms", .marks = true},
     {.kind = RuleKind::dmc, .name = "dmc", .merges = true},
@@ -121,6 +123,12 @@ inline constexpr std::array<RuleTraits, 13> kRules{{
      .budget_of = BudgetOf::prompt,
      .eviction = &kExpectedAttentionEviction,
      .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::triattention,
+     .name = "triattention",
+     .has_budget = true,
+     .eviction = &kTriAttentionEviction,
+     .calibrated = true,
      .has_kernels = false},
 }};
 

@@ -98,7 +98,7 @@ void drop_from_layer(const ops::Context& context, SequenceCache& sequence, int l
   std::vector<float> sums(sequence.head(layer, 0).slots().size(), 0.0F);
   for (int h = 0; h < heads; ++h) {
     std::ranges::transform(
-        sums, scores_of({rule, sequence.cache().shape(), layer}, sequence.head(layer, h)),
+        sums, scores_of({rule, sequence.cache().shape(), layer, h}, sequence.head(layer, h)),
         sums.begin(), std::plus<>());
   }
   if (context.ranks != nullptr) {
@@ -114,7 +114,7 @@ void drop_from_heads(SequenceCache& sequence, int layer, int count) {
   const Rule rule = sequence.rule(layer);
   for_heads(sequence, layer, [&](int h) {
     HeadCache& head = sequence.head(layer, h);
-    const auto scores = scores_of({rule, sequence.cache().shape(), layer}, head);
+    const auto scores = scores_of({rule, sequence.cache().shape(), layer, h}, head);
     drop_slots(head, least_slots(rule, head, scores, count));
   });
 }

@@ -1,6 +1,7 @@
 #include "kvcache/sequence_cache.h"
 
 #include "base/error.h"
+#include "kvcache/calibration.h"
 
 namespace winnow::kvcache {
 
@@ -11,6 +12,11 @@ Cache::Cache(const CacheConfig& config, const CacheShape& shape)
       state_pool_(shape.states) {
   validate(config);
   validate(shape);
+  if (config.traits().calibrated) {
+    require(shape.calibration != nullptr, "a {} cache needs statistics of the model's queries",
+            config.traits().name);
+    validate(*shape.calibration, shape, "calibration");
+  }
   if (config.traits().merges && config.format != ops::EntryFormat::f32) {
     open_pool_ =
         std::make_unique<PagePool>(shape.page_layout(ops::EntryFormat::f32), config.max_bytes);

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kvcache/attend.h"
@@ -37,6 +39,8 @@ struct SequenceStep {
   std::span<float> state = {};
   /// Optional: what is added to the model's projections.
   const Lora* adapter = nullptr;
+  /// Optional: is told what attends in each layer that stores entries, by its place in the cache.
+  const kvcache::QueryListener* listener = nullptr;
 };
 
 /// What a cache has to know of a model.
@@ -59,12 +63,21 @@ class Model {
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] const RopeTables& ropes() const { return ropes_; }
   /// Of the part's heads.
-  [[nodiscard]] kvcache::CacheShape cache_shape() const { return model::cache_shape(spec_); }
+  [[nodiscard]] kvcache::CacheShape cache_shape() const {
+    kvcache::CacheShape shape = model::cache_shape(spec_);
+    shape.calibration = calibration_;
+    return shape;
+  }
   /// Tokens of the whole model, whichever part this is.
   [[nodiscard]] int vocab() const { return part_ ? part_->whole.vocab : spec_.vocab; }
   /// Those whose embeddings and logits this part has.
   [[nodiscard]] Range own_tokens() const {
     return share_of(vocab(), part_ ? part_->shard : Shard{});
+  }
+
+  /// For rules that need statistics of the model's queries.
+  void calibrate(std::shared_ptr<const kvcache::Calibration> calibration) {
+    calibration_ = std::move(calibration);
   }
 
   /// For benchmarks of untrained shapes: these take the place of what the model decides.
@@ -141,6 +154,7 @@ class Model {
   std::vector<bool> sources_;  // by layer: whether others share its entries
   int cached_dim_;             // channels of a head in the cache
   std::optional<kvcache::DrawnDecisions> drawn_;
+  std::shared_ptr<const kvcache::Calibration> calibration_;
 };
 
 }  // namespace winnow::model

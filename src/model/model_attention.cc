@@ -175,6 +175,11 @@ void Model::attend(ops::Context& context, int layer, std::span<const SequenceSte
   const Heads heads = heads_in_cache(*context.workspace, attention, a);
   const int place = spec_.cache_place(layer);
   const auto chunks = chunks_of(layer, steps, a, heads);
+  for (std::size_t i = 0; i < steps.size() && !attention.shares; ++i) {
+    if (steps[i].listener != nullptr) {
+      (*steps[i].listener)(place, chunks[i].queries);
+    }
+  }
   if (attention.shares) {
     kvcache::attend_to_seen(context, place, chunks, a.seen[static_cast<std::size_t>(place)]);
   } else {

@@ -458,9 +458,9 @@ std::string help_of(const std::string& command) {
 TEST(Winnow, HelpSaysWhatRatiosAndWeightsAre) {
   EXPECT_THAT(help_of("generate"),
               AllOf(HasSubstr("--weights FORMAT=auto auto (as stored; on a CUDA device bf16)"),
-                    HasSubstr("pyramidkv and expected_attention, which need it (no default)")));
-  EXPECT_THAT(help_of("bench"), HasSubstr("pyramidkv and expected_attention, which need it; dms "
-                                          "and dmc: decisions drawn at random"));
+                    HasSubstr("expected_attention and triattention, which need it (no default)")));
+  EXPECT_THAT(help_of("bench"), HasSubstr("expected_attention and triattention, which need it; "
+                                          "dms and dmc: decisions drawn at random"));
 }
 
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.

@@ -12,6 +12,7 @@
 #include "engine/cpu_runner.h"
 #include "engine/engine.h"
 #include "engine/ranks/ranked_model.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/property.h"
 #include "model/model.h"
 #include "model/tiny_model.h"
@@ -40,6 +41,7 @@ inline const model::Model& model_for(RuleKind rule, DType type, Recurrent recurr
     if (rule == RuleKind::dms) {
       made->draw_decisions({.rate = 0.6});
     }
+    made->calibrate(winnow::testing::any_calibration(made->cache_shape()));
   }
   return *made;
 }

@@ -81,8 +81,9 @@ TEST(Options, AnyModelCanRunDenseOrABaseline) {
     const auto dense = with([](LoadOptions& o) { o.cache = "dense"; });
     EXPECT_EQ(resolve_options(dense, model).cache.rule, RuleKind::dense);
     for (const RuleKind rule : winnow::testing::every_baseline()) {
-      const std::string name(kvcache::rule_name(rule));
-      const EngineConfig config = resolve_options(cache_and_cr(name, 2.5), model);
+      LoadOptions options = cache_and_cr(std::string(kvcache::rule_name(rule)), 2.5);
+      options.calibration = kvcache::traits_of(rule).calibrated ? "calibration" : "";
+      const EngineConfig config = resolve_options(options, model);
       EXPECT_EQ(config.cache.rule, rule);
       EXPECT_EQ(config.cache.cr, 2.5);
     }
@@ -178,6 +179,31 @@ TEST(Options, RatioErrorsNameTheFlag) {
   EXPECT_THAT(options_error(set_cr, dense_model()), StartsWith("--cr 4"));
   EXPECT_THAT(options_error(set_cr, dms_model()), StartsWith("--cr 4"));
   EXPECT_THAT(options_error(set_cr, dmc_model()), StartsWith("--cr 4"));
+}
+
+TEST(Options, CalibrationGoesWithRulesThatNeedIt) {
+  const auto error = [](const std::string& cache, const std::string& file,
+                        const model::ModelSpec& model) {
+    return options_error(
+        [&](auto& o) {
+          o = cache_and_cr(cache, 4);
+          o.calibration = file;
+        },
+        model);
+  };
+  EXPECT_EQ(error("triattention", "c", dense_model()), "no error");
+  EXPECT_THAT(error("triattention", "", dense_model()),
+              StartsWith("--cache triattention needs --calibration FILE; winnow calibrate"));
+  EXPECT_EQ(error("h2o", "c", dense_model()),
+            "--calibration c: goes with --cache triattention only, this is h2o");
+  model::ModelSpec unturned = dense_model();
+  std::get<model::AttentionSpec>(unturned.layers[1].mixer).rope.reset();
+  EXPECT_THAT(error("triattention", "c", unturned),
+              StartsWith("--cache triattention: layer 1 has no RoPE"));
+  LoadOptions split = cache_and_cr("triattention", 4);
+  split.tensor_parallel = 2;
+  EXPECT_THAT(options_error([&](auto& o) { o = split; }),
+              StartsWith("--cache triattention with --tensor-parallel"));
 }
 
 TEST(Options, ADeviceRefusesRulesWithoutKernels) {

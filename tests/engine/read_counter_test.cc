@@ -16,6 +16,7 @@
 #include "base/threads.h"
 #include "engine/cpu_runner.h"
 #include "engine/engine.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/every_rule.h"
 #include "model/model.h"
 #include "model/tiny_model.h"
@@ -94,6 +95,11 @@ class History {
                : i == prompt - 1 ? Counted{all, kept}
                                  : Counted{kept + all - prompt, kept + all - prompt};
       }
+      case RuleKind::triattention: {
+        const int round = std::clamp(budget / 4, 1, 128);
+        const int before = i < budget ? i : budget - round + (i - budget) % round;
+        return {before + 1, before + 1 < budget ? before + 1 : budget - round};
+      }
       case RuleKind::rkv: {
         const int kept = std::max(1, budget - std::clamp(budget / 4, 1, 128));
         Counted counts;
@@ -169,6 +175,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
     config_.cache.window = GetParam() == RuleKind::dms ? testing::kTinyWindow : 0;
     config_.cache.format = ops::EntryFormat::f32;
     config_.cache.cr = kRatio;
+    model_->calibrate(testing::any_calibration(model_->cache_shape()));
     config_.compute = DType::f32;
   }
 

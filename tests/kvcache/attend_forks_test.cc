@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/threads.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/cache_world.h"
 #include "kvcache/every_rule.h"
 
@@ -55,7 +56,7 @@ std::vector<float> answers_with(int threads, RuleKind rule, ops::EntryFormat for
   config.cr = 3;
   config.max_bytes = std::size_t{1} << 27;
   const kvcache::CacheShape shape{.layers = 1, .kv_heads = 2, .head_dim = 24, .group = 3};
-  kvcache::Cache cache(config, shape);
+  kvcache::Cache cache(config, calibrated(shape));
   ops::Workspace workspace;
   ops::Context context{DType::f32, false, &workspace};
   const TokenSource source(shape, 0.4);

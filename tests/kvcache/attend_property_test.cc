@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/threads.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/cache_world.h"
 #include "kvcache/every_rule.h"
 #include "kvcache/property.h"
@@ -37,7 +38,7 @@ class World {
  public:
   explicit World(const WorldConfig& config)
       : config_(config),
-        cache_(config.cache, config.shape),
+        cache_(config.cache, calibrated(config.shape)),
         source_(config.shape, config.rate),
         context_{DType::f32, config.deterministic, &workspace_} {}
 
@@ -268,7 +269,7 @@ TEST_P(EveryRule, AnswersAsDefinedHoweverSequencesAreRun) {
 std::vector<float> run_cut(const WorldConfig& config, int length, Random* random, int company) {
   ops::Workspace workspace;
   ops::Context context{DType::f32, true, &workspace};
-  kvcache::Cache cache(config.cache, config.shape);
+  kvcache::Cache cache(config.cache, calibrated(config.shape));
   const TokenSource source(config.shape, config.rate);
   const SequenceLimits limits{length / 2, length};
   std::vector<TestedSequence> sequences;

@@ -4,61 +4,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "kvcache/cache_shape.h"
+#include "kvcache/eviction_state.h"
 #include "kvcache/reference_attention.h"
+#include "kvcache/reference_triattention.h"
 #include "kvcache/rule.h"
 #include "ops/rotation.h"
 
 namespace winnow::testing {
-
-/// What a head has seen, its newest token included.
-struct EvictionState {
-  const std::vector<ReferenceEntry>& entries;                   // by position
-  const std::vector<std::vector<std::vector<float>>>& queries;  // by position, query head
-  const std::vector<double>& attention;                         // by position: of all queries
-  std::vector<std::size_t> held;                                // positions, ascending
-  kvcache::SequenceLimits limits;
-  double cr;
-  int layer;
-  bool rotated;  // entries are those of the cache, which rotates them
-  const kvcache::CacheShape& shape;
-
-  [[nodiscard]] std::size_t length() const { return entries.size(); }
-  [[nodiscard]] std::size_t prompt() const {
-    return static_cast<std::size_t>(limits.prompt_tokens);
-  }
-  /// 1 / CR of `tokens`, at least one.
-  [[nodiscard]] std::size_t part_of(std::size_t tokens) const {
-    return std::max<std::size_t>(
-        1, static_cast<std::size_t>(std::floor(static_cast<double>(tokens) / cr)));
-  }
-  [[nodiscard]] std::size_t total() const { return static_cast<std::size_t>(limits.total_tokens); }
-};
-
-/// Told of two scores of which the smaller one goes.
-using NoteGap = std::function<void(double, double)>;
-
-/// A score and a position.
-using Scored = std::vector<std::pair<double, std::size_t>>;
-
-/// The `count` positions with the least scores; of equals, the oldest.
-inline std::vector<std::size_t> least_of(Scored scored, std::size_t count, const NoteGap& note) {
-  std::ranges::sort(scored);
-  if (count > 0 && count < scored.size()) {
-    note(scored[count - 1].first, scored[count].first);
-  }
-  std::vector<std::size_t> least;
-  for (std::size_t i = 0; i < count; ++i) {
-    least.push_back(scored[i].second);
-  }
-  return least;
-}
 
 /// The prompt stays; of the answer's tokens beyond 1 / CR of it, one leaves at each step.
 inline std::vector<std::size_t> random_evicted(const EvictionState& state) {
@@ -130,14 +88,6 @@ inline std::vector<std::size_t> vatp_evicted(const EvictionState& state, const N
     }
   }
   return least_of(scored, 1, note);
-}
-
-inline double dot(const std::vector<double>& a, std::span<const double> b) {
-  double sum = 0.0;
-  for (std::size_t d = 0; d < a.size(); ++d) {
-    sum += a[d] * b[d];
-  }
-  return sum;
 }
 
 inline std::vector<double> softmax_of(std::vector<double> x) {
@@ -293,16 +243,6 @@ inline Square transposed(const Square& matrix) {
   return result;
 }
 
-/// An entry's key or value, or a query, as the model made it.
-template <class T>
-std::vector<double> plain(const EvictionState& state, const std::vector<T>& from) {
-  std::vector<float> x(from.begin(), from.end());
-  if (state.rotated) {
-    ops::rotate_back(x);
-  }
-  return {x.begin(), x.end()};
-}
-
 /// Expected Attention, at the end of the prompt.
 inline std::vector<std::size_t> expected_evicted(const EvictionState& state, const NoteGap& note) {
   constexpr std::size_t kSinks = 4;
@@ -386,6 +326,8 @@ inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionSt
       return rkv_evicted(state, note);
     case kvcache::RuleKind::vatp:
       return vatp_evicted(state, note);
+    case kvcache::RuleKind::triattention:
+      return triattention_evicted(state, note);
     default:
       return {};
   }

@@ -287,14 +287,15 @@ class ReferenceLayer {
         }
       }
     } else if (config_.traits().drops()) {
-      for (Head& head : heads_) {
-        forget_of(head);
+      for (std::size_t h = 0; h < heads_.size(); ++h) {
+        forget_of(h);
       }
     }
   }
 
   // Rules whose references are in reference_evictions.h.
-  void forget_of(Head& head) {
+  void forget_of(std::size_t h) {
+    Head& head = heads_[h];
     const EvictionState state{.entries = head.entries,
                               .queries = head.queries,
                               .attention = head.attention,
@@ -302,6 +303,7 @@ class ReferenceLayer {
                               .limits = limits_,
                               .cr = config_.cr,
                               .layer = layer_,
+                              .head = h,
                               .rotated = layout_.rotated(),
                               .shape = shape_};
     for (const std::size_t position :

@@ -16,8 +16,8 @@ TEST(RuleTraits, ARowIsFoundByItsKindAndItsName) {
 
 TEST(RuleTraits, NamesAreListedAsTextHasThem) {
   EXPECT_EQ(list_rules("or"),
-            "dense, dms, dmc, streaming, tova, h2o, quest, random, snapkv, rkv, vatp, pyramidkv or "
-            "expected_attention");
+            "dense, dms, dmc, streaming, tova, h2o, quest, random, snapkv, rkv, vatp, pyramidkv, "
+            "expected_attention or triattention");
   EXPECT_EQ(list_rules("and", [](const RuleTraits& rule) { return rule.learned(); }),
             "dms and dmc");
   EXPECT_EQ(list_rules("or", [](const RuleTraits& rule) { return rule.selects; }), "quest");

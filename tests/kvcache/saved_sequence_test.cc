@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/cache_world.h"
 #include "kvcache/every_rule.h"
 #include "kvcache/property.h"
@@ -87,6 +88,7 @@ WorldConfig saved_world(RuleKind rule) {
   world.shape.joint = *rc::gen::arbitrary<bool>();
   world.shape.key_only = world.shape.joint ? *rc::gen::inRange(0, world.shape.head_dim) : 0;
   world.shape.states = {.layers = *rc::gen::inRange(0, 3), .floats = *rc::gen::inRange(1, 9)};
+  world.shape = calibrated(world.shape);
   world.rate = *rc::gen::element(0.0, 0.3, 0.5, 0.9, 1.0);
   world.deterministic = *rc::gen::arbitrary<bool>();
   RC_LOG() << kvcache::rule_name(rule) << ' ' << ops::format_name(world.cache.format) << " window "

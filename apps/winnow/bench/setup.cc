@@ -231,7 +231,9 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
   if (setup.engine.cuda_device) {
     require_device(*setup.engine.cuda_device);  // making weights may take minutes
   }
+  auto calibration = engine::load_calibration(options.load, source.whole);
   model::Model model(source.whole, source.load({}));
+  model.calibrate(std::move(calibration));
   if (source.drawn) {
     model.draw_decisions(*source.drawn);
   }

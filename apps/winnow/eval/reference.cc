@@ -10,6 +10,7 @@ std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& loa
   LoadOptions options = load;
   options.cache = "dense";
   options.cr.reset();
+  options.calibration.clear();
   options.window.reset();
   options.probe.clear();
   options.probe_threshold.reset();

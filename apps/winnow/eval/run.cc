@@ -146,6 +146,9 @@ Json EvalRun::identity(const Json& settings) const {
       json["probe"]["threshold"] = *flags_.load.probe_threshold;
     }
   }
+  if (const std::string& file = flags_.load.calibration; !file.empty()) {
+    json["calibration"] = {{"path", file}, {"sha256", checkpoint_digest(file)}};
+  }
   json["settings"] = settings;
   return json;
 }

@@ -20,6 +20,7 @@ struct ScoredLayer {
   const Rule& rule;
   const CacheShape& shape;
   int layer;
+  int head = 0;  // of score(): which KV head's
 };
 
 /// One rule's answers; evict_by_score() (kvcache/score_eviction.h) acts on them. Each follows from
@@ -70,5 +71,6 @@ extern const Eviction kRkvEviction;
 extern const Eviction kVatpEviction;
 extern const Eviction kPyramidKvEviction;
 extern const Eviction kExpectedAttentionEviction;
+extern const Eviction kTriAttentionEviction;
 
 }  // namespace winnow::kvcache

@@ -17,6 +17,7 @@
 #include "kvcache/eviction/snapkv.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
+#include "kvcache/undo_rope.h"
 #include "ops/cpu/linear/small_gemm.h"
 #include "ops/kv_page.h"
 #include "ops/rope.h"
@@ -56,19 +57,7 @@ std::size_t noted_in_prompt(const ScoredLayer& layer, int length) {
 }
 
 const LayerRope& rope_of(const ScoredLayer& layer) {
-  static const LayerRope kNone;
-  return layer.shape.ropes.empty() ? kNone
-                                   : layer.shape.ropes[static_cast<std::size_t>(layer.layer)];
-}
-
-// Queries as they were before RoPE. What scaled them, as YaRN's factor, stays.
-void undo_rope(const ScoredLayer& layer, std::int32_t position, std::span<float> queries) {
-  const LayerRope& rope = rope_of(layer);
-  if (!rope.frequencies.empty()) {
-    ops::RopeAngles angles;
-    angles.compute(rope.frequencies, std::span(&position, 1), 1.0F, rope.interleaved);
-    ops::rope_backward({queries.data(), 1, queries.size()}, layer.shape.head_dim, angles);
-  }
+  return layer.shape.rope_of(layer.layer);
 }
 
 // One more query: mean and products by Welford's update, which loses no digits to a large mean.
@@ -98,7 +87,7 @@ void note_query(const ScoredLayer& layer, HeadCache& head, std::span<const float
        first += channels) {
     ops::rotate_back(std::span(plain).subspan(first, channels));
   }
-  undo_rope(layer, position, plain);
+  undo_rope(rope_of(layer), layer.shape.head_dim, position, plain);
   head.query_statistics().resize(query_numbers(layer));
   const std::size_t numbers = channels * (1 + channels);
   for (std::size_t g = 0; g < group_size(layer); ++g) {
@@ -111,13 +100,11 @@ void note_query(const ScoredLayer& layer, HeadCache& head, std::span<const float
 class MeanRotation {
  public:
   explicit MeanRotation(const ScoredLayer& layer)
-      : interleaved_(rope_of(layer).interleaved),
-        cosines_(rope_of(layer).frequencies.size()),
-        sines_(cosines_.size()) {
+      : rope_(rope_of(layer)), cosines_(rope_.frequencies.size()), sines_(cosines_.size()) {
     std::vector<std::int32_t> positions(kFuturePositions);
     std::iota(positions.begin(), positions.end(), layer.rule.prompt_tokens);
     ops::RopeAngles angles;
-    angles.compute(rope_of(layer).frequencies, positions);
+    angles.compute(rope_.frequencies, positions);
     for (std::size_t i = 0; i < positions.size(); ++i) {
       for (std::size_t plane = 0; plane < cosines_.size(); ++plane) {
         cosines_[plane] += angles.cosines(i)[plane] / kFuturePositions;
@@ -129,8 +116,9 @@ class MeanRotation {
   /// Its transpose: (R q) . k = q . (R^T k), so that keys meet queries as they were before RoPE.
   void transpose_times(std::span<float> key) const {
     for (std::size_t plane = 0; plane < cosines_.size(); ++plane) {
-      float& a = key[interleaved_ ? 2 * plane : plane];
-      float& b = key[interleaved_ ? 2 * plane + 1 : plane + cosines_.size()];
+      const auto [first_channel, second_channel] = rope_.channels_of(plane);
+      float& a = key[first_channel];
+      float& b = key[second_channel];
       const float first = a;
       a = cosines_[plane] * first + sines_[plane] * b;
       b = cosines_[plane] * b - sines_[plane] * first;
@@ -138,7 +126,7 @@ class MeanRotation {
   }
 
  private:
-  bool interleaved_;
+  const LayerRope& rope_;
   std::vector<float> cosines_;  // by plane
   std::vector<float> sines_;
 };

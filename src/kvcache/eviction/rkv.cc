@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kvcache/eviction/eviction.h"
+#include "kvcache/eviction/rounds.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
 #include "ops/attention.h"
@@ -23,33 +24,23 @@
 namespace winnow::kvcache {
 namespace {
 
-// Of the paper and the authors' code; a budget too small for them has smaller ones.
-constexpr int kBuffer = 128;
+// Of the paper and the authors' code; a budget too small for it has a smaller window.
 constexpr int kRkvWindow = 8;
 constexpr std::size_t kRkvNeighbours = 3;  // on each side: a kernel of 7
 constexpr float kLambda = 0.1F;
 constexpr float kSimilar = 0.5F;
 
-int buffer_of(const Rule& rule) {
-  return std::clamp(rule.budget / 4, 1, kBuffer);
-}
-
-int kept_of(const Rule& rule) {
-  return std::max(1, rule.budget - buffer_of(rule));
-}
-
 int rkv_window(const Rule& rule) {
-  return std::min({kRkvWindow, buffer_of(rule), kept_of(rule) / 2});
+  return std::min({kRkvWindow, round_size(rule), kept_of_round(rule) / 2});
 }
 
 int hold_up_to_budget(const Rule& rule, int length) {
   if (length < rule.prompt_tokens) {
     return length;
   }
-  const int kept = kept_of(rule);
-  const int of_prompt = rule.prompt_tokens >= rule.budget ? kept : rule.prompt_tokens;
-  const int filled = of_prompt + length - rule.prompt_tokens;
-  return filled < rule.budget ? filled : kept + (filled - rule.budget) % buffer_of(rule);
+  const int of_prompt =
+      rule.prompt_tokens >= rule.budget ? kept_of_round(rule) : rule.prompt_tokens;
+  return held_in_rounds(rule, of_prompt + length - rule.prompt_tokens);
 }
 
 bool drops_at(const Rule& rule, int length) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/cpu_runner.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/every_rule.h"
 #include "model/tiny_model.h"
 
@@ -50,6 +51,7 @@ TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
     if (GetParam() == RuleKind::dms) {
       model.draw_decisions({.rate = 0.6});
     }
+    model.calibrate(winnow::testing::any_calibration(model.cache_shape()));
     EngineConfig config;
     config.cache = {.rule = GetParam(),
                     .max_bytes = std::size_t{1} << 24,

@@ -1,0 +1,147 @@
+// TriAttention (Mao et al. 2026), of whose variants: each head of each layer chooses for itself,
+// the prompt counts like all else, and no token is spared. Whenever a head's entries reach the
+// budget it drops a round of those with the least score.
+//
+// A query head's score of a key is the mean over distances from here of what its mean query, turned
+// to that place, gives with the key; and for each plane of RoPE the key's length times what queries
+// there are longer than their mean is. Of the group's query heads the largest score counts, each
+// head's scores being set to mean 0 and deviation 1 over the entries. As RoPE keeps products of
+// what is turned alike, keys are scored as they are cached: the mean query is turned instead.
+//
+// The paper has planes that RoPE turns. A channel that it does not is one that never turns.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kvcache/cache_shape.h"
+#include "kvcache/calibration.h"
+#include "kvcache/eviction/eviction.h"
+#include "kvcache/eviction/rounds.h"
+#include "kvcache/head_cache.h"
+#include "kvcache/rule.h"
+#include "ops/kv_page.h"
+#include "ops/rotation.h"
+
+namespace winnow::kvcache {
+namespace {
+
+// Of the authors' code.
+constexpr int kFarthest = 1 << 16;  // distances are the powers of two up to this one
+constexpr double kLeastDeviation = 1e-6;
+
+int hold_rounds(const Rule& rule, int length) {
+  return held_in_rounds(rule, length);
+}
+
+// A query head's statistics as keys meet them.
+struct FutureQueries {
+  std::vector<double> mean;    // [head_dim], turned to the places of queries to come, on average
+  std::vector<double> excess;  // [planes]: the mean length of queries less that of their mean
+};
+
+// The mean of cos and sin of a frequency times the places of queries to come.
+std::pair<double, double> mean_turn(double frequency, int length) {
+  double cosine = 0.0;
+  double sine = 0.0;
+  int places = 0;
+  for (int distance = 1; distance <= kFarthest; distance *= 2, ++places) {
+    const double angle = frequency * (static_cast<double>(length) + distance);
+    cosine += std::cos(angle);
+    sine += std::sin(angle);
+  }
+  return {cosine / places, sine / places};
+}
+
+FutureQueries expect_queries(const ScoredLayer& layer, int query_head, int length) {
+  const LayerRope& rope = layer.shape.rope_of(layer.layer);
+  const auto& known = layer.shape.calibration->layers[static_cast<std::size_t>(layer.layer)];
+  const auto dim = static_cast<std::size_t>(layer.shape.head_dim);
+  const std::size_t planes = plane_count(layer.shape, layer.layer);
+  const auto head = static_cast<std::size_t>(query_head);
+  const auto mean = std::span(known.means).subspan(head * dim, dim);
+  std::vector<float> lengths(planes);
+  plane_lengths(rope, mean, lengths);
+  FutureQueries queries{.mean = {mean.begin(), mean.end()}, .excess = {}};
+  for (std::size_t plane = 0; plane < planes; ++plane) {
+    queries.excess.push_back(double{known.lengths[head * planes + plane]} - lengths[plane]);
+  }
+  for (std::size_t plane = 0; plane < rope.frequencies.size(); ++plane) {
+    const auto [cosine, sine] = mean_turn(rope.frequencies[plane], length);
+    const auto [a, b] = rope.channels_of(plane);
+    queries.mean[a] = cosine * mean[a] - sine * mean[b];
+    queries.mean[b] = sine * mean[a] + cosine * mean[b];
+  }
+  return queries;
+}
+
+// A head's keys, and their lengths in each plane, by slot.
+struct CachedKeys {
+  std::vector<float> keys;     // [slots, head_dim]
+  std::vector<float> lengths;  // [slots, planes]
+};
+
+CachedKeys load_keys(const ScoredLayer& layer, const EntryList& archive) {
+  const auto& layout = archive.pool().layout();
+  const auto dim = static_cast<std::size_t>(layer.shape.head_dim);
+  const std::size_t planes = plane_count(layer.shape, layer.layer);
+  const auto slots = static_cast<std::size_t>(archive.size());
+  CachedKeys cached{std::vector<float>(slots * dim), std::vector<float>(slots * planes)};
+  std::vector<float> value(dim);
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    const auto key = std::span(cached.keys).subspan(slot * dim, dim);
+    const auto place = archive.at(static_cast<int>(slot));
+    ops::load_entry(layout, place.page, place.slot, key, value);
+    if (layout.rotated()) {
+      ops::rotate_back(key);
+    }
+    plane_lengths(layer.shape.rope_of(layer.layer), key,
+                  std::span(cached.lengths).subspan(slot * planes, planes));
+  }
+  return cached;
+}
+
+std::vector<double> scores_by(const FutureQueries& queries, const CachedKeys& cached) {
+  const std::size_t dim = queries.mean.size();
+  const std::size_t planes = queries.excess.size();
+  std::vector<double> scores(cached.keys.size() / dim);
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    const float* key = cached.keys.data() + slot * dim;
+    const float* lengths = cached.lengths.data() + slot * planes;
+    scores[slot] = std::inner_product(queries.mean.begin(), queries.mean.end(), key, 0.0) +
+                   std::inner_product(queries.excess.begin(), queries.excess.end(), lengths, 0.0);
+  }
+  return scores;
+}
+
+// Mean 0, deviation 1.
+void standardize(std::span<double> x) {
+  const auto count = static_cast<double>(x.size());
+  const double mean = std::accumulate(x.begin(), x.end(), 0.0) / count;
+  const double variance = std::accumulate(
+      x.begin(), x.end(), 0.0,
+      [mean](double sum, double value) { return sum + (value - mean) * (value - mean); });
+  const double deviation = std::max(std::sqrt(variance / count), kLeastDeviation);
+  std::ranges::transform(x, x.begin(), [&](double value) { return (value - mean) / deviation; });
+}
+
+void score_by_calibration(const ScoredLayer& layer, const HeadCache& head,
+                          std::span<float> scores) {
+  const CachedKeys cached = load_keys(layer, head.archive());
+  const int group = layer.shape.group_of(layer.layer);
+  std::ranges::fill(scores, -std::numeric_limits<float>::infinity());
+  for (int query_head = layer.head * group; query_head < (layer.head + 1) * group; ++query_head) {
+    auto of_head = scores_by(expect_queries(layer, query_head, head.length()), cached);
+    standardize(of_head);
+    std::ranges::transform(scores, of_head, scores.begin(), [](float most, double score) {
+      return std::max(most, static_cast<float>(score));
+    });
+  }
+}
+
+}  // namespace
+
+const Eviction kTriAttentionEviction{.held_after = hold_rounds, .score = score_by_calibration};
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,16 @@
+// Queries as they were before RoPE.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kvcache/cache_shape.h"
+
+namespace winnow::kvcache {
+
+/// Turns the queries [heads * head_dim] of the token at `position` back. What scaled them, as
+/// YaRN's factor, stays.
+void undo_rope(const LayerRope& rope, int head_dim, std::int32_t position,
+               std::span<float> queries);
+
+}  // namespace winnow::kvcache

@@ -1,0 +1,87 @@
+// winnow calibrate, and the rule that needs what it writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Calibrate : public ::testing::Test {
+ protected:
+  [[nodiscard]] CommandResult calibrate(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{"calibrate", "--model", kBase,      "--text", "README.md",
+                                   "--threads", "1",       "--output", file_};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_winnow(words);
+  }
+  [[nodiscard]] static CommandResult generate(const std::vector<std::string>& more) {
+    std::string prompt;
+    for (int i = 0; i < 12; ++i) {
+      prompt += "The quick brown fox number " + std::to_string(i) + " jumps over the lazy dog. ";
+    }
+    std::vector<std::string> words{"generate", "--model",      kBase,    "--prompt",
+                                   prompt,     "--max-tokens", "8",      "--threads",
+                                   "1",        "--ignore-eos", "--json", "--deterministic"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_winnow(words);
+  }
+
+  TempDirectory directory_;
+  std::string file_ = directory_.file("calibration.safetensors");
+};
+
+TEST_F(Calibrate, MakesWhatTriAttentionNeeds) {
+  const CommandResult made = calibrate({"--max-tokens", "300"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.err, HasSubstr(file_ + ": statistics of 300 tokens"));
+  const std::string first = read_text(file_);
+  const std::vector<std::string> rule{"--cache", "triattention",  "--cr",
+                                      "4",       "--calibration", file_};
+  const CommandResult whole = generate(rule);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const json answer = json::parse(whole.out);
+  EXPECT_GE(answer.at("kv").at("compression_ratio"), 4.0);
+  EXPECT_LE(answer.at("kv").at("compression_ratio"), 6.0);
+  auto cut = rule;
+  cut.insert(cut.end(), {"--chunk", "5"});
+  const json again = json::parse(generate(cut).out);
+  EXPECT_EQ(again.at("token_ids"), answer.at("token_ids"));
+  EXPECT_EQ(again.at("kv"), answer.at("kv"));
+  // Another text is another calibration, under which a prompt's saved cache is of no use.
+  auto saved = rule;
+  saved.insert(saved.end(), {"--prompt-cache", directory_.file("state")});
+  ASSERT_EQ(generate(saved).code, 0);
+  EXPECT_GT(json::parse(generate(saved).out).at("reused_tokens"), 0);
+  ASSERT_EQ(calibrate({"--max-tokens", "200"}).code, 0);
+  EXPECT_NE(read_text(file_), first);
+  const CommandResult other = generate(saved);
+  EXPECT_EQ(json::parse(other.out).at("reused_tokens"), 0);
+  EXPECT_THAT(other.err, HasSubstr("was saved for"));
+}
+
+TEST_F(Calibrate, ErrorsNameWhatIsWrong) {
+  const auto error_of = [](const CommandResult& result) {
+    EXPECT_NE(result.code, 0);
+    return result.err;
+  };
+  EXPECT_THAT(error_of(calibrate({"--max-tokens", "0"})), HasSubstr("--max-tokens 0: expected"));
+  EXPECT_THAT(error_of(calibrate({"--text", directory_.write("empty", "")})), HasSubstr("empty"));
+  EXPECT_THAT(error_of(calibrate({"--output", directory_.file("no/where")})), HasSubstr("no"));
+  EXPECT_THAT(error_of(generate({"--cache", "triattention", "--cr", "4"})),
+              HasSubstr("--cache triattention needs --calibration FILE; winnow calibrate"));
+  const std::string text = directory_.write("text.safetensors", "no tensors");
+  EXPECT_THAT(error_of(generate({"--cache", "triattention", "--cr", "4", "--calibration", text})),
+              HasSubstr(text));
+}
+
+}  // namespace
+}  // namespace winnow::testing
