@@ -96,9 +96,13 @@ class History {
                                  : Counted{kept + all - prompt, kept + all - prompt};
       }
       case RuleKind::triattention: {
-        const int round = std::clamp(budget / 4, 1, 128);
-        const int before = i < budget ? i : budget - round + (i - budget) % round;
-        return {before + 1, before + 1 < budget ? before + 1 : budget - round};
+        const int kept = std::max(1, budget - std::clamp(budget / 4, 1, 128));
+        Counted counts;
+        for (int j = 0; j <= i; ++j) {
+          counts.seen = counts.held + 1;
+          counts.held = counts.seen >= std::max(budget, 2) ? kept : counts.seen;
+        }
+        return counts;
       }
       case RuleKind::rkv: {
         const int kept = std::max(1, budget - std::clamp(budget / 4, 1, 128));

@@ -93,7 +93,10 @@ class StoredModel : public ::testing::TestWithParam<Param> {
  protected:
   StoredModel(kvcache::RuleKind rule, model::ModelSpec shape)
       : config_(exact_config(rule)), shape_(std::move(shape)) {}
-  void SetUp() override { set_threads(1); }
+  void SetUp() override {
+    set_threads(1);
+    model_.calibrate(winnow::testing::any_calibration(model_.cache_shape()));
+  }
 
   std::unique_ptr<PrefixStore> open_store() {
     return std::make_unique<PrefixStore>(
