@@ -20,7 +20,7 @@ struct LayerTensors {
   Shape lengths_shape;
 };
 
-LayerTensors tensors_of(const kvcache::CacheShape& shape, int layer) {
+LayerTensors layer_tensors(const kvcache::CacheShape& shape, int layer) {
   const std::int64_t heads = std::int64_t{shape.kv_heads_of(layer)} * shape.group_of(layer);
   return {.means = fmt::format("layers.{}.query_means", layer),
           .means_shape = {heads, shape.head_dim},
@@ -46,7 +46,7 @@ void write_calibration(const std::filesystem::path& path, const kvcache::Calibra
   TensorMap tensors;
   for (int layer = 0; layer < shape.layers; ++layer) {
     const kvcache::LayerCalibration& own = calibration.layers[static_cast<std::size_t>(layer)];
-    const LayerTensors names = tensors_of(shape, layer);
+    const LayerTensors names = layer_tensors(shape, layer);
     tensors[names.means] = {DType::f32, names.means_shape,
                             std::as_bytes(std::span(own.means)).data()};
     tensors[names.lengths] = {DType::f32, names.lengths_shape,
@@ -65,7 +65,7 @@ kvcache::Calibration read_calibration(const std::filesystem::path& path,
           path.string(), file.tensors().size(), shape.layers, expected);
   kvcache::Calibration calibration;
   for (int layer = 0; layer < shape.layers; ++layer) {
-    const LayerTensors names = tensors_of(shape, layer);
+    const LayerTensors names = layer_tensors(shape, layer);
     calibration.layers.push_back(
         {.means = read_tensor(file, names.means, names.means_shape),
          .lengths = read_tensor(file, names.lengths, names.lengths_shape)});

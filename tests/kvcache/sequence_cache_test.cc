@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kvcache/any_calibration.h"
 
 namespace winnow::kvcache {
 namespace {
@@ -61,7 +62,7 @@ TEST(SequenceCache, ASlidingLayerHoldsItsReachWhateverTheRule) {
     config.window = 50;
     config.cr = 2.0;
     config.max_bytes = std::size_t{1} << 20;
-    Cache cache(config, shape);
+    Cache cache(config, winnow::testing::calibrated(shape));
     SequenceCache sequence(cache, {kTokens, kTokens});
     const std::vector<float> row(8, 1.0F);
     for (int t = 0; t < kTokens; ++t) {
