@@ -31,12 +31,12 @@ int run_calibrate(const CalibrateOptions& options) {
   require_folder_of(options.output);
   require(options.max_tokens >= 1, "--max-tokens {}: expected 1 or more", options.max_tokens);
   const std::string text = read_file(options.text);
+  require(!text.empty(), "--text {}: is empty", options.text);
   const auto loaded = engine::load_model(options.load);
   require(!loaded->spec().has_latents(), "{}: queries of latent attention are not calibrated",
           options.load.model);
   auto tokens = load_tokenizer(options.load.model)
                     ->encode(text, {.add_special = true, .parse_special = false});
-  require(!tokens.empty(), "--text {}: has no tokens", options.text);
   const int most = std::min(options.max_tokens, loaded->spec().max_positions);
   tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(most)));
   ProgressBar progress("calibrate", static_cast<std::int64_t>(tokens.size()), "tokens");

@@ -53,8 +53,8 @@ std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& option
              static_cast<std::size_t>(options.memory_gib * kGibibyte)}};
   }
   std::vector<Place> places;
-  const bool only_devices = engine::parse_weights(options.weights, list.devices.empty()) ==
-                            engine::WeightStorage::fp8;
+  const bool only_devices =
+      engine::parse_weights(options.weights, list.devices.empty()) == engine::WeightStorage::fp8;
   if (!only_devices) {
     places.push_back({"cpu", available_host_memory()});
   }

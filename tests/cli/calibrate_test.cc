@@ -12,16 +12,14 @@ namespace winnow::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Calibrate : public ::testing::Test {
  protected:
-  [[nodiscard]] CommandResult calibrate(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{"calibrate", "--model", kBase,      "--text", "README.md",
-                                   "--threads", "1",       "--output", file_};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_winnow(words);
+  [[nodiscard]] static CommandResult calibrate(const std::string& text, const std::string& output,
+                                               const std::string& tokens) {
+    return run_winnow({"calibrate", "--model", kBase, "--text", text, "--output", output,
+                       "--max-tokens", tokens, "--threads", "1"});
   }
   [[nodiscard]] static CommandResult generate(const std::vector<std::string>& more) {
     std::string prompt;
@@ -40,7 +38,7 @@ class Calibrate : public ::testing::Test {
 };
 
 TEST_F(Calibrate, MakesWhatTriAttentionNeeds) {
-  const CommandResult made = calibrate({"--max-tokens", "300"});
+  const CommandResult made = calibrate("README.md", file_, "300");
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_THAT(made.err, HasSubstr(file_ + ": statistics of 300 tokens"));
   const std::string first = read_text(file_);
@@ -61,7 +59,7 @@ TEST_F(Calibrate, MakesWhatTriAttentionNeeds) {
   saved.insert(saved.end(), {"--prompt-cache", directory_.file("state")});
   ASSERT_EQ(generate(saved).code, 0);
   EXPECT_GT(json::parse(generate(saved).out).at("reused_tokens"), 0);
-  ASSERT_EQ(calibrate({"--max-tokens", "200"}).code, 0);
+  ASSERT_EQ(calibrate("README.md", file_, "200").code, 0);
   EXPECT_NE(read_text(file_), first);
   const CommandResult other = generate(saved);
   EXPECT_EQ(json::parse(other.out).at("reused_tokens"), 0);
@@ -73,9 +71,11 @@ TEST_F(Calibrate, ErrorsNameWhatIsWrong) {
     EXPECT_NE(result.code, 0);
     return result.err;
   };
-  EXPECT_THAT(error_of(calibrate({"--max-tokens", "0"})), HasSubstr("--max-tokens 0: expected"));
-  EXPECT_THAT(error_of(calibrate({"--text", directory_.write("empty", "")})), HasSubstr("empty"));
-  EXPECT_THAT(error_of(calibrate({"--output", directory_.file("no/where")})), HasSubstr("no"));
+  EXPECT_THAT(error_of(calibrate("README.md", file_, "0")), HasSubstr("--max-tokens 0: expected"));
+  const std::string empty = directory_.write("empty", "");
+  EXPECT_THAT(error_of(calibrate(empty, file_, "9")), HasSubstr(empty + ": is empty"));
+  const std::string nowhere = directory_.file("no/where");
+  EXPECT_THAT(error_of(calibrate("README.md", nowhere, "9")), HasSubstr(nowhere));
   EXPECT_THAT(error_of(generate({"--cache", "triattention", "--cr", "4"})),
               HasSubstr("--cache triattention needs --calibration FILE; winnow calibrate"));
   const std::string text = directory_.write("text.safetensors", "no tensors");
