@@ -67,7 +67,8 @@ void go_on(const winnow::engine::SavedState& state, const winnow::engine::Engine
   for (int t = 0; t < 20; ++t) {
     for (int head = 0; head < kShape.kv_heads; ++head) {
       auto& heads = sequence->head(0, head);
-      heads.append(sequence->rule(), {.key = row, .value = row, .decision = t % 3 == 0});
+      heads.append(sequence->rule(),
+                   {.key = row, .value = row, .decision = t % 3 == 0, .logit = -1.0F * (t % 5)});
       if (sequence->rule().drops() && heads.archive().size() > sequence->rule().budget) {
         heads.drop_slot(t % heads.archive().size());
       }

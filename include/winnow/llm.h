@@ -40,11 +40,12 @@ struct LoadOptions {
   std::optional<double> probe_threshold = {};
 
   /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o, quest,
-  /// or on the CPU random, snapkv, rkv, vatp, pyramidkv, expected_attention or triattention.
+  /// or on the CPU random, snapkv, rkv, vatp, pyramidkv, expected_attention, triattention,
+  /// dms_quest or dms_budget.
   std::string cache = "auto";
   std::optional<double> cr = {};   // compression ratio; all but the first four need it
   std::string calibration = {};    // triattention: the file of winnow calibrate
-  std::optional<int> window = {};  // dms: instead of the checkpoint's
+  std::optional<int> window = {};  // dms, dms_quest, dms_budget: instead of the checkpoint's
   std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: as `dtype`, bf16 for fp8
   double kv_gib = 0.0;  // most memory for cached entries; 0: nine tenths of what weights leave
 

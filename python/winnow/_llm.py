@@ -36,10 +36,10 @@ class LLM:
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
                    "tova", "h2o", "quest", or on the CPU "random", "snapkv", "rkv", "vatp",
-                   "pyramidkv", "expected_attention" or "triattention"
+                   "pyramidkv", "expected_attention", "triattention", "dms_quest" or "dms_budget"
     cr             compression ratio; all of these but the first four need it
     calibration    triattention: the file that `winnow calibrate` made
-    window         dms: instead of the checkpoint's
+    window         of "dms", "dms_quest" and "dms_budget": instead of the checkpoint's
     kv_dtype       how entries are stored: "bf16", "fp8", "int8", "fp32", ...; None: as `dtype`
     kv_gib         most memory for entries; 0: nine tenths of what the weights leave
     weights        "auto" (as stored), "int8", "int4", or on cuda "fp8", made while loading

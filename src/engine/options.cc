@@ -35,7 +35,7 @@ RuleKind parse_cache(const LoadOptions& options, const model::ModelSpec& model) 
 double resolve_cr(const LoadOptions& options, RuleKind rule) {
   const kvcache::RuleTraits& traits = kvcache::traits_of(rule);
   const double asked = options.cr.value_or(1.0);
-  require(!options.cr || !traits.learned(),
+  require(!options.cr || !traits.learned_alone(),
           "--cr {}: the ratio of --cache {} was fixed by training", asked, traits.name);
   require(!options.cr || traits.has_budget,
           "--cr {}: a {} cache keeps everything; choose another --cache", asked, traits.name);

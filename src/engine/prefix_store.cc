@@ -29,7 +29,7 @@ std::size_t bytes_of(const SavedState& state) {
   const kvcache::SavedSequence& cache = state.cache;
   return state.tokens.size() * sizeof(std::int32_t) + cache.entries.size() + cache.marks.size() +
          cache.state.size() +
-         (cache.archived.size() + cache.open.size() + cache.positions.size() +
+         (cache.archived.size() + cache.logits.size() + cache.open.size() + cache.positions.size() +
           cache.attention.size() + cache.query_statistics.size()) *
              sizeof(float);
 }

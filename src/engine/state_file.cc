@@ -46,6 +46,7 @@ TensorMap tensors_of(const SavedState& state) {
   add(tensors, "archived", DType::i32, state.cache.archived);
   add(tensors, "entries", DType::i8, state.cache.entries);
   add(tensors, "marks", DType::i8, state.cache.marks);
+  add(tensors, "logits", DType::f32, state.cache.logits);
   add(tensors, "open", DType::f32, state.cache.open);
   add(tensors, "positions", DType::i32, state.cache.positions);
   add(tensors, "attention", DType::f32, state.cache.attention);
@@ -250,6 +251,7 @@ SavedState parse_state(std::span<const std::byte> image, const std::string& name
   cache.archived = values_of<std::int32_t>(content, name, "archived", DType::i32);
   cache.entries = values_of<std::byte>(content, name, "entries", DType::i8);
   cache.marks = values_of<std::int8_t>(content, name, "marks", DType::i8);
+  cache.logits = values_of<float>(content, name, "logits", DType::f32);
   cache.open = values_of<float>(content, name, "open", DType::f32);
   cache.positions = values_of<std::int32_t>(content, name, "positions", DType::i32);
   cache.attention = values_of<float>(content, name, "attention", DType::f32);

@@ -19,8 +19,7 @@ std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChun
   if (rows == 1 || context.deterministic) {
     return 0;
   }
-  const int length = chunk.sequence->head(layer, 0).length();
-  return static_cast<std::size_t>(chunk.sequence->rule(layer).rows_at_once(length, rows));
+  return static_cast<std::size_t>(chunk.sequence->rows_at_once(layer, rows));
 }
 
 HeadChunk plan_head(ops::Workspace& workspace, const LayerChunk& chunk, std::size_t index,
@@ -236,6 +235,9 @@ LayerChunk piece_of(const LayerChunk& chunk, std::size_t first, std::size_t last
     piece.decisions = chunk.decisions.slice(first, last);
     piece.omegas = chunk.omegas.slice(first, last);
   }
+  if (chunk.logits.data != nullptr) {
+    piece.logits = chunk.logits.slice(first, last);
+  }
   if (chunk.visible.data != nullptr) {
     piece.visible = chunk.visible.slice(first, last);
   }
@@ -292,8 +294,11 @@ void attend_to_seen(ops::Context& context, int layer, std::span<const LayerChunk
 }
 
 bool takes_at_once(const ops::Context& context, const SequenceCache& sequence, int tokens) {
-  const Rule& rule = sequence.rule();
-  return !context.deterministic && rule.rows_at_once(sequence.length(), tokens) == tokens;
+  bool at_once = !context.deterministic;
+  for (int layer = 0; layer < sequence.cache().shape().layers && at_once; ++layer) {
+    at_once = sequence.rows_at_once(layer, tokens) == tokens;
+  }
+  return at_once;
 }
 
 }  // namespace winnow::kvcache

@@ -20,6 +20,7 @@ struct LayerChunk {
   ops::Matrix<const float> values;            // [T, kv_heads * head_dim]
   ops::Matrix<float> out;                     // [T, kv_heads * group * head_dim]
   ops::Matrix<const std::uint8_t> decisions;  // [T, kv_heads]; DMS: evict, DMC: merge
+  ops::Matrix<const float> logits;            // [T, kv_heads]; DMS: of the decisions
   ops::Matrix<const float> omegas;            // [T, kv_heads]; DMC
   /// Optional [T, kv_heads]: receives how many entries each query saw.
   ops::Matrix<std::int32_t> visible;

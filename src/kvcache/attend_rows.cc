@@ -42,16 +42,29 @@ void report_visible(const Step& step, int head, int entries) {
   }
 }
 
-// The rows of a rule whose queries see everything that is cached, one per KV head.
+int archive_pages(const Rule& rule, const HeadCache& head) {
+  return (head.archive().size() + rule.page_entries - 1) / rule.page_entries;
+}
+
+// Whether each query head chooses what it reads of what the KV head holds (Quest).
+bool chooses_pages(const Rule& rule, const HeadCache& head) {
+  return rule.selects_pages(head.length() - 1) && archive_pages(rule, head) > rule.pages_read();
+}
+
+// The rows of KV heads whose queries see everything that is cached.
 void plan_full_rows(const Step& step, int layer, std::span<ops::DecodeRow> rows) {
   const LayerChunk& chunk = *step.chunk;
   const SequenceCache& sequence = *chunk.sequence;
   const CacheShape& shape = sequence.cache().shape();
   const int group = shape.group_of(layer);
   const auto width = static_cast<std::size_t>(group * shape.head_dim);
+  const Rule rule = sequence.rule(layer);
   float* weights = chunk.weights;
   for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
     const HeadCache& head = sequence.head(layer, h);
+    if (chooses_pages(rule, head)) {
+      continue;
+    }
     const std::size_t column = static_cast<std::size_t>(h) * width;
     rows[static_cast<std::size_t>(h)] = {chunk.queries.row(step.row).data() + column,
                                          chunk.out.row(step.row).data() + column,
@@ -66,7 +79,7 @@ void plan_full_rows(const Step& step, int layer, std::span<ops::DecodeRow> rows)
   }
 }
 
-// Quest: one row per query head, over the pages that this head chose.
+// Of the other KV heads: one row per query head, over the window and the pages that it chose.
 void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& rows,
                      PageLists& lists) {
   const LayerChunk& chunk = *step.chunk;
@@ -77,16 +90,20 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
   const int group = shape.group_of(layer);
   for (int h = 0; h < shape.kv_heads_of(layer); ++h) {
     const HeadCache& head = sequence.head(layer, h);
+    if (!chooses_pages(rule, head)) {
+      continue;
+    }
     const int entries = head.archive().size();
-    const int pages = (entries + rule.page_entries - 1) / rule.page_entries;
-    const int wanted = (rule.budget + rule.page_entries - 1) / rule.page_entries;
-    std::vector<bool> read(static_cast<std::size_t>(pages));
+    const PageChoice choice{.pages = archive_pages(rule, head),
+                            .count = rule.pages_read(),
+                            .with_last = rule.window < 0};
+    std::vector<bool> read(static_cast<std::size_t>(choice.pages));
     for (int g = 0; g < group; ++g) {
       const std::size_t column = static_cast<std::size_t>(h * group + g) * dim;
       const std::span query(chunk.queries.row(step.row).data() + column, dim);
       std::vector<PageId>& list = lists.emplace_back();
       int count = 0;
-      for (const int page : select_pages(head.bounds(), pages, wanted, query)) {
+      for (const int page : select_pages(head.bounds(), choice, query)) {
         const int first = page * rule.page_entries;
         const int last = std::min(first + rule.page_entries, entries);
         const auto& all = head.archive().pages();
@@ -98,12 +115,12 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
       rows.push_back({query.data(),
                       chunk.out.row(step.row).data() + column,
                       {head.archive().span().base, list.data(), count},
-                      {},
+                      head.window().span(),
                       nullptr,
                       chunk.sinks != nullptr ? sinks_of(chunk, layer, h) + g : nullptr});
     }
-    int visible = 0;
-    for (int page = 0; page < pages; ++page) {
+    int visible = head.window().size();
+    for (int page = 0; page < choice.pages; ++page) {
       visible += read[static_cast<std::size_t>(page)]
                      ? std::min(rule.page_entries, entries - page * rule.page_entries)
                      : 0;
@@ -112,18 +129,12 @@ void plan_quest_rows(const Step& step, int layer, std::vector<ops::DecodeRow>& r
   }
 }
 
-// Whether the step's query heads choose what they see (Quest).
-bool selects_pages(const Step& step, int layer) {
-  const SequenceCache& sequence = *step.chunk->sequence;
-  return sequence.rule(layer).selects_pages(sequence.head(layer, 0).length() - 1);
-}
-
-// The steps whose query heads choose the pages that they see.
+// The rows of query heads that choose the pages that they see.
 void attend_to_pages(ops::Context& context, int layer, std::span<const Step> steps) {
   std::vector<ops::DecodeRow> rows;
   PageLists lists;
   for (const Step& step : steps) {
-    if (is_wanted(step, layer) && selects_pages(step, layer)) {
+    if (is_wanted(step, layer)) {
       plan_quest_rows(step, layer, rows, lists);
     }
   }
@@ -134,7 +145,7 @@ void attend_to_pages(ops::Context& context, int layer, std::span<const Step> ste
   }
 }
 
-// Takes every step's token and returns the rows of those whose queries see everything. A step is
+// Takes every step's token and returns the rows of heads whose queries see everything. A step is
 // one thread's: what appending has brought into its caches is what the rows are planned from.
 std::vector<ops::DecodeRow> append_tokens(std::span<const Step> steps, int layer) {
   const auto heads =
@@ -143,7 +154,7 @@ std::vector<ops::DecodeRow> append_tokens(std::span<const Step> steps, int layer
   const auto take = [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t i = begin; i < end; ++i) {
       append_token(steps[i], layer);
-      if (is_wanted(steps[i], layer) && !selects_pages(steps[i], layer)) {
+      if (is_wanted(steps[i], layer)) {
         plan_full_rows(steps[i], layer, std::span(rows).subspan(i * heads, heads));
       }
     }
@@ -208,9 +219,7 @@ void attend_single_rows(ops::Context& context, int layer, std::span<const LayerC
   const auto heads = static_cast<std::size_t>(first.cache().shape().kv_heads_of(layer));
   std::vector<ops::DecodeRow> rows(steps.size() * heads);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (!selects_pages(steps[i], layer)) {
-      plan_full_rows(steps[i], layer, std::span(rows).subspan(i * heads, heads));
-    }
+    plan_full_rows(steps[i], layer, std::span(rows).subspan(i * heads, heads));
   }
   std::erase_if(rows, [](const ops::DecodeRow& row) { return row.query == nullptr; });
   if (!rows.empty()) {

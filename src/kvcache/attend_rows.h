@@ -16,6 +16,9 @@ inline Token token_of(const LayerChunk& chunk, std::size_t row, int head) {
   if (chunk.decisions.data != nullptr) {
     token.decision = chunk.decisions.row(row)[h] != 0;
   }
+  if (chunk.logits.data != nullptr) {
+    token.logit = chunk.logits.row(row)[h];
+  }
   if (chunk.omegas.data != nullptr) {
     token.omega = chunk.omegas.row(row)[h];
   }

@@ -28,12 +28,22 @@ struct DrawnDecisions {
   }
 
   [[nodiscard]] constexpr bool operator()(int position, int layer, int head) const {
+    return draw(position, layer, head) < rate_of(layer, head);
+  }
+
+  /// Above 0 where the decision is to evict.
+  [[nodiscard]] constexpr float logit(int position, int layer, int head) const {
+    return static_cast<float>(rate_of(layer, head) - draw(position, layer, head));
+  }
+
+ private:
+  [[nodiscard]] constexpr double draw(int position, int layer, int head) const {
     Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer));
     double x = 0.0;
     for (int h = 0; h <= first_head + head; ++h) {
       x = random.uniform();
     }
-    return x < rate_of(layer, head);
+    return x;
   }
 };
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kvcache/packed_entries.h"
 
@@ -70,7 +72,7 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   const int ring = rule.window + 1;
   const int slot = length_ % ring;
   if (rule.traits->marks && rule.shift > 0 && length_ >= rule.shift) {
-    marked_[static_cast<std::size_t>((length_ - rule.shift) % ring)] = token.decision;
+    mark(rule, (length_ - rule.shift) % ring, token);
   }
   if (rule.chunked && slot == 0) {
     window_.clear();
@@ -80,9 +82,7 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
     place = window_.push();
   } else {
     if (is_kept(rule, length_ - ring)) {
-      const auto leaving = window_.at(slot);
-      const auto archived = archive_.push();
-      ops::copy_entry(layout, leaving.page, leaving.slot, archived.page, archived.slot);
+      archive_from_window(rule, slot);
     }
     place = window_.writable(slot);
   }
@@ -91,8 +91,54 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   entry.read(layout, seen_key, seen_value);
   if (rule.traits->marks) {
     marked_.resize(static_cast<std::size_t>(window_.size()));
-    marked_[static_cast<std::size_t>(slot)] = rule.shift == 0 && token.decision;
+    logits_.resize(rule.traits->limits_archive ? marked_.size() : 0);
+    mark(rule, slot, rule.shift == 0 ? token : Token());  // or not yet decided on
   }
+}
+
+// DMS: what a token decides on the window's entry in `slot`.
+void HeadCache::mark(const Rule& rule, int slot, const Token& token) {
+  marked_[static_cast<std::size_t>(slot)] = token.decision;
+  if (rule.traits->limits_archive) {  // what is no number goes first: an order needs numbers
+    logits_[static_cast<std::size_t>(slot)] =
+        std::isnan(token.logit) ? std::numeric_limits<float>::infinity() : token.logit;
+  }
+}
+
+void HeadCache::archive_from_window(const Rule& rule, int slot) {
+  const auto to = place_in_archive(rule, slot);
+  if (!to) {
+    return;
+  }
+  const auto from = window_.at(slot);
+  ops::copy_entry(window_.pool().layout(), from.page, from.slot, to->page, to->slot);
+  if (rule.traits->selects) {
+    add_bounds(rule, archive_.size() - 1);
+  }
+}
+
+// Where the window's entry in `slot`, which leaves it, goes. If the archive has as many as it may,
+// the entry goes that the model came closest to evicting, of equals the oldest: one of the archive,
+// or nullopt, this one.
+std::optional<EntryList::Place> HeadCache::place_in_archive(const Rule& rule, int slot) {
+  if (!rule.traits->limits_archive) {
+    return archive_.push();
+  }
+  const int position = length_ - (rule.window + 1);
+  const float logit = logits_[static_cast<std::size_t>(slot)];
+  if (archive_.size() < rule.archive_limit()) {
+    slots_.push(position, logit);
+    return archive_.push();
+  }
+  if (slots_.size() == 0) {
+    return std::nullopt;
+  }
+  const std::size_t last = slots_.highest();
+  if (slots_.score(last) < logit) {
+    return std::nullopt;
+  }
+  slots_.replace(last, position, logit);
+  return archive_.writable(static_cast<int>(last));
 }
 
 bool HeadCache::is_kept(const Rule& rule, int position) const {
@@ -114,7 +160,7 @@ void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::spa
   }
 }
 
-// Quest: of the archive's entry `index`, as queries see it.
+// Quest: of the archive's entry `index`, its last so far, as queries see it.
 void HeadCache::add_bounds(const Rule& rule, int index) {
   const auto& layout = archive_.pool().layout();
   const auto dim = static_cast<std::size_t>(layout.head_dim());
@@ -210,6 +256,7 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   for (const std::int8_t mark : saved.marks) {
     marked_.push_back(mark != 0);
   }
+  logits_.assign(saved.logits.begin(), saved.logits.end());
   if (!saved.open.empty()) {
     const std::size_t dim = saved.open.size() / 2;
     const auto& layout = window_.pool().layout();
@@ -224,6 +271,15 @@ void HeadCache::restore(const Rule& rule, const SavedHead& saved) {
   for (int i = 0; i < saved.archived && rule.traits->selects; ++i) {
     add_bounds(rule, i);
   }
+}
+
+int HeadCache::rows_at_once(const Rule& rule, int rows) const {
+  const int at_once = rule.rows_at_once(length_, rows);
+  if (!rule.traits->limits_archive) {
+    return at_once;
+  }
+  const int room = rule.window + 1 - window_.size() + rule.archive_limit() - archive_.size();
+  return std::min(at_once, room);
 }
 
 PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
@@ -254,8 +310,8 @@ PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
 
 std::size_t HeadCache::metadata_bytes() const {
   return sizeof(HeadCache) + archive_.table_bytes() + window_.table_bytes() +
-         marked_.capacity() / 8 + slots_.bytes() + query_statistics_.capacity() * sizeof(float) +
-         bounds_.bytes();
+         marked_.capacity() / 8 + logits_.capacity() * sizeof(float) + slots_.bytes() +
+         query_statistics_.capacity() * sizeof(float) + bounds_.bytes();
 }
 
 }  // namespace winnow::kvcache

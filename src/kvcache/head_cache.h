@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Token {
   /// DMS: evict the key at position - shift. DMC: merge this token into the open entry.
   bool decision = false;
   float omega = 1.0F;  // DMC: the token's weight in its segment
+  float logit = 0.0F;  // DMS: of the decision; the higher, the rather is the key evicted
 };
 
 /// A head's part of a SavedSequence.
@@ -30,9 +32,10 @@ struct SavedHead {
   std::span<const std::byte> entries;  // packed: both, from place `first` on
   std::size_t first = 0;
   std::span<const std::int8_t> marks;       // DMS: [windowed]
+  std::span<const float> logits;            // of limited archives: [windowed]
   std::span<const float> open;              // DMC: key, value and weight of the open entry
-  std::span<const std::int32_t> positions;  // of rules that drop entries: [archived]
-  std::span<const float> attention;         // the same
+  std::span<const std::int32_t> positions;  // of rules that score entries: [archived]
+  std::span<const float> attention;         // the same: SlotScores
   std::span<const float> query_statistics;  // of rules that note them
 };
 
@@ -57,7 +60,7 @@ class HeadCache {
   void load_window(const Rule& rule, int position, std::span<float> key,
                    std::span<float> value) const;
 
-  // Rules that drop entries: slots of the archive, and what is known of them.
+  // Rules that score entries: slots of the archive, and what is known of them.
   [[nodiscard]] SlotScores& slots() { return slots_; }
   [[nodiscard]] const SlotScores& slots() const { return slots_; }
   /// What the rule has noted of queries (Eviction::note_queries).
@@ -69,6 +72,8 @@ class HeadCache {
 
   /// DMS: whether to evict the window's entry in `slot` when it leaves the window.
   [[nodiscard]] bool is_marked(int slot) const { return marked_[static_cast<std::size_t>(slot)]; }
+  /// Limited archives: the logits of decisions on the window's entries, by slot.
+  [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
   /// DMC: the weight of all tokens in the open entry.
   [[nodiscard]] float segment_weight() const { return segment_weight_; }
 
@@ -77,6 +82,9 @@ class HeadCache {
 
   // Quest: per-page bounds of the keys.
   [[nodiscard]] const PageBounds& bounds() const { return bounds_; }
+
+  /// Rule::rows_at_once(), and no more than a limited archive surely has room for.
+  [[nodiscard]] int rows_at_once(const Rule& rule, int rows) const;
 
   /// Most pages that `tokens` more tokens can need, copies of shared pages included.
   [[nodiscard]] PageNeed page_need(const Rule& rule, int tokens) const;
@@ -93,10 +101,14 @@ class HeadCache {
   void close_segment();
   void add_bounds(const Rule& rule, int index);
   [[nodiscard]] bool is_kept(const Rule& rule, int position) const;
+  void mark(const Rule& rule, int slot, const Token& token);
+  void archive_from_window(const Rule& rule, int slot);
+  std::optional<EntryList::Place> place_in_archive(const Rule& rule, int slot);
 
   EntryList archive_;
   EntryList window_;          // a ring: position p lies in slot p % (window + 1)
   std::vector<bool> marked_;  // DMS, by window slot: evict when it leaves the window
+  std::vector<float> logits_;
   float segment_weight_ = 0;  // DMC: z of the open entry
   int length_ = 0;
   SlotScores slots_;

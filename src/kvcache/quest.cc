@@ -30,21 +30,23 @@ float PageBounds::upper_bound(int page, std::span<const float> query) const {
   return sum;
 }
 
-std::vector<int> select_pages(const PageBounds& bounds, int pages, int count,
+std::vector<int> select_pages(const PageBounds& bounds, const PageChoice& choice,
                               std::span<const float> query) {
-  std::vector<int> chosen(static_cast<std::size_t>(pages));
+  std::vector<int> chosen(static_cast<std::size_t>(choice.pages));
   std::iota(chosen.begin(), chosen.end(), 0);
-  if (pages <= count) {
+  if (choice.pages <= choice.count) {
     return chosen;
   }
   std::vector<float> bound(chosen.size());
   std::ranges::transform(chosen, bound.begin(),
                          [&](int page) { return bounds.upper_bound(page, query); });
-  bound.back() = std::numeric_limits<float>::infinity();
+  if (choice.with_last) {
+    bound.back() = std::numeric_limits<float>::infinity();
+  }
   std::ranges::stable_sort(chosen, [&](int a, int b) {
     return bound[static_cast<std::size_t>(a)] > bound[static_cast<std::size_t>(b)];
   });
-  chosen.resize(static_cast<std::size_t>(count));
+  chosen.resize(static_cast<std::size_t>(choice.count));
   std::ranges::sort(chosen);
   return chosen;
 }

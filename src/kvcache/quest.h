@@ -22,9 +22,16 @@ class PageBounds {
   std::vector<float> bounds_;  // [pages][minimum, maximum][head_dim]
 };
 
-/// The `count` pages that a query reads of `pages` in all, ascending: the last (the newest token's)
-/// and those with the highest upper bound; of equals, the oldest.
-std::vector<int> select_pages(const PageBounds& bounds, int pages, int count,
+/// What of an archive may be read.
+struct PageChoice {
+  int pages = 0;           // that the archive has
+  int count = 0;           // that a query reads
+  bool with_last = false;  // the last one is among them: the newest token's, without a window
+};
+
+/// The pages that a query reads, ascending: those with the highest upper bound; of equals, the
+/// oldest.
+std::vector<int> select_pages(const PageBounds& bounds, const PageChoice& choice,
                               std::span<const float> query);
 
 }  // namespace winnow::kvcache

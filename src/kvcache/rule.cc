@@ -58,7 +58,8 @@ Rule::Rule(const CacheConfig& config, const SequenceLimits& limits)
   } else if (traits->has_sinks) {
     sinks = std::min(config.sinks, budget - 1);
     window = budget - sinks - 1;
-  } else if (traits->selects) {
+  }
+  if (traits->selects) {
     page_entries = quest_page(config.cr);
   }
 }
@@ -85,6 +86,15 @@ int Rule::window_before(int length) const {
   return chunked ? length % (window + 1) : std::min(length, window);
 }
 
+int Rule::pages_read() const {
+  const int entries = std::max(1, budget - (window + 1));
+  return (entries + page_entries - 1) / page_entries;
+}
+
+int Rule::archive_limit() const {
+  return std::max(0, budget - (window + 1));
+}
+
 int Rule::rows_at_once(int length, int rows) const {
   if (const Eviction* eviction = traits->eviction; eviction != nullptr) {
     int at_once = 0;
@@ -101,6 +111,10 @@ int Rule::rows_at_once(int length, int rows) const {
 }
 
 Rule::ArchiveChange Rule::archive_change(int length, int tokens) const {
+  if (traits->limits_archive) {
+    const int left = length + tokens - (window + 1);  // the window, in all
+    return {.most = archive_limit(), .drops = left > archive_limit()};
+  }
   if (!drops()) {
     return {.most = length + tokens, .drops = false};
   }

@@ -49,7 +49,7 @@ struct Rule {
   int shift = 1;
   int sinks = 0;
   int budget = 0;         // entries per head
-  int page_entries = 0;   // Quest: entries per page that is read or skipped, a multiple of 16
+  int page_entries = 0;   // Quest: archive entries per page that is read or skipped, multiple of 16
   int prompt_tokens = 0;  // rules that mind it
 
   Rule(const CacheConfig& config, const SequenceLimits& limits);
@@ -71,14 +71,20 @@ struct Rule {
   [[nodiscard]] bool selects_pages(int position) const {
     return traits->selects && position >= prompt_tokens;
   }
+  /// The pages of an archive that such a query reads, if it has as many: what a full window leaves
+  /// of the budget, rounded up, and one at least.
+  [[nodiscard]] int pages_read() const;
+  /// Entries that an archive with a limit holds: what a full window leaves of the budget.
+  [[nodiscard]] int archive_limit() const;
   /// The number of the next `rows` tokens of a sequence of `length` that can be processed at once,
-  /// because what their queries see is known in advance and no eviction depends on them.
+  /// because what their queries see is known in advance and no eviction depends on them. A limited
+  /// archive may be full before that (HeadCache::rows_at_once).
   [[nodiscard]] int rows_at_once(int length, int rows) const;
 
-  /// What the next `tokens` tokens of a sequence of `length` do to an archive without a window.
+  /// What the next `tokens` tokens of a sequence of `length` can do to an archive.
   struct ArchiveChange {
-    int most;    // entries that it has at some time
-    bool drops;  // some leave it
+    int most;    // entries that it has at some time, at most
+    bool drops;  // some may leave it
   };
   [[nodiscard]] ArchiveChange archive_change(int length, int tokens) const;
 };

@@ -28,6 +28,8 @@ enum class RuleKind : std::uint8_t {
   pyramidkv,  // snapkv, with more for the first layers and less for the last
   expected_attention,  // after the prompt, keep what queries like its own are expected to attend to
   triattention,        // over budget, drop what the model's mean queries attend to least
+  dms_quest,           // dms; decode reads the most promising pages of what is kept
+  dms_budget,          // dms; over budget, drop the entry that the model came closest to evicting
 };
 
 /// What a budget is a part of, 1 / CR.
@@ -43,7 +45,8 @@ struct RuleTraits {
   RuleKind kind = RuleKind::dense;
   std::string_view name;
 
-  // Decisions come from the model (a retrofit), or from a budget: a sequence's length over --cr.
+  // Decisions come from the model (a retrofit), from a budget (a sequence's length over --cr), or
+  // from both.
   bool marks = false;       // a decision marks an entry of the window, which goes when it leaves
   bool merges = false;      // a decision merges a token into the open entry, a running average
   bool has_budget = false;  // entries per head, by --cr
@@ -52,16 +55,21 @@ struct RuleTraits {
   // What happens to entries.
   bool has_sinks = false;              // what leaves the window is archived if it is a first token
   const Eviction* eviction = nullptr;  // entries leave the archive, as it says
-  bool selects = false;                // a query after the prompt reads only some pages
+  bool limits_archive = false;         // it holds what the window leaves of the budget; beyond it
+                                       // goes the entry with the highest logit of its decision
+  bool selects = false;                // a query after the prompt reads only some archive pages
   bool minds_prompt = false;           // what happens at a token depends on the prompt's length
   bool keeps_all = false;              // every token keeps its entry, so that a sequence can be cut
 
   bool calibrated = false;  // needs statistics of the model's queries
   bool has_kernels = true;  // runs on devices, not on the CPU alone
 
-  /// Whether the model decides.
+  /// Whether the model decides, and whether nothing else does.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
+  [[nodiscard]] constexpr bool learned_alone() const { return learned() && !has_budget; }
   [[nodiscard]] constexpr bool drops() const { return eviction != nullptr; }
+  /// Whether archived entries have scores by which some of them leave the archive.
+  [[nodiscard]] constexpr bool scores_entries() const { return drops() || limits_archive; }
   /// Statistics of the prompt's queries are held until its end.
   [[nodiscard]] bool notes_queries() const { return drops() && eviction->note_queries != nullptr; }
   /// All heads of a layer drop the same position.
@@ -72,7 +80,7 @@ struct RuleTraits {
 };
 
 /// By RuleKind.
-inline constexpr std::array<RuleTraits, 14> kRules{{
+inline constexpr std::array<RuleTraits, 16> kRules{{
     {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
     {.kind = RuleKind::dms, .name = "dms", .marks = true},
     {.kind = RuleKind::dmc, .name = "dmc", .merges = true},
@@ -129,6 +137,19 @@ inline constexpr std::array<RuleTraits, 14> kRules{{
      .has_budget = true,
      .eviction = &kTriAttentionEviction,
      .calibrated = true,
+     .has_kernels = false},
+    {.kind = RuleKind::dms_quest,
+     .name = "dms_quest",
+     .marks = true,
+     .has_budget = true,
+     .selects = true,
+     .minds_prompt = true,
+     .has_kernels = false},
+    {.kind = RuleKind::dms_budget,
+     .name = "dms_budget",
+     .marks = true,
+     .has_budget = true,
+     .limits_archive = true,
      .has_kernels = false},
 }};
 

@@ -28,8 +28,9 @@ RowParts row_parts(const Rule& rule, const CacheShape& shape, std::size_t row, i
   const bool notes = own.drops() && own.traits->eviction->noted_after != nullptr;
   return {.entries = count + window,
           .marks = own.traits->marks ? window : 0,
+          .logits = own.traits->limits_archive ? window : 0,
           .open = own.traits->merges ? 2 * static_cast<std::size_t>(shape.head_dim) + 1 : 0,
-          .scores = own.drops() ? count : 0,
+          .scores = own.traits->scores_entries() ? count : 0,
           .query_statistics =
               notes ? own.traits->eviction->noted_after({own, shape, layer}, length) : 0};
 }
@@ -49,6 +50,7 @@ void SavedRows::append_to(SavedSequence& to, std::size_t& entries, std::size_t r
   const RowParts& end = begins_[row + 1];
   to.archived.push_back(saved_.archived[row]);
   append_part(to.marks, saved_.marks, begin.marks, end.marks);
+  append_part(to.logits, saved_.logits, begin.logits, end.logits);
   append_part(to.open, saved_.open, begin.open, end.open);
   append_part(to.positions, saved_.positions, begin.scores, end.scores);
   append_part(to.attention, saved_.attention, begin.scores, end.scores);

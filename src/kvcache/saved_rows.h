@@ -12,6 +12,7 @@ namespace winnow::kvcache {
 struct RowParts {
   std::size_t entries = 0;
   std::size_t marks = 0;
+  std::size_t logits = 0;
   std::size_t open = 0;
   std::size_t scores = 0;  // positions, and attention
   std::size_t query_statistics = 0;
@@ -19,6 +20,7 @@ struct RowParts {
   RowParts& operator+=(const RowParts& other) {
     entries += other.entries;
     marks += other.marks;
+    logits += other.logits;
     open += other.open;
     scores += other.scores;
     query_statistics += other.query_statistics;

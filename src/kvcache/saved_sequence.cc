@@ -23,7 +23,7 @@ struct Range {
 Range archive_range(const Rule& rule, int length) {
   const int left = std::max(0, length - (rule.window + 1));  // the window
   if (rule.traits->marks) {
-    return {0, left};
+    return {0, rule.traits->limits_archive ? std::min(left, rule.archive_limit()) : left};
   }
   if (rule.traits->merges) {
     return {0, length - 1};
@@ -113,6 +113,7 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
   const RowParts all = all_parts(saved, shape, rule);
   require_size(saved.entries, packed_bytes(layout, all.entries), "entry bytes");
   require_size(saved.marks, all.marks, "marks");
+  require_size(saved.logits, all.logits, "logits");
   require_size(saved.open, all.open, "open entries");
   require_size(saved.positions, all.scores, "positions");
   require_size(saved.attention, all.scores, "attention");
@@ -120,7 +121,8 @@ void validate(const SavedSequence& saved, const CacheShape& shape, const ops::Pa
   require_size(saved.state, shape.states.size(), "recurrent state");
   std::size_t first = 0;
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::size_t count = row_rule(rule, shape, row).drops() ? size_of(saved.archived[row]) : 0;
+    const bool scores = row_rule(rule, shape, row).traits->scores_entries();
+    const std::size_t count = scores ? size_of(saved.archived[row]) : 0;
     validate_positions(std::span(saved.positions).subspan(first, count), saved.length);
     first += count;
   }
@@ -164,9 +166,10 @@ SavedSequence save(const SequenceCache& sequence) {
     for (int i = 0; i < window_entries(rule, saved.length) && rule.traits->marks; ++i) {
       saved.marks.push_back(head.is_marked(i) ? 1 : 0);
     }
+    saved.logits.insert(saved.logits.end(), head.logits().begin(), head.logits().end());
     for (std::size_t slot = 0; slot < head.slots().size(); ++slot) {
       saved.positions.push_back(head.slots().position(slot));
-      saved.attention.push_back(head.slots().attention(slot));
+      saved.attention.push_back(head.slots().score(slot));
     }
     saved.query_statistics.insert(saved.query_statistics.end(), head.query_statistics().begin(),
                                   head.query_statistics().end());
@@ -203,6 +206,7 @@ std::optional<SequenceCache> restore(Cache& cache, const SequenceLimits& limits,
                   .entries = saved.entries,
                   .first = before.entries,
                   .marks = std::span(saved.marks).subspan(before.marks, own.marks),
+                  .logits = std::span(saved.logits).subspan(before.logits, own.logits),
                   .open = std::span(saved.open).subspan(before.open, own.open),
                   .positions = std::span(saved.positions).subspan(before.scores, own.scores),
                   .attention = std::span(saved.attention).subspan(before.scores, own.scores),

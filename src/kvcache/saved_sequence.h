@@ -25,9 +25,10 @@ struct SavedSequence {
   std::vector<std::byte> entries;
   // What belongs to a rule is there of full layers only; a sliding window is entries alone.
   std::vector<std::int8_t> marks;       // DMS: [rows, window_entries()] 1: goes when it leaves
+  std::vector<float> logits;            // limited archives: [rows, window_entries()] of decisions
   std::vector<float> open;              // DMC: [rows, 2 * head_dim + 1] key, value and weight
-  std::vector<std::int32_t> positions;  // where entries are dropped: of every archive entry
-  std::vector<float> attention;         // the same: that it has received
+  std::vector<std::int32_t> positions;  // where entries have scores: of every archive entry
+  std::vector<float> attention;         // the same: that it has received, or its decision's logit
   std::vector<float> query_statistics;  // [rows, Eviction::noted_after()]
   std::vector<float> state;             // of recurrent layers (RecurrentState::values)
 

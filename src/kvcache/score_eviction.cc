@@ -35,7 +35,7 @@ std::vector<float> scores_of(const ScoredLayer& layer, const HeadCache& head) {
     score(layer, head, scores);
   } else {
     for (std::size_t slot = 0; slot < scores.size(); ++slot) {
-      scores[slot] = slots.attention(slot);
+      scores[slot] = slots.score(slot);
     }
   }
   return scores;

@@ -82,6 +82,15 @@ std::size_t SequenceCache::dense_bytes() const {
   return total;
 }
 
+int SequenceCache::rows_at_once(int layer, int rows) const {
+  const Rule layer_rule = rule(layer);
+  int at_once = rows;
+  for (int h = 0; h < cache_->shape().kv_heads_of(layer); ++h) {
+    at_once = head(layer, h).rows_at_once(layer_rule, at_once);
+  }
+  return at_once;
+}
+
 PageNeed SequenceCache::page_need(int tokens) const {
   const CacheShape& shape = cache_->shape();
   PageNeed total{.states = state_.needs_memory() ? std::size_t{1} : std::size_t{0}};

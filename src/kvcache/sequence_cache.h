@@ -88,6 +88,8 @@ class SequenceCache {
   [[nodiscard]] std::size_t bytes() const;
   /// Bytes that a dense cache of the same length and storage format would hold, with the state.
   [[nodiscard]] std::size_t dense_bytes() const;
+  /// The number of the next `rows` tokens that all heads of a layer can process at once.
+  [[nodiscard]] int rows_at_once(int layer, int rows) const;
   /// Most pages and states that `tokens` more tokens can need.
   [[nodiscard]] PageNeed page_need(int tokens) const;
 

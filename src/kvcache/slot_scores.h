@@ -1,4 +1,4 @@
-// Positions and attention scores of a head's entries, for rules that drop entries by scores.
+// Positions and scores of a head's archived entries, for rules that drop entries by scores.
 #pragma once
 
 #include <algorithm>
@@ -8,42 +8,59 @@
 
 namespace winnow::kvcache {
 
-/// Position and accumulated attention of each archive slot; empty for all other rules.
+/// Position and score of each archive slot: the attention that it has accumulated, or the logit of
+/// the decision to evict it (RuleTraits::limits_archive). Empty for all other rules.
 class SlotScores {
  public:
-  void push(int position, float attention = 0.0F) {
+  void push(int position, float score = 0.0F) {
     positions_.push_back(position);
-    attention_.push_back(attention);
+    scores_.push_back(score);
   }
   /// Mirrors HeadCache::drop_slot: the last slot takes the place of `slot`.
   void drop(std::size_t slot) {
     positions_[slot] = positions_.back();
-    attention_[slot] = attention_.back();
+    scores_[slot] = scores_.back();
     positions_.pop_back();
-    attention_.pop_back();
+    scores_.pop_back();
   }
 
   [[nodiscard]] std::size_t size() const { return positions_.size(); }
   [[nodiscard]] int position(std::size_t slot) const { return positions_[slot]; }
-  [[nodiscard]] float attention(std::size_t slot) const { return attention_[slot]; }
-  void add_attention(std::size_t slot, float weight) { attention_[slot] += weight; }
-  void forget_attention() { std::ranges::fill(attention_, 0.0F); }
+  [[nodiscard]] float score(std::size_t slot) const { return scores_[slot]; }
+  void add_attention(std::size_t slot, float weight) { scores_[slot] += weight; }
+  void forget_attention() { std::ranges::fill(scores_, 0.0F); }
+  /// Another entry takes the place of `slot`.
+  void replace(std::size_t slot, int position, float score) {
+    positions_[slot] = position;
+    scores_[slot] = score;
+  }
+  /// The slot with the highest score, of equals the oldest entry's. There must be one.
+  [[nodiscard]] std::size_t highest() const {
+    std::size_t best = 0;
+    for (std::size_t slot = 1; slot < scores_.size(); ++slot) {
+      const bool is_older = positions_[slot] < positions_[best];
+      if (scores_[slot] > scores_[best] || (scores_[slot] == scores_[best] && is_older)) {
+        best = slot;
+      }
+    }
+    return best;
+  }
 
   /// Gives back memory when less than half of it is in use.
   void release_unused() {
     if (2 * positions_.size() < positions_.capacity()) {
       positions_.shrink_to_fit();
-      attention_.shrink_to_fit();
+      scores_.shrink_to_fit();
     }
   }
 
   [[nodiscard]] std::size_t bytes() const {
-    return positions_.capacity() * sizeof(std::int32_t) + attention_.capacity() * sizeof(float);
+    return positions_.capacity() * sizeof(std::int32_t) + scores_.capacity() * sizeof(float);
   }
 
  private:
   std::vector<std::int32_t> positions_;
-  std::vector<float> attention_;
+  std::vector<float> scores_;
 };
 
 }  // namespace winnow::kvcache

@@ -57,6 +57,7 @@ struct Model::Activations {
       decisions.flags = {
           workspace.take<std::uint8_t>(tokens * static_cast<std::size_t>(heads)).data(), tokens,
           static_cast<std::size_t>(heads)};
+      decisions.logits = take_matrix(workspace, tokens, heads);
       decisions.omegas = take_matrix(workspace, tokens, heads);
     }
   }

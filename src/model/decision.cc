@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/adapter.h"
 #include "model/channels.h"
@@ -9,15 +10,16 @@
 namespace winnow::model {
 namespace {
 
-// DMS: flags from logit(token, head); under "layer" granularity head 0 decides for all.
-template <class Logit>
-void set_dms_flags(const ModelSpec& spec, const Decisions& decisions, const Logit& logit) {
+// DMS: from score(token, head); under "layer" granularity head 0 decides for all.
+template <class Score>
+void set_by_scores(const ModelSpec& spec, const Decisions& decisions, const Score& score) {
   const DmsConfig& dms = *spec.dms;
   for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
     const auto flags = decisions.flags.row(t);
     for (std::size_t h = 0; h < flags.size(); ++h) {
-      const float x = logit(t, dms.per_layer ? 0 : h);
-      flags[h] = dms.evict && dms.scale * x - dms.offset > 0.0F ? 1 : 0;
+      const float logit = dms.scale * score(t, dms.per_layer ? 0 : h) - dms.offset;
+      decisions.logits.row(t)[h] = logit;
+      flags[h] = dms.evict && logit > 0.0F ? 1 : 0;
     }
   }
 }
@@ -32,10 +34,11 @@ void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const Adapt
   const ops::Matrix<float> x(context.workspace->take<float>(hidden.rows * heads).data(),
                              hidden.rows, heads);
   apply_adapter(context, spec, adapter, hidden, x);
-  set_dms_flags(spec, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
+  set_by_scores(spec, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
   for (std::size_t t = 0; t < positions.size(); ++t) {
     if (positions[t] < spec.dms->keeps_first) {
       std::ranges::fill(decisions.flags.row(t), 0);
+      std::ranges::fill(decisions.logits.row(t), -std::numeric_limits<float>::infinity());
     }
   }
 }
@@ -43,7 +46,7 @@ void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const Adapt
 void decide_by_channel(const ModelSpec& spec, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions) {
   if (spec.dms) {
-    set_dms_flags(spec, decisions, [&](std::size_t t, std::size_t h) {
+    set_by_scores(spec, decisions, [&](std::size_t t, std::size_t h) {
       return queries.row(t)[query_column(spec, h)];
     });
     return;

@@ -11,10 +11,11 @@
 
 namespace winnow::model {
 
-/// One layer's decisions for T tokens. DMS: 1 = evict the key this token decides about. DMC: 1 =
-/// merge this token into the open entry, omega = its weight there.
+/// One layer's decisions for T tokens. DMS: 1 = evict the key this token decides about, as its
+/// logit is above 0. DMC: 1 = merge this token into the open entry, omega = its weight there.
 struct Decisions {
   ops::Matrix<std::uint8_t> flags;  // [T, kv_heads]
+  ops::Matrix<float> logits;        // [T, kv_heads]
   ops::Matrix<float> omegas;        // [T, kv_heads]
 };
 

@@ -235,6 +235,7 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
     chunk.first_out = is_last ? step.tokens.size() - step.logit_rows : 0;
     if (a.decisions.flags.data != nullptr && !spec.attention()->shares) {
       chunk.decisions = a.decisions.flags.slice(first, last);
+      chunk.logits = a.decisions.logits.slice(first, last);
       chunk.omegas = a.decisions.omegas.slice(first, last);
     }
     if (step.visible.data != nullptr && !spec.attention()->shares) {
@@ -263,15 +264,16 @@ void Model::share_decisions(const ops::Context& context, const Decisions& decisi
     return;
   }
   const std::size_t tokens = decisions.flags.rows;
+  const ops::Matrix<float>& numbers = spec_.dms ? decisions.logits : decisions.omegas;
   std::vector<float> first(2 * tokens);
   for (std::size_t t = 0; t < tokens; ++t) {
     first[2 * t] = decisions.flags.row(t)[0];
-    first[2 * t + 1] = spec_.dmc ? decisions.omegas.row(t)[0] : 1.0F;
+    first[2 * t + 1] = numbers.row(t)[0];
   }
   context.ranks->broadcast(std::as_writable_bytes(std::span(first)));
   for (std::size_t t = 0; t < tokens; ++t) {
     std::ranges::fill(decisions.flags.row(t), first[2 * t] != 0.0F ? 1 : 0);
-    std::ranges::fill(decisions.omegas.row(t), first[2 * t + 1]);
+    std::ranges::fill(numbers.row(t), first[2 * t + 1]);
   }
 }
 
@@ -319,6 +321,7 @@ void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions
       for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
         const int head = first_head + static_cast<int>(h);
         decisions.flags.row(row)[h] = (*drawn_)(position, place, head) ? 1 : 0;
+        decisions.logits.row(row)[h] = drawn_->logit(position, place, head);
         decisions.omegas.row(row)[h] = 1.0F;
       }
     }

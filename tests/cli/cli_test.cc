@@ -197,6 +197,16 @@ TEST(GenerateRules, TrainedRulesAndDense) {
   EXPECT_GT(narrow.at("kv").at("compression_ratio"), 1.5);
 }
 
+// The window of 64 aside, of the prompt's tokens less than one in four is left.
+TEST(GenerateRules, TrainedRulesWithABudget) {
+  const json dms = generate(kRetrofitted);
+  const json quest = generate(kRetrofitted, {"--cache", "dms_quest", "--cr", "1"});
+  EXPECT_EQ(quest.at("token_ids"), dms.at("token_ids"));
+  EXPECT_EQ(quest.at("kv").at("live_entries"), dms.at("kv").at("live_entries"));
+  const Words narrow{"--cache", "dms_budget", "--window", "4", "--cr", "4"};
+  EXPECT_GE(generate(kRetrofitted, narrow).at("kv").at("compression_ratio"), 4.0);
+}
+
 class GenerateWithFormat : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GenerateWithFormat, StoresEntries) {
@@ -458,9 +468,9 @@ std::string help_of(const std::string& command) {
 TEST(Winnow, HelpSaysWhatRatiosAndWeightsAre) {
   EXPECT_THAT(help_of("generate"),
               AllOf(HasSubstr("--weights FORMAT=auto auto (as stored; on a CUDA device bf16)"),
-                    HasSubstr("expected_attention and triattention, which need it (no default)")));
-  EXPECT_THAT(help_of("bench"), HasSubstr("expected_attention and triattention, which need it; "
-                                          "dms and dmc: decisions drawn at random"));
+                    HasSubstr("dms_quest and dms_budget, which need it (no default)")));
+  EXPECT_THAT(help_of("bench"), HasSubstr("dms_quest and dms_budget, which need it; dms and dmc: "
+                                          "decisions drawn at random"));
 }
 
 // Of sequences whose heads decide as they go it is not known beforehand which step needs pages.

@@ -45,8 +45,10 @@ TEST(Errors, Flags) {
                "not expected: bogus (see winnow tokenize --help)");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5"},
                "--head-spread goes with drawn decisions: --evict-rate or --cr");
-  expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--cache", "dense"},
-               "--evict-rate and --head-spread go with --cache dms and dmc, this run is dense");
+  expect_error(
+      {"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--cache", "dense"},
+      "--evict-rate and --head-spread go with --cache dms, dmc, dms_quest and dms_budget, this "
+      "run is dense");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "-1", "--evict-rate", "0.5"},
                "--head-spread -1: expected 0 to 1");
   expect_error({"bench", "--model", kRetrofitted, "--head-spread", "0.5", "--evict-rate", "0.2"},

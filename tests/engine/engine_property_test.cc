@@ -74,7 +74,7 @@ EngineConfig any_engine(const Taught& taught) {
   config.cache.rule = rule;
   config.cache.format = *rc::gen::elementOf(
       std::vector(std::begin(ops::kEntryFormats), std::end(ops::kEntryFormats)));
-  config.cache.window = rule == RuleKind::dms ? kTinyWindow : 0;
+  config.cache.window = kvcache::traits_of(rule).marks ? kTinyWindow : 0;
   config.cache.cr = *rc::gen::element(1.0, 2.0, 4.0);
   config.step_tokens = *rc::gen::inRange(1, 64);
   config.max_sequences = *rc::gen::inRange(1, 9);
@@ -144,6 +144,7 @@ std::vector<Taught> every_taught() {
                           Taught{RuleKind::dms, {}, 2},
                           Taught{RuleKind::dmc, {}, 2},
                           Taught{RuleKind::tova, {}, 2},
+                          Taught{RuleKind::dms_budget, {}, 2},
                           Taught{RuleKind::dms, Kind::delta_net, 2},
                           Taught{RuleKind::dms, Kind::short_conv, 2}};
   for (const RuleKind rule : winnow::testing::every_rule()) {

@@ -38,7 +38,7 @@ inline const model::Model& model_for(RuleKind rule, DType type, Recurrent recurr
     const model::ModelSpec config =
         recurrent ? winnow::testing::tiny_hybrid(rule, *recurrent) : tiny_model(rule);
     made = std::make_unique<model::Model>(config, model::random_weights(config, type, kSeed));
-    if (rule == RuleKind::dms) {
+    if (kvcache::traits_of(rule).marks) {
       made->draw_decisions({.rate = 0.6});
     }
     made->calibrate(winnow::testing::any_calibration(made->cache_shape()));
@@ -161,7 +161,7 @@ inline Answers serve_alone(const Backend& backend, EngineConfig config, Client c
 inline EngineConfig roomy(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.window = rule == RuleKind::dms ? kTinyWindow : 0;
+  config.cache.window = kvcache::traits_of(rule).marks ? kTinyWindow : 0;
   config.cache.format = ops::EntryFormat::f32;
   config.cache.max_bytes = kMuchMemory;
   config.compute = DType::f32;

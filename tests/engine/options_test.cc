@@ -206,6 +206,26 @@ TEST(Options, CalibrationGoesWithRulesThatNeedIt) {
               StartsWith("--cache triattention with --tensor-parallel"));
 }
 
+TEST(Options, RulesOfBothKindsNeedAModelAndARatio) {
+  for (const std::string rule : {"dms_quest", "dms_budget"}) {
+    EXPECT_THAT(options_error([&](auto& o) { o = cache_and_cr(rule, 4); }, dense_model()),
+                StartsWith("--cache " + rule + ": the model was not trained for it"));
+    EXPECT_THAT(options_error([&](auto& o) { o.cache = rule; }, dms_model()),
+                StartsWith("--cache " + rule + " needs --cr"));
+    EXPECT_THAT(options_error([&](auto& o) { o = cache_and_cr(rule, 0.5); }, dms_model()),
+                StartsWith("--cr 0.5"));
+    LoadOptions options = cache_and_cr(rule, 16);
+    options.window = 3;
+    const auto config = resolve_options(options, dms_model());
+    EXPECT_EQ(config.cache.cr, 16.0);
+    EXPECT_EQ(config.cache.window, 3);
+    EXPECT_EQ(config.cache.shift, dms_model().dms->shift);
+    options.device = "cuda";
+    EXPECT_THAT(options_error([&](auto& o) { o = options; }, dms_model()),
+                StartsWith("--cache " + rule + ": runs on the CPU only"));
+  }
+}
+
 TEST(Options, ADeviceRefusesRulesWithoutKernels) {
   for (const RuleKind kind : winnow::testing::every_baseline()) {
     LoadOptions options = cache_and_cr(std::string(kvcache::rule_name(kind)), 4);

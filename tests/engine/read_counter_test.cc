@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/random.h"
 #include "base/threads.h"
@@ -28,6 +29,7 @@ using kvcache::RuleKind;
 
 constexpr double kRate = 0.6;
 constexpr double kRatio = 2.0;
+constexpr int kRing = testing::kTinyWindow + 1;
 
 // One query head per KV head: Quest's pages are then one head's choice.
 model::ModelSpec ungrouped_model(RuleKind rule) {
@@ -53,12 +55,18 @@ class History {
       case RuleKind::dense:
         return {all, all};
       case RuleKind::dms: {
-        int seen = 0;
-        for (int j = 0; j <= i; ++j) {
-          const bool marked = j + config_.cache.shift <= i && decides(j + config_.cache.shift);
-          seen += i - j <= testing::kTinyWindow || !marked ? 1 : 0;
-        }
-        return {seen, seen};
+        const int all_kept = std::min(all, kRing) + archived(i);
+        return {all_kept, all_kept};
+      }
+      case RuleKind::dms_budget: {
+        // One that is kept goes for each that is over it, so the archive stays full.
+        const int held = std::min(all, kRing) + std::min(archived(i), std::max(0, budget - kRing));
+        return {held, held};
+      }
+      case RuleKind::dms_quest: {  // at this ratio all pages of the archive are read
+        EXPECT_LE((archived(i) + 15) / 16, (std::max(1, budget - kRing) + 15) / 16);
+        const int held = std::min(all, kRing) + archived(i);
+        return {held, held};
       }
       case RuleKind::dmc: {
         int segments = 1;
@@ -125,6 +133,15 @@ class History {
   }
 
  private:
+  // Entries that had left the window unmarked when query `i` came.
+  [[nodiscard]] int archived(int i) const {
+    int kept = 0;
+    for (int j = 0; i - j >= kRing; ++j) {
+      kept += decides(j + config_.cache.shift) ? 0 : 1;
+    }
+    return kept;
+  }
+
   // Model::draw_decisions.
   [[nodiscard]] bool decides(int position) const {
     Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer_));
@@ -176,7 +193,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
       model_->draw_decisions({.rate = kRate});
     }
     config_.cache.rule = GetParam();
-    config_.cache.window = GetParam() == RuleKind::dms ? testing::kTinyWindow : 0;
+    config_.cache.window = kvcache::traits_of(GetParam()).marks ? testing::kTinyWindow : 0;
     config_.cache.format = ops::EntryFormat::f32;
     config_.cache.cr = kRatio;
     model_->calibrate(testing::any_calibration(model_->cache_shape()));
@@ -240,6 +257,37 @@ TEST_P(ReadsOfRule, WhatIsComputedAgainIsCountedOnce) {
   // Room for one sequence and a little: the samples preempt each other.
   config_.cache.max_bytes = std::size_t{1024} * 26;
   EXPECT_GT(expect_reads({{20, 60, 5}}), 0);
+}
+
+// Two of the archive's eight pages or more: one of them may be the last, which is not full.
+TEST(Engine, QuestOnDmsReadsLessAndHoldsAsMuch) {
+  const model::ModelSpec spec = ungrouped_model(RuleKind::dms_quest);
+  model::Model model(spec, model::random_weights(spec, DType::f32, 11));
+  model.draw_decisions({.rate = 0.2});
+  const auto reads_under = [&](RuleKind rule) {
+    EngineConfig config;
+    config.compute = DType::f32;
+    config.cache = {.rule = rule, .window = testing::kTinyWindow, .cr = 200.0 / (kRing + 2 * 16)};
+    const CpuBackend backend(model);
+    Engine engine(backend, config);
+    Request request;
+    request.prompt.assign(150, 3);
+    request.max_tokens = 50;
+    request.count_reads = true;
+    const RequestId id = engine.submit(std::move(request));
+    while (!engine.idle()) {
+      engine.step();
+    }
+    return engine.take_usage(id, 0).reads;
+  };
+  constexpr int kQueries = 49 * 4;  // of the answer's tokens that are fed, two layers, two heads
+  const CacheReads all = reads_under(RuleKind::dms);
+  const CacheReads some = reads_under(RuleKind::dms_quest);
+  EXPECT_EQ(some.prompt, all.prompt);
+  EXPECT_EQ(some.live, all.live);
+  EXPECT_LE(some.generated, kQueries * (kRing + 2 * 16));
+  EXPECT_GE(some.generated, kQueries * (kRing + 16 + 1));
+  EXPECT_GT(all.generated, 2 * some.generated);
 }
 
 // TOVA with a budget of 6 in a full layer, beside a sliding window of 4.

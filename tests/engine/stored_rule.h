@@ -22,7 +22,7 @@ inline constexpr int kPositions = 2048;
 inline EngineConfig exact_config(kvcache::RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
-  config.cache.window = rule == kvcache::RuleKind::dms ? testing::kTinyWindow : 0;
+  config.cache.window = kvcache::traits_of(rule).marks ? testing::kTinyWindow : 0;
   config.cache.cr = 3.0;
   config.cache.format = ops::EntryFormat::f8e4m3;
   config.cache.max_bytes = std::size_t{1} << 26;

@@ -31,13 +31,18 @@ class TokenSource {
     token.keys = normal(random, width);
     token.values = shape_.joint ? token.keys : normal(random, width);
     for (std::size_t h = 0; h < heads; ++h) {
-      token.decisions.push_back(random.uniform() < rate_ ? 1 : 0);
+      const double draw = random.uniform();
+      token.decisions.push_back(draw < rate_ ? 1 : 0);
+      token.logits.push_back(coarse(rate_ - draw));
       token.omegas.push_back(0.01F + static_cast<float>(random.uniform()));
     }
     return token;
   }
 
  private:
+  // So that there are equals.
+  static float coarse(double logit) { return static_cast<float>(std::round(logit * 16.0) / 16.0); }
+
   static std::vector<float> normal(Random& random, std::size_t count) {
     std::vector<float> values(count);
     for (float& value : values) {
@@ -60,6 +65,7 @@ class ChunkBuffers {
       keys_.insert(keys_.end(), token.keys.begin(), token.keys.end());
       values_.insert(values_.end(), token.values.begin(), token.values.end());
       decisions_.insert(decisions_.end(), token.decisions.begin(), token.decisions.end());
+      logits_.insert(logits_.end(), token.logits.begin(), token.logits.end());
       omegas_.insert(omegas_.end(), token.omegas.begin(), token.omegas.end());
     }
     out_.assign(queries_.size(), std::numeric_limits<float>::quiet_NaN());
@@ -76,6 +82,7 @@ class ChunkBuffers {
             .values = {values_.data(), rows_, width},
             .out = {out_.data(), rows_, wide},
             .decisions = {decisions_.data(), rows_, heads},
+            .logits = {logits_.data(), rows_, heads},
             .omegas = {omegas_.data(), rows_, heads},
             .visible = {visible_.data(), rows_, heads}};
   }
@@ -96,6 +103,7 @@ class ChunkBuffers {
   std::vector<float> keys_;
   std::vector<float> values_;
   std::vector<std::uint8_t> decisions_;
+  std::vector<float> logits_;
   std::vector<float> omegas_;
   std::vector<float> out_;
   std::vector<std::int32_t> visible_;

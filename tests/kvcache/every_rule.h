@@ -27,7 +27,8 @@ inline std::vector<kvcache::RuleKind> every_rule() {
 
 /// Rules that any model runs under, at any ratio.
 inline std::vector<kvcache::RuleKind> every_baseline() {
-  return rules_that([](const kvcache::RuleTraits& rule) { return rule.has_budget; });
+  return rules_that(
+      [](const kvcache::RuleTraits& rule) { return rule.has_budget && !rule.learned(); });
 }
 
 /// Of a test whose parameter is a rule.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,15 @@ Rule dms(int window, int shift) {
   return Rule(config, {});
 }
 
+// So that beside a full window `archived` entries stay.
+Rule dms_budget(int window, int archived) {
+  CacheConfig config;
+  config.rule = RuleKind::dms_budget;
+  config.window = window;
+  config.shift = 0;
+  return Rule(config, {.prompt_tokens = 1, .total_tokens = window + 1 + archived});
+}
+
 class Head : public ::testing::Test {
  protected:
   void start(const Rule& rule, ops::EntryFormat archive_format = ops::EntryFormat::f32) {
@@ -36,6 +46,12 @@ class Head : public ::testing::Test {
   void append(bool decision = false) {
     const std::vector<float> key(kDim, static_cast<float>(head_->length()));
     head_->append(*rule_, Token{key, key, decision, 1.0F});
+  }
+
+  // The same, kept, with the logit of its own decision.
+  void append_with(float logit) {
+    const std::vector<float> key(kDim, static_cast<float>(head_->length()));
+    head_->append(*rule_, Token{.key = key, .value = key, .logit = logit});
   }
 
   static Positions positions(const EntryList& list) {
@@ -84,6 +100,50 @@ TEST_F(Head, KeptEntriesAreArchivedInOrder) {
   }
   EXPECT_EQ(positions(head_->window()), (Positions{7, 8, 9}));
   EXPECT_EQ(positions(head_->archive()), (Positions{1, 2, 4, 5}));
+}
+
+TEST_F(Head, AFullArchiveLosesTheHighestLogit) {
+  start(dms_budget(1, 3));
+  for (const float logit : {-3.0F, -1.0F, -2.0F, -5.0F, -9.0F}) {
+    append_with(logit);
+  }
+  EXPECT_EQ(positions(head_->archive()), (Positions{0, 1, 2}));
+  append_with(-0.5F);  // 3 takes the place of 1
+  EXPECT_EQ(positions(head_->archive()), (Positions{0, 2, 3}));
+  append_with(-0.1F);  // 4 that of 2
+  append_with(-7.0F);  // 5 has the highest itself
+  EXPECT_EQ(positions(head_->archive()), (Positions{0, 3, 4}));
+  EXPECT_EQ(positions(head_->window()), (Positions{6, 7}));
+  append();  // and so has 6
+  append();  // 7 takes the place of 0
+  EXPECT_EQ(positions(head_->archive()), (Positions{3, 4, 7}));
+}
+
+TEST_F(Head, OfEqualLogitsTheOldestGoes) {
+  start(dms_budget(0, 2));
+  for (int t = 0; t < 6; ++t) {
+    append_with(-1.0F);
+    EXPECT_LE(head_->live_entries(), 3);
+  }
+  EXPECT_EQ(positions(head_->archive()), (Positions{3, 4}));
+}
+
+TEST_F(Head, WhatIsNoNumberGoesFirst) {
+  start(dms_budget(0, 1));
+  append_with(-1.0F);
+  append_with(std::numeric_limits<float>::quiet_NaN());
+  append_with(8.0F);
+  append();
+  EXPECT_EQ(positions(head_->archive()), (Positions{0}));
+}
+
+TEST_F(Head, ABudgetWithinTheWindowLeavesNoArchive) {
+  start(dms_budget(4, -2));
+  for (int t = 0; t < 20; ++t) {
+    append();
+  }
+  EXPECT_EQ(head_->archive().size(), 0);
+  EXPECT_EQ(positions(head_->window()), (Positions{15, 16, 17, 18, 19}));
 }
 
 TEST_F(Head, ShiftOneMarksTheKeyBefore) {

@@ -47,19 +47,27 @@ TEST(PageBounds, TheBoundOfOneKeyIsItsScore) {
 }
 
 // Pages of one entry of one channel: the bound is the key itself.
-std::vector<int> select(const std::vector<float>& keys, int count) {
+std::vector<int> select(const std::vector<float>& keys, int count, bool with_last = true) {
   PageBounds bounds;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     bounds.add(static_cast<int>(i), 1, std::span(&keys[i], 1));
   }
   const float query = 1.0F;
-  return select_pages(bounds, static_cast<int>(keys.size()), count, std::span(&query, 1));
+  return select_pages(
+      bounds, {.pages = static_cast<int>(keys.size()), .count = count, .with_last = with_last},
+      std::span(&query, 1));
 }
 
 TEST(SelectPages, TheNewestAndTheHighest) {
   EXPECT_EQ(select({5, 1, 9, 7, -3}, 3), (std::vector<int>{2, 3, 4}));
   EXPECT_EQ(select({5, 1, 9, 7, -3}, 1), (std::vector<int>{4}));
   EXPECT_EQ(select({5, 1, 9, 7, 100}, 2), (std::vector<int>{2, 4}));
+}
+
+TEST(SelectPages, TheHighestAloneWhereTheWindowHasTheNewest) {
+  EXPECT_EQ(select({5, 1, 9, 7, -3}, 3, false), (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(select({5, 1, 9, 7, -3}, 1, false), (std::vector<int>{2}));
+  EXPECT_EQ(select({2, 2, 2, 2, 2}, 3, false), (std::vector<int>{0, 1, 2}));
 }
 
 TEST(SelectPages, OfEqualsTheOldest) {

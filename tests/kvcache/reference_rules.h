@@ -14,6 +14,7 @@
 
 #include "kvcache/reference_attention.h"
 #include "kvcache/reference_evictions.h"
+#include "kvcache/reference_pages.h"
 #include "kvcache/sequence_cache.h"
 #include "ops/rotation.h"
 
@@ -25,6 +26,7 @@ struct LayerToken {
   std::vector<float> keys;              // [kv_heads * head_dim]
   std::vector<float> values;            // [kv_heads * head_dim]
   std::vector<std::uint8_t> decisions;  // [kv_heads]
+  std::vector<float> logits;            // [kv_heads]
   std::vector<float> omegas;            // [kv_heads]
 };
 
@@ -120,7 +122,8 @@ class ReferenceLayer {
   struct Head {
     std::vector<ReferenceEntry> entries;  // DMC: by segment, else by position
     std::vector<bool> decisions;          // by position
-    std::set<std::size_t> dropped;        // TOVA, H2O
+    std::vector<float> logits;            // by position
+    std::set<std::size_t> dropped;        // where entries have scores
     std::vector<double> attention;        // by position: received so far, or (TOVA) just now
     std::vector<std::vector<std::vector<float>>> queries;  // by position and query head
     // DMC's open segment. In float and in the order of section 2, because rounding it to a storage
@@ -135,12 +138,32 @@ class ReferenceLayer {
     const auto key = std::span(token.keys).subspan(h * dim, dim);
     const auto value = std::span(token.values).subspan(h * dim, dim);
     head.decisions.push_back(token.decisions[h] != 0);
+    head.logits.push_back(token.logits[h]);
     if (merges()) {
       merge_or_open(head, key, value, token.omegas[h]);
     } else {
       head.entries.push_back(rounded(layout_, key, value));
     }
     head.attention.push_back(0.0);
+    if (!slides() && config_.rule == Kind::dms_budget) {
+      limit_archive(head);
+    }
+  }
+
+  // Beside a full window only so many may stay: of all that were kept, the one with the highest
+  // logit goes, of equals the oldest.
+  void limit_archive(Head& head) const {
+    std::vector<std::pair<float, std::size_t>> kept;  // negated: the highest sorts first
+    for (int j = 0; length_ - j > config_.window; ++j) {
+      const auto key = static_cast<std::size_t>(j);
+      if (sees(head, length_, j)) {
+        kept.emplace_back(-head.logits[key + static_cast<std::size_t>(config_.shift)], key);
+      }
+    }
+    std::ranges::sort(kept);
+    if (static_cast<int>(kept.size()) > std::max(0, budget() - (config_.window + 1))) {
+      head.dropped.insert(kept.front().second);
+    }
   }
 
   void merge_or_open(Head& head, std::span<const float> key, std::span<const float> value,
@@ -172,10 +195,12 @@ class ReferenceLayer {
       return shape_.chunked ? i / reach_ == j / reach_ : i - j < reach_;
     }
     switch (config_.rule) {
-      case Kind::dms: {
+      case Kind::dms:
+      case Kind::dms_quest:
+      case Kind::dms_budget: {
         const std::size_t decided_at = key + static_cast<std::size_t>(config_.shift);
         const bool marked = decided_at < head.decisions.size() && head.decisions[decided_at];
-        return i - j <= config_.window || !marked;
+        return i - j <= config_.window || (!marked && !head.dropped.contains(key));
       }
       case Kind::streaming: {
         const int sinks = std::min(config_.sinks, budget() - 1);
@@ -200,7 +225,7 @@ class ReferenceLayer {
       const auto query = std::span(token.queries)
                              .subspan((h * static_cast<std::size_t>(shape_.group) + g) * dim, dim);
       head.queries.back().emplace_back(query.begin(), query.end());
-      const auto chosen = selects_pages() ? best_pages(head, query) : visible;
+      const auto chosen = selects_pages() ? window_and_best_pages(head, visible, query) : visible;
       std::vector<const ReferenceEntry*> seen;
       for (const std::size_t j : chosen) {
         seen.push_back(&head.entries[j]);
@@ -216,51 +241,30 @@ class ReferenceLayer {
     answer.visible.push_back(static_cast<int>(read.size()));
   }
 
-  // Quest: the prompt is dense, decoding reads the best pages.
+  // Quest: the prompt reads all that is held, decoding the window, if there is one, and the best
+  // pages of the rest.
   [[nodiscard]] bool selects_pages() const {
-    return !slides() && config_.rule == Kind::quest && length_ >= limits_.prompt_tokens;
+    return !slides() && (config_.rule == Kind::quest || config_.rule == Kind::dms_quest) &&
+           length_ >= limits_.prompt_tokens;
   }
 
-  [[nodiscard]] std::vector<std::size_t> best_pages(const Head& head,
-                                                    std::span<const float> query) {
-    const auto wanted_size =
-        std::max<std::size_t>(16, static_cast<std::size_t>(std::ceil(2.0 * config_.cr)));
-    const std::size_t size = (wanted_size + 15) / 16 * 16;
-    const std::size_t pages = (head.entries.size() + size - 1) / size;
-    const std::size_t count = (static_cast<std::size_t>(budget()) + size - 1) / size;
-    std::vector<std::pair<double, std::size_t>> bounds;  // negated: the highest sorts first
-    for (std::size_t page = 0; page < pages; ++page) {
-      const double bound = page + 1 == pages ? std::numeric_limits<double>::infinity()
-                                             : upper_bound(head, page * size, size, query);
-      bounds.emplace_back(-bound, page);
+  [[nodiscard]] std::vector<std::size_t> window_and_best_pages(const Head& head,
+                                                               const std::vector<std::size_t>& held,
+                                                               std::span<const float> query) {
+    const bool has_window = config_.rule == Kind::dms_quest;
+    const int window = has_window ? config_.window + 1 : 0;
+    std::vector<std::size_t> archive;
+    std::vector<std::size_t> read;
+    for (const std::size_t j : held) {
+      (length_ - static_cast<int>(j) < window ? read : archive).push_back(j);
     }
-    std::ranges::sort(bounds);
-    if (pages > count) {
-      if (count > 1) {
-        note_margin(-bounds[count - 1].first, -bounds[count].first);
-      }
-      bounds.resize(count);
-    }
-    std::set<std::size_t> entries;
-    for (const auto& [bound, page] : bounds) {
-      for (std::size_t j = page * size; j < std::min((page + 1) * size, head.entries.size()); ++j) {
-        entries.insert(j);
-      }
-    }
-    return {entries.begin(), entries.end()};
-  }
-
-  static double upper_bound(const Head& head, std::size_t first, std::size_t size,
-                            std::span<const float> query) {
-    double bound = 0.0;
-    for (std::size_t d = 0; d < query.size(); ++d) {
-      double best = -std::numeric_limits<double>::infinity();
-      for (std::size_t j = first; j < first + size; ++j) {
-        best = std::max(best, query[d] * head.entries[j].key[d]);
-      }
-      bound += best;
-    }
-    return bound;
+    const PageBudget budgeted{.cr = config_.cr,
+                              .entries = static_cast<std::size_t>(std::max(1, budget() - window)),
+                              .with_last = !has_window};
+    const auto chosen = best_pages(head.entries, archive, budgeted, query,
+                                   [&](double a, double b) { note_margin(a, b); });
+    read.insert(read.begin(), chosen.begin(), chosen.end());
+    return read;
   }
 
   // Rules that drop entries: what a later query does not see.

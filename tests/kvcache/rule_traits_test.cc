@@ -17,10 +17,10 @@ TEST(RuleTraits, ARowIsFoundByItsKindAndItsName) {
 TEST(RuleTraits, NamesAreListedAsTextHasThem) {
   EXPECT_EQ(list_rules("or"),
             "dense, dms, dmc, streaming, tova, h2o, quest, random, snapkv, rkv, vatp, pyramidkv, "
-            "expected_attention or triattention");
-  EXPECT_EQ(list_rules("and", [](const RuleTraits& rule) { return rule.learned(); }),
+            "expected_attention, triattention, dms_quest or dms_budget");
+  EXPECT_EQ(list_rules("and", [](const RuleTraits& rule) { return rule.learned_alone(); }),
             "dms and dmc");
-  EXPECT_EQ(list_rules("or", [](const RuleTraits& rule) { return rule.selects; }), "quest");
+  EXPECT_EQ(list_rules("or", [](const RuleTraits& rule) { return rule.merges; }), "dmc");
 }
 
 }  // namespace

@@ -13,10 +13,10 @@ inline constexpr int kTinyWindow = 5;  // of tiny_model() with DMS
 
 /// The same model, taught to compress by `rule`, if that is something to be taught.
 inline model::ModelSpec taught(kvcache::RuleKind rule, model::ModelSpec config) {
-  if (rule == kvcache::RuleKind::dms) {
+  if (kvcache::traits_of(rule).marks) {
     config.dms =
         model::DmsConfig{.window = kTinyWindow, .source = model::DmsConfig::Source::borrowed};
-  } else if (rule == kvcache::RuleKind::dmc) {
+  } else if (kvcache::traits_of(rule).merges) {
     config.dmc = model::DmcConfig{.offset = 0.0F};  // merges about every other token
   }
   return config;

@@ -119,7 +119,7 @@ void add_bench(CLI::App& app, Run& run) {
       "Compression ratio of {}, which need it; {}: decisions drawn at random give it at the "
       "depth of decoding, instead of the model's own or --evict-rate (no default)",
       kvcache::list_rules("and", [](const auto& rule) { return rule.has_budget; }),
-      kvcache::list_rules("and", [](const auto& rule) { return rule.learned(); })));
+      kvcache::list_rules("and", [](const auto& rule) { return rule.learned_alone(); })));
   command->get_option("--window")
       ->description(fmt::format(
           "{}: steps for which a marked entry stays visible (default: the checkpoint's, else 256)",

@@ -146,7 +146,7 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   LoadOptions load = options.load;
   const kvcache::RuleTraits& rule = kvcache::traits_of(
       kvcache::parse_rule(load.cache).value_or(engine::trained_rule(setup.config)));
-  if (rule.learned()) {
+  if (rule.learned_alone()) {
     load.cr.reset();  // means a rate here
   }
   setup.engine = engine::resolve_options(load, setup.config);
@@ -166,15 +166,17 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
             rule.name);
     return setup;
   }
-  require(!options.evict_rate || !options.load.cr, "--evict-rate and --cr exclude each other");
-  if (options.load.cr) {
+  require(!options.evict_rate || !options.load.cr || rule.has_budget,
+          "--evict-rate and --cr exclude each other");
+  if (options.load.cr && rule.learned_alone()) {
     const int depth =
         setup.load ? setup.load->input + setup.load->output : setup.plan.decode_depth();
     setup.evict_rate =
         rate_for(*options.load.cr, rule, setup.engine.cache.window, depth, setup.config);
   }
   require(retrofitted || setup.evict_rate,
-          "--cache {}: the model decides nothing by itself; give --evict-rate or --cr", rule.name);
+          "--cache {}: the model decides nothing by itself; give --evict-rate{}", rule.name,
+          rule.has_budget ? "" : " or --cr");
   require(!setup.evict_rate || (*setup.evict_rate >= 0.0 && *setup.evict_rate <= 1.0),
           "--evict-rate {}: expected 0 to 1", setup.evict_rate.value_or(0));
   if (options.head_spread) {

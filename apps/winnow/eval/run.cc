@@ -61,7 +61,8 @@ Json describe_cache(const engine::LoadedModel& model) {
   if (cache.traits().marks) {
     json["window"] = cache.window;
     json["decision_shift"] = cache.shift;
-  } else if (cache.cr != 1.0) {
+  }
+  if (cache.cr != 1.0) {
     json["target_cr"] = cache.cr;
   }
   return json;

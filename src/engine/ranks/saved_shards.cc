@@ -94,6 +94,7 @@ void put(MessageWriter& message, const SavedSequence& saved) {
   message.put_all(std::span(saved.archived));
   message.put_all(std::span(saved.entries));
   message.put_all(std::span(saved.marks));
+  message.put_all(std::span(saved.logits));
   message.put_all(std::span(saved.open));
   message.put_all(std::span(saved.positions));
   message.put_all(std::span(saved.attention));
@@ -107,6 +108,7 @@ SavedSequence take_saved(MessageReader& message) {
   saved.archived = message.take_all<std::int32_t>();
   saved.entries = message.take_all<std::byte>();
   saved.marks = message.take_all<std::int8_t>();
+  saved.logits = message.take_all<float>();
   saved.open = message.take_all<float>();
   saved.positions = message.take_all<std::int32_t>();
   saved.attention = message.take_all<float>();

@@ -188,7 +188,7 @@ void weigh_redundancy(const ScoredLayer& layer, const HeadCache& head, std::span
     float importance = 0.0F;
     const std::size_t end = std::min(i + kRkvNeighbours + 1, past.size());
     for (std::size_t j = i - std::min(i, kRkvNeighbours); j < end; ++j) {
-      importance = std::max(importance, slots.attention(past[j]));
+      importance = std::max(importance, slots.score(past[j]));
     }
     scores[past[i]] = kLambda * importance - (1.0F - kLambda) * redundancy[i];
   }

@@ -42,7 +42,7 @@ void pool_votes(const ScoredLayer& layer, const HeadCache& head, std::span<float
   for (int slot = 0; slot < count; ++slot) {
     const int end = std::min(slot + kSnapNeighbours + 1, count);
     for (int i = std::max(slot - kSnapNeighbours, 0); i < end; ++i) {
-      scores[static_cast<std::size_t>(slot)] += head.slots().attention(static_cast<std::size_t>(i));
+      scores[static_cast<std::size_t>(slot)] += head.slots().score(static_cast<std::size_t>(i));
     }
   }
 }

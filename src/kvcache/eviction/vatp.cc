@@ -46,7 +46,7 @@ void weigh_attention(const ScoredLayer& layer, const HeadCache& head, std::span<
   const auto first = static_cast<std::size_t>(layer.shape.key_only);
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {
     scores[slot] =
-        head.slots().attention(slot) * value_norm(head.archive(), static_cast<int>(slot), first);
+        head.slots().score(slot) * value_norm(head.archive(), static_cast<int>(slot), first);
   }
 }
 

@@ -33,7 +33,9 @@ nlohmann::ordered_json HeldTokens::next(const engine::CacheTrace& trace) {
   if (trace.position == 0) {
     std::ranges::fill(archived_, 0);
   }
-  for (std::size_t i = 0; i < tokens && config_.traits().marks; ++i) {
+  // With a budget beside the marks, queries see less, or entries leave the archive.
+  const bool tells = config_.traits().marks && !config_.traits().has_budget;
+  for (std::size_t i = 0; i < tokens && tells; ++i) {
     const int seen = trace.position + static_cast<int>(i) + 1;
     const int in_window = std::min(seen, config_.window + 1);
     std::vector<bool> grew(heads);

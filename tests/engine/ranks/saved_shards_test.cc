@@ -48,7 +48,7 @@ TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
     const model::ModelSpec spec = kind ? winnow::testing::tiny_hybrid(GetParam(), *kind)
                                        : winnow::testing::tiny_model(GetParam());
     model::Model model(spec, model::random_weights(spec, DType::f32, 7));
-    if (GetParam() == RuleKind::dms) {
+    if (kvcache::traits_of(GetParam()).marks) {
       model.draw_decisions({.rate = 0.6});
     }
     model.calibrate(winnow::testing::any_calibration(model.cache_shape()));

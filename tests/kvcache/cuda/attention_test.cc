@@ -167,6 +167,7 @@ class AttentionPair : public CachePair {
                            .values = {parts[2].data(), rows.size(), kKvHeads * dim},
                            .out = {out.data(), rows.size(), heads * dim},
                            .decisions = {decisions.data(), rows.size(), kKvHeads},
+                           .logits = {},
                            .omegas = {omegas.data(), rows.size(), kKvHeads},
                            .visible = {visible.data(), rows.size(), kKvHeads}};
     ops::Workspace workspace;
