@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -32,20 +31,6 @@ void print_note(std::string_view text) {
 void print_json(const nlohmann::ordered_json& value) {
   using Json = nlohmann::ordered_json;
   print_now(value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
-std::string readable_bytes(double bytes) {
-  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024.0 && unit + 1 < kUnits.size()) {
-    bytes /= 1024.0;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes,
-                     unit == 0 || bytes >= 100.0 ? 0
-                     : bytes >= 10.0             ? 1
-                                                 : 2,
-                     kUnits[unit]);
 }
 
 std::string grouped(long long number) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/readable.h"  // readable_bytes()
+
 namespace winnow::cli {
 
 /// Writes to standard output; Error when it cannot be written.
@@ -17,8 +19,6 @@ void print_now(std::string_view text);
 void print_note(std::string_view text);
 void print_json(const nlohmann::ordered_json& value);
 
-/// "1.5 MiB"
-std::string readable_bytes(double bytes);
 /// "1234567" -> "1,234,567"
 std::string grouped(long long number);
 

@@ -132,6 +132,26 @@ bool Checkpoint::is_converted(const std::string& name) const {
   return quantized_ && quantized_->holds(name);
 }
 
+StoredSizes Checkpoint::sizes() const {
+  StoredSizes sizes;
+  std::map<std::string, Shape> wanted = expected_tensors(spec_);
+  wanted.merge(optional_tensors(spec_));
+  for (const auto& [name, shape] : wanted) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end() || is_converted(name)) {
+      continue;
+    }
+    const bool copied = stacks_ != nullptr && stacks_->holds(found->second);
+    (copied ? sizes.held : sizes.mapped) += found->second.bytes();
+  }
+  if (quantized_) {
+    sizes.quantized = quantized_->sizes();
+    sizes.mapped += sizes.quantized.mapped;
+    sizes.held += sizes.quantized.packed + sizes.quantized.converted;
+  }
+  return sizes;
+}
+
 std::int64_t Checkpoint::parameter_count() const {
   std::int64_t count = 0;
   for (const auto& [name, shape] : expected_tensors(spec_)) {

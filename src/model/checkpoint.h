@@ -20,6 +20,14 @@ namespace detail {
 class ExpertStacks;
 }
 
+/// Bytes that the weights of a checkpoint take on a CPU, as load_weights() without a format has
+/// them.
+struct StoredSizes {
+  std::size_t mapped = 0;            // in pages of the files, which can be read again
+  std::size_t held = 0;              // in memory of the process
+  quantized::WeightSizes quantized;  // of these, the quantised ones
+};
+
 /// An opened model directory. Weights stay memory-mapped and are shared by copies. Those that are
 /// stored quantised (checkpoint/quantized/) become the floating-point type that config.json names
 /// when tensors are first asked for, and a note says what that costs.
@@ -58,6 +66,7 @@ class Checkpoint {
   void release(std::string_view name) const;
   /// Elements of all tensors the configuration calls for; tied embeddings count once.
   [[nodiscard]] std::int64_t parameter_count() const;
+  [[nodiscard]] StoredSizes sizes() const;
 
  private:
   static Checkpoint open_directory(const std::filesystem::path& directory, const RopeOptions& rope);

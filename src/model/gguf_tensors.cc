@@ -279,6 +279,7 @@ quantized::QuantizedMatrix gguf_matrix(const gguf::Tensor& tensor, const GgufPla
   matrix.cols = tensor.shape.size() == 1 ? 1 : tensor.shape.back();
   matrix.stored_bytes = tensor.bytes.size();
   const gguf::BlockFormat format = gguf::block_format(tensor.type, "");
+  matrix.type = format.name;
   const std::int64_t blocks = matrix.cols / format.elements;
   const auto read_row = [=, data = tensor.bytes.data(), row_of = place.row](std::int64_t row,
                                                                             float* out) {

@@ -190,11 +190,16 @@ TEST_F(CheckpointTest, QuantisedMatricesAreConvertedWhenTheyAreAskedFor) {
   EXPECT_TRUE(opened.is_converted(kQuery));
   EXPECT_FALSE(opened.is_converted("model.norm.weight"));
   EXPECT_EQ(opened.parameter_count(), Checkpoint(opened).parameter_count());
+  const StoredSizes sizes = opened.sizes();
+  EXPECT_EQ(sizes.quantized.types, std::vector<std::string>{"fp8"});
+  EXPECT_EQ(sizes.quantized.in_file, 16 * 16 + sizeof(bf16)) << "codes and a scale";
+  EXPECT_EQ(sizes.held, 16 * 16 * sizeof(bf16)) << "as bf16, and not in the file's pages";
+  EXPECT_GT(sizes.mapped, 0U) << "all others";
   testing::internal::CaptureStderr();
   expect_same_tensors(expected, opened.tensors());
   expect_same_tensors(expected, Checkpoint(opened).tensors());
   const std::string note = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(note, HasSubstr("1 matrices that fp8 quantised become bf16"));
+  EXPECT_THAT(note, HasSubstr("converts 1 matrices that fp8 quantised to bf16: "));
   EXPECT_THAT(note, HasSubstr("runs with --weights int8 or int4 keep them small"));
   EXPECT_EQ(std::count(note.begin(), note.end(), '\n'), 1) << "converted once: " << note;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/tensor.h"
@@ -37,6 +38,7 @@ struct QuantizedMatrix {
   std::vector<float> zeros;            // the same, or empty: 0
 
   std::size_t stored_bytes = 0;    // of all parts in the file
+  std::string_view type;           // ggml's name of how they are stored; empty: not GGUF
   std::optional<Mxfp4Rows> mxfp4;  // the same values
   int integer_bits = 0;            // > 0: codes less zeros are integers of so many bits, signed
 

@@ -1,10 +1,14 @@
 #include "checkpoint/quantized/weights.h"
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/note.h"
-#include "base/stopwatch.h"
+#include "base/readable.h"
 
 namespace winnow::quantized {
 namespace {
@@ -42,9 +46,13 @@ std::optional<Description> read_description(const std::filesystem::path& directo
   return std::nullopt;
 }
 
-std::string readable(std::size_t bytes) {
-  const auto size = static_cast<double>(bytes);
-  return size < 1e9 ? fmt::format("{:.1f} MB", size / 1e6) : fmt::format("{:.2f} GB", size / 1e9);
+// Of codes and scales as weights in memory hold them; some codes stay where the file is mapped.
+void add_packed(const QuantizedMatrix& matrix, WeightSizes& sizes) {
+  const auto elements = static_cast<std::size_t>(matrix.rows * matrix.cols);
+  const bool four_bits = matrix.mxfp4.has_value() || matrix.integer_bits <= 4;
+  const bool in_place = matrix.mxfp4.has_value() && matrix.mxfp4->stride == 1;
+  (in_place ? sizes.mapped : sizes.packed) += elements / (four_bits ? 2 : 1);
+  sizes.packed += elements / kPackedGroup * sizeof(bf16);
 }
 
 }  // namespace
@@ -111,30 +119,63 @@ Buffer<std::byte> Weights::values_of(const std::string& name) const {
   return dequantized(matrices_.at(name).matrix, type_);
 }
 
-void Weights::convert(Which which) {
-  const Stopwatch watch;
+WeightSizes Weights::sizes() const {
+  WeightSizes sizes;
+  std::map<std::string, std::size_t> types;
+  for (const auto& [name, entry] : matrices_) {
+    const QuantizedMatrix& matrix = entry.matrix;
+    sizes.in_file += matrix.stored_bytes;
+    types[matrix.type.empty() ? method_ : std::string(matrix.type)] += matrix.stored_bytes;
+    if (entry.packed) {
+      add_packed(matrix, sizes);
+    } else {
+      sizes.converted += static_cast<std::size_t>(element_count(entry.shape)) * dtype_size(type_);
+    }
+  }
+  std::vector<std::pair<std::size_t, std::string>> order;
+  std::ranges::transform(types, std::back_inserter(order),
+                         [](const auto& type) { return std::pair(type.second, type.first); });
+  std::ranges::sort(order, std::greater());
+  std::ranges::transform(order, std::back_inserter(sizes.types),
+                         [](const auto& type) { return type.second; });
+  return sizes;
+}
+
+bool Weights::wants(const std::string& name, const Entry& entry, Which which) const {
+  const auto found = tensors_.find(name);
+  const bool has_values = found != tensors_.end() && found->second.data != nullptr;
+  return !has_values &&
+         (which == Which::all || (which == Which::unpacked ? entry.unpacked : !entry.packed));
+}
+
+// Before the work, which takes a while.
+void Weights::announce(Which which) const {
   std::size_t count = 0;
   std::size_t stored = 0;
   std::size_t taken = 0;
   for (const auto& [name, entry] : matrices_) {
-    TensorView& tensor = tensors_[name];
-    const bool wanted =
-        which == Which::all || (which == Which::unpacked ? entry.unpacked : !entry.packed);
-    if (tensor.data != nullptr || !wanted) {
-      continue;
+    if (wants(name, entry, which)) {
+      ++count;
+      stored += entry.matrix.stored_bytes;
+      taken += static_cast<std::size_t>(element_count(entry.shape)) * dtype_size(type_);
     }
-    const Buffer<std::byte>& values = memory_.emplace_back(dequantized(entry.matrix, type_));
-    tensor.data = values.data();
-    ++count;
-    stored += entry.matrix.stored_bytes;
-    taken += values.bytes();
   }
   if (count > 0) {
-    note(
-        fmt::format("{}: {} matrices that {} quantised become {}: {} in the file, {} in memory, "
-                    "converted in {:.1f} s; runs with --weights int8 or int4 keep them small",
-                    where_, count, method_, dtype_name(type_), readable(stored), readable(taken),
-                    watch.seconds()));
+    note(fmt::format(
+        "{}: converts {} matrices that {} quantised to {}: {} in the file, {} in "
+        "memory; runs with --weights int8 or int4 keep them small",
+        where_, count, method_, dtype_name(type_), readable_bytes(static_cast<double>(stored)),
+        readable_bytes(static_cast<double>(taken))));
+  }
+}
+
+void Weights::convert(Which which) {
+  announce(which);
+  for (const auto& [name, entry] : matrices_) {
+    if (wants(name, entry, which)) {
+      const Buffer<std::byte>& values = memory_.emplace_back(dequantized(entry.matrix, type_));
+      tensors_[name].data = values.data();
+    }
   }
 }
 

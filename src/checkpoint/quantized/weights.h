@@ -13,6 +13,15 @@
 
 namespace winnow::quantized {
 
+/// Bytes of the matrices that are quantised.
+struct WeightSizes {
+  std::vector<std::string> types;  // ggml's, or the method; what most bytes have comes first
+  std::size_t in_file = 0;
+  std::size_t mapped = 0;     // of those that stay packed, what stays in pages of the file
+  std::size_t packed = 0;     // in memory, the rest of these
+  std::size_t converted = 0;  // in memory, of the others
+};
+
 class Weights {
  public:
   /// They become `type`. `where` and `method`: of what and by whom they are quantised, for the
@@ -40,16 +49,19 @@ class Weights {
   const TensorMap& converted(const TensorMap& tensors, Which which = Which::all);
   /// The values of one of the matrices, which are not kept here.
   [[nodiscard]] Buffer<std::byte> values_of(const std::string& name) const;
+  [[nodiscard]] WeightSizes sizes() const;
 
  private:
-  void convert(Which which);
-
   struct Entry {
     Shape shape;
     QuantizedMatrix matrix;
     bool packed = false;
     bool unpacked = false;  // by unpack()
   };
+
+  [[nodiscard]] bool wants(const std::string& name, const Entry& entry, Which which) const;
+  void announce(Which which) const;
+  void convert(Which which);
 
   std::string where_;
   std::string method_;
