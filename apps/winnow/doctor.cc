@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "apps/winnow/command.h"
@@ -17,6 +16,7 @@
 #include "base/threads.h"
 #include "engine/cache_memory.h"
 #include "engine/options.h"
+#include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
 #include "model/model.h"
@@ -73,7 +73,8 @@ struct Need {
 
 Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
   Need need;
-  need.weights = weight_bytes(spec, engine::parse_weights(options.weights, /*on_cpu=*/false));
+  need.weights =
+      engine::weight_bytes(spec, engine::parse_weights(options.weights, /*on_cpu=*/false));
   const ops::PageLayout layout =
       model::cache_shape(spec).page_layout(engine::parse_kv_dtype(options.kv_dtype));
   const double entry_bytes = static_cast<double>(layout.entry_bytes());
@@ -158,13 +159,8 @@ std::string machine_text(const Processor& processor, const DeviceList& list) {
 
 // What a table says in place of sequences where the weights do not fit.
 std::string too_large(const model::ModelSpec& spec, double memory) {
-  for (const auto& [storage, name] : {std::pair(engine::WeightStorage::int8, "int8"),
-                                      std::pair(engine::WeightStorage::int4, "int4")}) {
-    if (weight_bytes(spec, storage) < memory) {
-      return fmt::format("too large; fits with --weights {}", name);
-    }
-  }
-  return "too large";
+  const std::string_view format = engine::format_that_fits(spec, memory);
+  return format.empty() ? "too large" : fmt::format("too large; fits with --weights {}", format);
 }
 
 std::string fits_row(const Place& place, std::string_view shape, const DoctorOptions& options) {

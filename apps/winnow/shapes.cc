@@ -4,10 +4,7 @@
 #include <array>
 #include <string>
 
-#include "base/dtype.h"
 #include "model/config.h"
-#include "model/cost.h"
-#include "ops/weight.h"
 
 namespace winnow::cli {
 namespace {
@@ -102,21 +99,6 @@ constexpr auto kShapes = std::to_array<Shape>({
       "rope_theta": 1000000})"},
 });
 
-double bytes_per_weight(engine::WeightStorage storage) {
-  constexpr double kScales = 1.0 * sizeof(bf16) / ops::QuantizedWeight::kGroup;
-  switch (storage) {
-    case engine::WeightStorage::as_stored:
-      return sizeof(bf16);
-    case engine::WeightStorage::fp8:
-      return 1.0;
-    case engine::WeightStorage::int8:
-      return 1.0 + kScales;
-    case engine::WeightStorage::int4:
-      return 0.5 + kScales;
-  }
-  return 0.0;
-}
-
 }  // namespace
 
 std::span<const std::string_view> shape_names() {
@@ -132,11 +114,6 @@ std::optional<model::ModelSpec> find_shape(std::string_view name) {
   const auto* found = std::ranges::find(kShapes, name, &Shape::name);
   return found == kShapes.end() ? std::nullopt
                                 : std::optional(model::parse_spec(std::string(found->config)));
-}
-
-double weight_bytes(const model::ModelSpec& spec, engine::WeightStorage storage) {
-  const double embedding = spec.tied_embeddings ? 0.0 : 1.0 * spec.hidden * spec.vocab;
-  return bytes_per_weight(storage) * (stored_weights(spec) + embedding);
 }
 
 }  // namespace winnow::cli

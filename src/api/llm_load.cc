@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "checkpoint/digest.h"
 #include "engine/calibration_file.h"
+#include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 
 namespace winnow::engine {
@@ -68,6 +69,7 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
     require_device(*config.cuda_device);  // loading weights may take minutes
   }
   auto calibration = load_calibration(options, checkpoint.spec());
+  note_memory(checkpoint, config);
   const FixedThreads fixed;  // others may load meanwhile
   model::Model model(checkpoint.spec(),
                      model::load_weights(checkpoint, host_format(config), !config.cuda_device));

@@ -15,6 +15,7 @@
 #include "base/host_memory.h"
 #include "base/threads.h"
 #include "engine/options.h"
+#include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
 
@@ -187,7 +188,7 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
 
 // Weights are drawn for minutes before a machine that is too small kills the process.
 void require_room(const Setup& setup) {
-  const double bytes = weight_bytes(setup.config, setup.engine.weights);
+  const double bytes = engine::weight_bytes(setup.config, setup.engine.weights);
   const auto memory = static_cast<double>(total_host_memory());
   require(
       setup.engine.cuda_device || setup.engine.ranks > 1 || bytes < memory,
@@ -214,6 +215,7 @@ engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
   }
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   setup = set_up(options, checkpoint.spec(), options.load.model);
+  engine::note_memory(checkpoint, setup.engine);
   engine::PartSource source = engine::parts_of(checkpoint, setup.engine);
   source.whole = setup.config;
   return source;
