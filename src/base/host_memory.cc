@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <limits>
@@ -42,17 +43,23 @@ struct GroupFiles {
   std::string_view mount;  // of the memory controller, below the root
   std::string_view limit;
   std::string_view usage;
-  std::string_view idle;  // what of the usage is page cache that gives way
+  std::array<std::string_view, 2> cached;  // what of the usage is page cache, which gives way
 };
-constexpr GroupFiles kVersion1{"sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                               "memory.usage_in_bytes", "total_inactive_file "};
-constexpr GroupFiles kVersion2{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+constexpr GroupFiles kVersion1{"sys/fs/cgroup/memory",
+                               "memory.limit_in_bytes",
+                               "memory.usage_in_bytes",
+                               {"total_inactive_file ", "total_active_file "}};
+constexpr GroupFiles kVersion2{
+    "sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file "}};
 
 void limit_to(HostMemory& memory, const fs::path& group, const GroupFiles& files) {
   const std::size_t limit = read_number(group / files.limit).value_or(kUnlimited);  // or "max"
   const std::size_t usage = read_number(group / files.usage).value_or(0);
-  const std::size_t idle = read_number(group / "memory.stat", files.idle).value_or(0);
-  const std::size_t used = usage - std::min(usage, idle);
+  std::size_t cached = 0;
+  for (const std::string_view key : files.cached) {
+    cached += read_number(group / "memory.stat", key).value_or(0);
+  }
+  const std::size_t used = usage - std::min(usage, cached);
   memory.total = std::min(memory.total, limit);
   memory.available = std::min(memory.available, limit - std::min(limit, used));
 }

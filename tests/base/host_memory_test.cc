@@ -58,7 +58,7 @@ TEST_F(HostMemoryTest, AGroupOfVersion2LimitsIt) {
   const std::string group = "sys/fs/cgroup/pods/pod1/winnow/";
   write(group + "memory.max", "33554432\n");
   write(group + "memory.current", "20971520\n");
-  write(group + "memory.stat", "anon 4194304\ninactive_file 8388608\n");
+  write(group + "memory.stat", "anon 4194304\ninactive_file 2097152\nactive_file 6291456\n");
   expect(32, 20);
 }
 
