@@ -8,6 +8,7 @@
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/sequence_bytes.h"
 #include "apps/winnow/shapes.h"
 #include "base/device_list.h"
 #include "base/error.h"
@@ -17,9 +18,7 @@
 #include "engine/cache_memory.h"
 #include "engine/options.h"
 #include "engine/weight_memory.h"
-#include "model/checkpoint.h"
-#include "model/cost.h"
-#include "model/model.h"
+#include "model/spec.h"
 #include "ops/kv_page.h"
 #include "winnow/version.h"
 
@@ -64,51 +63,53 @@ std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& option
   return places;
 }
 
-// What a model takes, in bytes.
-struct Need {
+// A model, and what it takes in bytes.
+struct Row {
+  std::string_view shape;
+  model::ModelSpec spec;
   double weights = 0.0;
-  double dense = 0.0;       // of a sequence
-  double compressed = 0.0;  // the same under DMS
+  SequenceBytes sequence;
 };
 
-Need need_of(const model::ModelSpec& spec, const DoctorOptions& options) {
-  Need need;
-  need.weights =
-      engine::weight_bytes(spec, engine::parse_weights(options.weights, /*on_cpu=*/false));
-  const ops::PageLayout layout =
-      model::cache_shape(spec).page_layout(engine::parse_kv_dtype(options.kv_dtype));
-  const double entry_bytes = static_cast<double>(layout.entry_bytes());
-  const double window = std::min(options.context, kWindow);
-  need.dense = entry_bytes * dense_entries(spec, options.context);
-  need.compressed = std::max(need.dense / options.cr, entry_bytes * dense_entries(spec, window));
-  return need;
+// The lightest first.
+std::vector<Row> rows_of(const DoctorOptions& options) {
+  const engine::WeightStorage storage = engine::parse_weights(options.weights, /*on_cpu=*/false);
+  const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
+  std::vector<Row> rows;
+  for (const std::string_view shape : shape_names()) {
+    const model::ModelSpec spec = *find_shape(shape);
+    rows.push_back({shape, spec, engine::weight_bytes(spec, storage),
+                    sequence_bytes(spec, format, options.context, {options.cr, kWindow})});
+  }
+  std::ranges::stable_sort(rows, {}, &Row::weights);
+  return rows;
 }
 
 // Sequences that fit beside the weights.
-long long sequences(double memory, const Need& need, double each) {
-  if (memory <= need.weights) {
+long long sequences(double memory, const Row& row, double each) {
+  if (memory <= row.weights) {
     return 0;
   }
-  const auto room = engine::cache_room(static_cast<std::size_t>(memory - need.weights));
+  const auto room = engine::cache_room(static_cast<std::size_t>(memory - row.weights));
   return static_cast<long long>(static_cast<double>(room) / each);
 }
 
 nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorOptions& options) {
-  auto rows = nlohmann::ordered_json::array();
+  const std::vector<Row> rows = rows_of(options);
+  auto result = nlohmann::ordered_json::array();
   for (const Place& place : places) {
-    for (const std::string_view shape : shape_names()) {
-      const Need need = need_of(*find_shape(shape), options);
-      const auto memory = static_cast<double>(place.free_memory);
-      rows.push_back({{"device", place.name},
-                      {"shape", shape},
-                      {"weight_bytes", need.weights},
-                      {"sequence_bytes_dense", need.dense},
-                      {"sequence_bytes_compressed", need.compressed},
-                      {"sequences_dense", sequences(memory, need, need.dense)},
-                      {"sequences_compressed", sequences(memory, need, need.compressed)}});
+    const auto memory = static_cast<double>(place.free_memory);
+    for (const Row& row : rows) {
+      result.push_back({{"device", place.name},
+                        {"shape", row.shape},
+                        {"weight_bytes", row.weights},
+                        {"sequence_bytes_dense", row.sequence.dense},
+                        {"sequence_bytes_compressed", row.sequence.compressed},
+                        {"sequences_dense", sequences(memory, row, row.sequence.dense)},
+                        {"sequences_compressed", sequences(memory, row, row.sequence.compressed)}});
     }
   }
-  return rows;
+  return result;
 }
 
 nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& list,
@@ -163,30 +164,31 @@ std::string too_large(const model::ModelSpec& spec, double memory) {
   return format.empty() ? "too large" : fmt::format("too large; fits with --weights {}", format);
 }
 
-std::string fits_row(const Place& place, std::string_view shape, const DoctorOptions& options) {
-  const model::ModelSpec spec = *find_shape(shape);
-  const Need need = need_of(spec, options);
+std::string fits_row(const Place& place, const Row& row) {
   const auto memory = static_cast<double>(place.free_memory);
   const std::string cells =
-      memory > need.weights
-          ? fmt::format("{:>13}{:>13}", grouped(sequences(memory, need, need.dense)),
-                        grouped(sequences(memory, need, need.compressed)))
-          : "    " + too_large(spec, memory);
-  return fmt::format("  {:<9}{:<20}{:>10}{}\n", place.name, shape, readable_bytes(need.weights),
-                     cells);
+      memory > row.weights
+          ? fmt::format("{:>13}{:>13}", grouped(sequences(memory, row, row.sequence.dense)),
+                        grouped(sequences(memory, row, row.sequence.compressed)))
+          : "    " + too_large(row.spec, memory);
+  return fmt::format("  {:<9}{:<20}{:>10}{:>12}{}\n", place.name, row.shape,
+                     readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }
 
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
   std::string text = fmt::format(
       "\nSequences of {} tokens that fit beside the weights; weights in {}, cache entries in {}. "
-      "dense: any\nmodel. compressed: only models retrofitted with DMS, at a measured ratio of "
-      "{:g} and at least a window\nof {} entries. --weights int8 or int4, --kv-dtype, --context "
-      "and --cr show other cases.\n\n  {:<9}{:<20}{:>10}{:>13}{:>13}\n",
+      "one chat: what a\ndense sequence takes. dense: any model. compressed: only models "
+      "retrofitted with DMS, at a measured ratio of\n{:g} and at least a window of {} entries. "
+      "--weights int8 or int4, --kv-dtype, --context and --cr show other cases;\nwinnow inspect "
+      "MODEL tells the same of a model.\n\n  {:<9}{:<20}{:>10}{:>12}{:>13}{:>13}\n",
       grouped(options.context), options.weights == "auto" ? "bf16" : options.weights,
-      options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "dense", "compressed");
+      options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "dense",
+      "compressed");
+  const std::vector<Row> rows = rows_of(options);
   for (const Place& place : places) {
-    for (const std::string_view shape : shape_names()) {
-      text += fits_row(place, shape, options);
+    for (const Row& row : rows) {
+      text += fits_row(place, row);
     }
   }
   return text +

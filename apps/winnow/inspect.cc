@@ -8,6 +8,7 @@
 #include "api/llm_load.h"
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
+#include "apps/winnow/model_memory.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
 #include "engine/options.h"
@@ -202,7 +203,7 @@ std::string mlp_text(const model::ModelSpec& config) {
 }
 
 nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const InspectOptions& options,
-                               const CacheCost& cost) {
+                               const CacheCost& cost, const ModelMemory& memory) {
   using Json = nlohmann::ordered_json;
   const model::ModelSpec& config = checkpoint.spec();
   return {{"architecture", config.family},
@@ -228,7 +229,8 @@ nlohmann::ordered_json to_json(const model::Checkpoint& checkpoint, const Inspec
             {"compressed_bytes_per_1k_tokens", cost.compressed ? Json(*cost.compressed) : Json()},
             {"window_bytes", cost.window},
             {"sliding_layer_bytes", cost.sliding},
-            {"recurrent_state_bytes", cost.state}}}};
+            {"recurrent_state_bytes", cost.state}}},
+          {"memory", memory_json(memory)}};
 }
 
 std::string attention_text(const model::AttentionSpec& attention) {
@@ -241,7 +243,7 @@ std::string attention_text(const model::AttentionSpec& attention) {
 }
 
 std::string table(const model::Checkpoint& checkpoint, const InspectOptions& options,
-                  const CacheCost& cost) {
+                  const CacheCost& cost, const ModelMemory& memory) {
   const model::ModelSpec& config = checkpoint.spec();
   std::string text = fmt::format("{}\n\n", options.load.model);
   const auto row = [&](std::string_view name, const std::string& value) {
@@ -294,6 +296,10 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   if (cost.state > 0.0) {
     row("", fmt::format("and {} a sequence for recurrent layers", readable_bytes(cost.state)));
   }
+  row("memory", memory_text(memory));
+  if (const std::string quantized = quantized_text(memory); !quantized.empty()) {
+    row("quantised", quantized);
+  }
   return text;
 }
 
@@ -310,10 +316,11 @@ int run_inspect(const InspectOptions& options) {
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
       cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
+  const ModelMemory memory = memory_of(checkpoint, format);
   if (options.json) {
-    print_json(to_json(checkpoint, options, cost));
+    print_json(to_json(checkpoint, options, cost, memory));
   } else {
-    print(table(checkpoint, options, cost));
+    print(table(checkpoint, options, cost, memory));
   }
   return kSuccess;
 }
@@ -322,10 +329,10 @@ int run_inspect(const InspectOptions& options) {
 
 void add_inspect(CLI::App& app, Run& run) {
   std::shared_ptr<InspectOptions> options;
-  CLI::App* command = add_command(
-      app, run, "inspect",
-      "Shows a checkpoint's architecture, its retrofit, and the size of its cache per 1K tokens",
-      options, run_inspect);
+  CLI::App* command = add_command(app, run, "inspect",
+                                  "Shows a checkpoint's architecture, its retrofit, the size of "
+                                  "its cache and what memory it takes",
+                                  options, run_inspect);
   const FlagGroup own(*command);
   own.open_option("model,--model", options->load.model, kModelType,
                   "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub "

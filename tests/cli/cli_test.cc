@@ -364,6 +364,20 @@ TEST(Inspect, SaysWhatARetrofitWouldSave) {
   EXPECT_THAT(untold.out, HasSubstr("compressed, if it was trained for 8x"));
 }
 
+TEST(Inspect, SaysWhatAModelTakesHere) {
+  const CommandResult base = run_winnow({"inspect", kBase});
+  EXPECT_THAT(base.out, HasSubstr("memory        weights 27.8 MiB (int8 14.8 MiB, int4 7.82 MiB) + "
+                                  "16.0 MiB for one chat of 4,096 tokens; "));
+  EXPECT_THAT(base.out, HasSubstr(" available: fits\n"));
+  EXPECT_THAT(base.out, Not(HasSubstr("quantised")));
+  const json memory = run_json({"inspect", "--json", kRetrofitted}).at("memory");
+  EXPECT_EQ(memory.at("chat_tokens"), 4096);
+  EXPECT_EQ(memory.at("chat_bytes_dense"), 8 * memory.at("chat_bytes").get<double>())
+      << "trained for 8x";
+  EXPECT_EQ(memory.at("fits"), true);
+  EXPECT_TRUE(memory.at("quantised").is_null());
+}
+
 TEST(Bench, RatiosAreOverAllLayers) {
   const Words words{"bench", "--model",  kSliding, "--context", "300", "--generate",
                     "1",     "--repeat", "1",      "--threads", "1",   "--json"};
@@ -410,6 +424,11 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_NEAR(dense / left, 0.9, 0.02) << "as much as the server's cache takes";
   const CommandResult table = run_winnow({"doctor"});
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
+  EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           257 MiB     180 MiB"));
+  const json& fits = result.at("fits");
+  EXPECT_TRUE(std::ranges::is_sorted(fits.begin(), fits.begin() + 14, {}, [](const json& row) {
+    return row.at("weight_bytes").get<double>();
+  }));
   EXPECT_EQ(run_winnow({"doctor", "--cr", "0.5"}).code, 1);
 }
 
@@ -553,7 +572,8 @@ TEST(Demo, FindsTheCodeInTheText) {
   EXPECT_THAT(result.out, HasSubstr("48213"));  // what it shows of the prompt does not contain it
   EXPECT_THAT(result.out, HasSubstr("compression ratio"));
   EXPECT_THAT(result.out, HasSubstr("same, dense"));
-  EXPECT_THAT(result.out, HasSubstr("Next: winnow serve --model assets/dms-cr8"));
+  EXPECT_THAT(result.out,
+              HasSubstr("Next: winnow serve --model assets/dms-cr8"));
 }
 
 }  // namespace
