@@ -131,6 +131,18 @@ TEST_F(ChatOnATerminal, WritesPlainAsciiWhereNothingElseIsShown) {
   }
 }
 
+TEST(Chat, SaysThatItFillsTheModelsPositions) {
+  std::string sea = "Repeat:";
+  for (int i = 0; i < 3900; ++i) {
+    sea += " sea";
+  }
+  const CommandResult full =
+      run_winnow(chat_words({"--temperature", "0"}, "4000"), sea + "\nGo on.\n");
+  EXPECT_THAT(full.err, HasSubstr("the chat fills the model's 4,096 positions: /undo, or /clear"));
+  EXPECT_THAT(full.err, Not(HasSubstr("/set max-tokens")));
+  EXPECT_THAT(full.err, HasSubstr("send less, /undo the answer before, or /clear the chat"));
+}
+
 TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {
   Terminal chat(chat_words({"--temperature", "0"}, "4000"));  // of which it would take all
   expect(

@@ -29,15 +29,19 @@ std::string trimmed(std::string_view text) {
              : std::string(text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin));
 }
 
-// What is worth a word about how an answer ended; empty: nothing.
-std::string_view ending_note(const Sample& sample) {
+// What is worth a word about how an answer ended; empty: nothing. `tokens`: of the chat.
+std::string ending_note(const Sample& sample, int tokens, int positions) {
+  if (sample.finish_reason == "length" && tokens >= positions) {
+    return fmt::format("the chat fills the model's {} positions: /undo, or /clear",
+                       grouped(positions));
+  }
   if (sample.finish_reason == "length") {
     return "the answer has all the tokens that /set max-tokens allows";
   }
   if (sample.finish_reason == "out_of_memory") {
     return "the cache is full: allow it more memory with --kv-gib, or /clear the chat";
   }
-  return sample.finish_reason == "not_numbers" ? engine::kNotNumbers : "";
+  return sample.finish_reason == "not_numbers" ? std::string(engine::kNotNumbers) : "";
 }
 
 }  // namespace
@@ -105,8 +109,11 @@ void Chat::answer() {
     GenerateOptions options = options_;
     options.sampling.seed += answers_++;
     const int room = llm_.info().max_positions - static_cast<int>(prompt.size());
-    require(room > 0, "the chat has {} tokens, the model {} positions: send less, or /clear it",
-            prompt.size(), llm_.info().max_positions);
+    require(
+        room > 0,
+        "the chat would have {} tokens, the model has {} positions: send less, /undo the answer "
+        "before, or /clear the chat",
+        prompt.size(), llm_.info().max_positions);
     options.max_tokens = std::min(options.max_tokens, room);
     last_ = answer_live(llm_, prompt, options);
   } catch (...) {
@@ -116,7 +123,9 @@ void Chat::answer() {
   const Sample& sample = last_->samples.front();
   conversation_.answer(sample);
   print_note(answer_summary(*last_) + "\n");
-  if (const std::string_view note = ending_note(sample); !note.empty()) {
+  const int tokens = last_->prompt_tokens + static_cast<int>(sample.token_ids.size());
+  if (const std::string note = ending_note(sample, tokens, llm_.info().max_positions);
+      !note.empty()) {
     print_note(fmt::format("winnow: {}\n", note));
   }
 }
