@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "api/llm_load.h"
 #include "apps/winnow/command.h"
@@ -11,9 +12,11 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/program_name.h"
 #include "apps/winnow/progress.h"
 #include "apps/winnow/report/heat_map.h"
 #include "apps/winnow/screen.h"
+#include "base/error.h"
 #include "engine/stop_matcher.h"
 #include "eval/divergence.h"
 #include "tokenizer/stream_decoder.h"
@@ -185,7 +188,21 @@ void print_divergence(std::span<const ModelColumn> columns) {
   row("tokens compared", [](const eval::GreedyDivergence& d) { return grouped(d.tokens_scored); });
 }
 
+// Without flags the demo reads what a clone has.
+void check_place(const DemoFlags& flags) {
+  const DemoFlags clone;
+  for (const auto& [given, usual] :
+       {std::pair(&flags.model, &clone.model), std::pair(&flags.prompt_file, &clone.prompt_file)}) {
+    std::error_code ignored;
+    require(*given != *usual || std::filesystem::exists(*given, ignored),
+            "{} is not here: the demo runs in a clone of winnow; elsewhere it needs --model and "
+            "--prompt-file",
+            *given);
+  }
+}
+
 int run_demo(const DemoFlags& flags) {
+  check_place(flags);
   Demo demo{.flags = flags,
             .prompt = read_file(flags.prompt_file),
             .tokenizer = load_tokenizer(flags.model),
@@ -214,7 +231,8 @@ int run_demo(const DemoFlags& flags) {
                     grouped(cache.tokens)));
   print(cache_picture(cache.per_head, student->model.spec().attention().kv_heads, cache.tokens,
                       demo.colour));
-  print(fmt::format("\nNext: winnow serve --model {}, or docs/tutorial.md\n", flags.model));
+  print(fmt::format("\nNext: {} serve --model {}, or docs/tutorial.md\n", program_name(),
+                    flags.model));
   return kSuccess;
 }
 

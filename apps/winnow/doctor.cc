@@ -8,6 +8,7 @@
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/program_name.h"
 #include "apps/winnow/sequence_bytes.h"
 #include "apps/winnow/shapes.h"
 #include "base/device_list.h"
@@ -191,8 +192,10 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       text += fits_row(place, row);
     }
   }
-  return text +
-         "\nNext: winnow chat --model NAME (Qwen/Qwen3-0.6B), winnow bench --shape smollm2-135m\n";
+  return text + fmt::format(
+                    "\nNext: {0} chat --model NAME (Qwen/Qwen3-0.6B), {0} bench --shape "
+                    "smollm2-135m\n",
+                    program_name());
 }
 
 int run_doctor(const DoctorOptions& options) {

@@ -14,6 +14,7 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/program_name.h"
 #include "apps/winnow/usage_error.h"
 #include "base/error.h"
 #include "winnow/version.h"
@@ -84,6 +85,7 @@ int parse_and_run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    winnow::cli::set_program_name(argc > 0 ? argv[0] : "");
     return winnow::cli::parse_and_run(argc, argv);
   } catch (const winnow::engine::RankEnded&) {
     return winnow::cli::kSuccess;

@@ -573,7 +573,7 @@ TEST(Demo, FindsTheCodeInTheText) {
   EXPECT_THAT(result.out, HasSubstr("compression ratio"));
   EXPECT_THAT(result.out, HasSubstr("same, dense"));
   EXPECT_THAT(result.out,
-              HasSubstr("Next: winnow serve --model assets/dms-cr8"));
+              HasSubstr(std::string("Next: ") + WINNOW_BINARY + " serve --model assets/dms-cr8"));
 }
 
 }  // namespace
