@@ -1,10 +1,13 @@
 #include "apps/winnow/model_names.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "apps/winnow/interrupt.h"
 #include "base/error.h"
@@ -21,6 +24,41 @@ bool takes_model(const CLI::Option& option) {
   return option.count() == 1 && std::ranges::find(kTypes, option.get_type_name()) != kTypes.end();
 }
 
+// What a folder has that --model takes, if it is one: "; assets has base, dms-cr8".
+std::string models_in(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  std::vector<std::string> models;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::filesystem::path& path = entry.path();
+    if (std::filesystem::exists(path / "config.json", ignored) || path.extension() == ".gguf") {
+      models.push_back(path.filename().string());
+    }
+  }
+  std::ranges::sort(models);
+  return models.empty() ? "" : fmt::format("; {} has {}", folder.string(), fmt::join(models, ", "));
+}
+
+// A folder that holds models, and is none.
+void refuse_shelf(const std::string& given) {
+  std::error_code ignored;
+  const std::filesystem::path folder = given;
+  if (std::filesystem::is_directory(folder, ignored) &&
+      !std::filesystem::exists(folder / "config.json", ignored)) {
+    const std::string models = models_in(folder);
+    require(models.empty(), "{}: no model: it has no config.json{}", given, models);
+  }
+}
+
+// Where a name could be a misspelt path, says what the folder has.
+std::string find_or_explain(const std::string& given, DownloadProgress& progress,
+                            hub::Purpose purpose) {
+  try {
+    return hub::find_model(given, std::ref(progress), purpose);
+  } catch (const Error& error) {
+    throw Error(error.what() + models_in(std::filesystem::path(given).parent_path()));
+  }
+}
+
 // A word that is neither a path nor org/name, such as the names that Ollama knows.
 void refuse_bare_name(const std::string& given) {
   std::error_code ignored;
@@ -34,11 +72,12 @@ void find_named_model(CLI::Option& option) {
   const std::string given = option.results().front();
   if (option.check_lname("model")) {
     refuse_bare_name(given);
+    refuse_shelf(given);
   }
   DownloadProgress progress(given);
   const bool is_probe = option.get_type_name() == kProbeType;
-  const std::string found = hub::find_model(given, std::ref(progress),
-                                            is_probe ? hub::Purpose::probe : hub::Purpose::model);
+  const std::string found =
+      find_or_explain(given, progress, is_probe ? hub::Purpose::probe : hub::Purpose::model);
   if (found != given) {
     option.clear();
     option.add_result(found);

@@ -260,9 +260,22 @@ bool is_needed(const std::string& name) {
 
 fs::path pull(const ModelName& name, const Environment& environment,
               const OnProgress& on_progress) {
-  require(!environment.offline, "{}: HF_HUB_OFFLINE is set, so nothing is downloaded",
-          name.repository);
-  return Pull(name, environment, on_progress).run();
+  const std::string elsewhere =
+      fmt::format("pull it on another machine, and copy {} from there",
+                  RepositoryCache(environment.cache, name.repository).folder().string());
+  require(!environment.offline, "{}: HF_HUB_OFFLINE is set, so nothing is downloaded; {}",
+          name.repository, elsewhere);
+  try {
+    return Pull(name, environment, on_progress).run();
+  } catch (const TransferError& error) {
+    throw TransferError(
+        error.reached()
+            ? fmt::format("{}: {}; winnow pull {} goes on where this ended", name.repository,
+                          error.what(), name.repository)
+            : fmt::format("{}: the Hub cannot be reached: {}; HF_ENDPOINT names a mirror, or {}",
+                          name.repository, error.what(), elsewhere),
+        error.reached());
+  }
 }
 
 namespace {
@@ -315,8 +328,8 @@ std::string find_model(const std::string& model, const OnProgress& on_progress, 
   } catch (const NoSuchModel& error) {
     fail("{}: no such directory; {}", model, error.what());
   } catch (const TransferError& error) {
-    fail("{}: no such directory, not in the cache {}, and the Hub cannot be reached: {}", model,
-         environment.cache.string(), error.what());
+    fail("{}: no such directory, and not in the cache {}; {}", model, environment.cache.string(),
+         error.what());
   }
 }
 

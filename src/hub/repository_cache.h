@@ -35,6 +35,7 @@ class RepositoryCache {
 
   /// The commit that `revision` was when it was last asked for; a commit is itself.
   [[nodiscard]] std::optional<std::string> commit_of(const std::string& revision) const;
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::filesystem::path snapshot(const std::string& commit) const;
   [[nodiscard]] std::filesystem::path blob(const std::string& etag) const;
   [[nodiscard]] std::filesystem::path incomplete_blob(const std::string& etag) const;

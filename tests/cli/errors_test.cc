@@ -87,7 +87,9 @@ TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {
   if (list_devices().problem.find("this build") == std::string::npos) {
     GTEST_SKIP() << "a build with CUDA";
   }
-  const std::string names = "--device cuda: this build has no code for NVIDIA GPUs (make build";
+  const std::string names =
+      "--device cuda: this build has no code for NVIDIA GPUs (if this machine has one, "
+      "make build";
   expect_generate_error(kBase, {"--device", "cuda"}, names);
   expect_error({"bench", "--device", "cuda", "--shape", "llama-3.1-70b"}, names);
   expect_error({"retrofit", "--model", kBase, "--dry-run", "--device", "cuda"}, names);
@@ -231,6 +233,17 @@ TEST(Errors, ValuesThatDoNotFitTheirFlags) {
   expect_error({"man-pages", file}, file + ": cannot create: Not a directory");
   const std::string config = directory.write("config.json", R"({"steps": "x"})");
   expect_error({"train", "--config", config}, config + ": steps: --steps x: expected a number");
+}
+
+TEST(Errors, MisspeltPathsShowWhatTheFolderHas) {
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  expect_error({"inspect", "assets/bas"}, "; assets has base, dms-cr8");
+  expect_error({"pull", "assets/bas"},
+               "assets/bas: HF_HUB_OFFLINE is set, so nothing is "
+               "downloaded; pull it on another machine, and copy ");
+  ::unsetenv("HF_HUB_OFFLINE");
+  expect_error({"inspect", "assets"},
+               "assets: no model: it has no config.json; assets has base, dms-cr8");
 }
 
 TEST(Errors, ShapesLargerThanTheMachine) {

@@ -306,7 +306,7 @@ def test_two_pulls_at_once_share_the_work(hub, home):
 def test_offline(hub, home):
     offline = environment(home, hub, HF_HUB_OFFLINE="1")
     expect_error(winnow("inspect", NAME, env=offline), NAME, "HF_HUB_OFFLINE", "not in the cache")
-    expect_error(winnow("pull", NAME, env=offline), "HF_HUB_OFFLINE")
+    expect_error(winnow("pull", NAME, env=offline), NAME, "HF_HUB_OFFLINE", "on another machine")
     assert not hub.requests()
     assert pull(home, hub).returncode == 0
     assert winnow("inspect", NAME, env=offline).returncode == 0
@@ -314,6 +314,8 @@ def test_offline(hub, home):
     assert winnow("inspect", NAME, env=environment(home, hub)).returncode == 0
     expect_error(winnow("inspect", "some-org/other", env=environment(home, hub)),
                  "some-org/other", "cannot be reached")
+    expect_error(winnow("pull", "some-org/other", env=environment(home, hub)),
+                 "some-org/other", "cannot be reached", "on another machine")
 
 
 def python(code, env):
