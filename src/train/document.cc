@@ -21,7 +21,7 @@ ordered_json parse_line(std::string_view line) {
   try {
     return ordered_json::parse(line);
   } catch (const nlohmann::json::exception& error) {
-    fail("not JSON: {}", plain_message(error));
+    fail("not JSON, expected {{\"text\": \"...\"}}: {}", plain_message(error));
   }
 }
 
@@ -51,7 +51,7 @@ DocumentEncoder::DocumentEncoder(const std::filesystem::path& model, const model
 
 Document DocumentEncoder::encode(std::string_view line) const {
   const ordered_json object = parse_line(line);
-  require(object.is_object(), "not a JSON object");
+  require(object.is_object(), "not a JSON object, expected {{\"text\": \"...\"}}");
   Document document;
   if (object.contains("text")) {
     append_text(document, text_of(object, "text"), 1.0F);
