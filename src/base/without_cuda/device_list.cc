@@ -7,7 +7,9 @@ namespace winnow {
 
 DeviceList list_devices() {
   return {.devices = {},
-          .problem = "this build has no code for NVIDIA GPUs (make build WINNOW_CUDA=ON adds it)"};
+          .problem =
+              "this build has no code for NVIDIA GPUs (if this machine has one, make build "
+              "WINNOW_CUDA=ON adds it)"};
 }
 
 void require_device(int /*index*/) {
