@@ -1,5 +1,6 @@
 #include "eval/journal.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -94,6 +95,12 @@ Journal Journal::section(const std::string& name) const {
 const Json* Journal::find(const std::string& id) const {
   const auto found = store_->records.find(prefix_ + id);
   return found == store_->records.end() ? nullptr : &found->second;
+}
+
+bool Journal::has_only_skipped() const {
+  return size() > 0 && std::ranges::all_of(store_->records, [](const auto& record) {
+           return record.second.contains("skipped");
+         });
 }
 
 void Journal::add(const std::string& id, const Json& record) {

@@ -34,6 +34,8 @@ class Journal {
   [[nodiscard]] const Json* find(const std::string& id) const;
   /// `record` is an object; "id" is put in front.
   void add(const std::string& id, const Json& record);
+  /// Whether there are records, and all of them of questions that were too long, in all sections.
+  [[nodiscard]] bool has_only_skipped() const;
   /// Of all sections.
   [[nodiscard]] std::size_t size() const { return store_->records.size(); }
 

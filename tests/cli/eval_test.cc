@@ -179,11 +179,16 @@ TEST(Eval, RulerScoresEveryTaskAtEveryLength) {
 }
 
 TEST(Eval, MeasuresNothingOnWhatIsTooLong) {
-  const json result =
-      run_json("needle", {"--text", kText, "--lengths", "5000", "--depths", "0", "--repeats", "2"});
-  EXPECT_EQ(result.at("skipped"), 2);
-  EXPECT_EQ(result.at("questions"), 0);
-  EXPECT_TRUE(result.at("accuracy").is_null());
+  const CommandResult result =
+      run_winnow(words("needle", {"--text", kText, "--lengths", "5000", "--depths", "0",
+                                  "--repeats", "2", "--json"}));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("none of 2 questions was answered: each has more tokens, its "
+                                    "answer included, than the model's 4096 positions"));
+  const json measured = json::parse(result.out);
+  EXPECT_EQ(measured.at("skipped"), 2);
+  EXPECT_EQ(measured.at("questions"), 0);
+  EXPECT_TRUE(measured.at("accuracy").is_null());
 }
 
 TEST(Eval, NamesWhatIsWrong) {

@@ -235,6 +235,10 @@ int EvalRun::finish(const Json& results, const std::function<void()>& print_tabl
                                  journal_.size(), journal_path(flags_.out).string()));
     return kInterrupted;
   }
+  require(!journal_.has_only_skipped(),
+          "{}: none of {} questions was answered: each has more tokens, its answer included, than "
+          "the model's {} positions",
+          flags_.load.model, journal_.size(), model_->spec().max_positions);
   return kSuccess;
 }
 
