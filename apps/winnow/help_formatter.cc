@@ -41,6 +41,17 @@ std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
   return out.str();
 }
 
+// What is also a flag is described there, once.
+std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
+  if (!is_positional || !option->nonpositional()) {
+    return CLI::Formatter::make_option(option, is_positional);
+  }
+  std::ostringstream out;
+  CLI::detail::format_help(out, "  " + make_option_name(option, true),
+                           "The same as " + make_option_name(option, false), kNames);
+  return out.str();
+}
+
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
   return wrap(option->get_description(), kLineWidth - kNames);
 }
