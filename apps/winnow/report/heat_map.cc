@@ -46,6 +46,16 @@ std::string share_bar(double share, int width) {
   return text;
 }
 
+namespace {
+
+// Ends a line without the blanks that would fill its last column.
+void end_line(std::string& text) {
+  text.erase(text.find_last_not_of(' ') + 1);
+  text += '\n';
+}
+
+}  // namespace
+
 std::string cache_picture(std::span<const std::int32_t> entries, int kv_heads, int tokens,
                           bool colour) {
   const int width = std::clamp((kRowWidth - kLabel) / kv_heads - kNumber, 2, 24);
@@ -53,7 +63,7 @@ std::string cache_picture(std::span<const std::int32_t> entries, int kv_heads, i
   for (int head = 0; head < kv_heads; ++head) {
     picture += fmt::format("{:<{}}", fmt::format("head {}", head), width + kNumber);
   }
-  picture += "\n";
+  end_line(picture);
   const std::size_t layers = entries.size() / static_cast<std::size_t>(kv_heads);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     picture += fmt::format("{:>4}  ", layer);
@@ -62,7 +72,7 @@ std::string cache_picture(std::span<const std::int32_t> entries, int kv_heads, i
           layer * static_cast<std::size_t>(kv_heads) + static_cast<std::size_t>(head);
       picture += cell(entries[index], tokens, width, colour);
     }
-    picture += "\n";
+    end_line(picture);
   }
   return picture;
 }
