@@ -23,10 +23,12 @@ void validate(const Request& request, const model::ModelSpec& model) {
     require(token >= 0 && token < model.vocab,
             "prompt token {} is outside the vocabulary of {} tokens", token, model.vocab);
   }
-  const auto total = static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
-  require(total <= model.max_positions,
-          "{} prompt tokens and {} new ones are more than the model's {} positions",
-          request.prompt.size(), request.max_tokens, model.max_positions);
+  const auto room = model.max_positions - static_cast<std::int64_t>(request.prompt.size());
+  if (request.max_tokens > room) {
+    fail("{} prompt tokens and {} new ones are more than the model's {} positions: {}",
+         request.prompt.size(), request.max_tokens, model.max_positions,
+         room > 0 ? fmt::format("at most {} new ones fit", room) : "the prompt is too long");
+  }
   require(request.draft_tokens.value_or(0) >= 0 && request.draft_tokens.value_or(0) <= kMostDrafted,
           "{} draft tokens: expected 0 to {}", request.draft_tokens.value_or(0), kMostDrafted);
   validate(request.sampling);

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -15,6 +17,18 @@ namespace winnow::engine {
 namespace {
 
 using kvcache::RuleKind;
+
+/// A format by the name that other programs give it.
+struct ForeignName {
+  std::string_view theirs;
+  std::string_view ours;
+};
+
+/// " (is int8 meant?)", or nothing where the name is unknown.
+std::string meant(std::string_view given, std::span<const ForeignName> names) {
+  const auto found = std::ranges::find(names, given, &ForeignName::theirs);
+  return found == names.end() ? "" : fmt::format(" (is {} meant?)", found->ours);
+}
 
 RuleKind parse_cache(const LoadOptions& options, const model::ModelSpec& model) {
   if (options.cache == "auto") {
@@ -36,9 +50,11 @@ double resolve_cr(const LoadOptions& options, RuleKind rule) {
   const kvcache::RuleTraits& traits = kvcache::traits_of(rule);
   const double asked = options.cr.value_or(1.0);
   require(!options.cr || !traits.learned_alone(),
-          "--cr {}: the ratio of --cache {} was fixed by training", asked, traits.name);
+          "--cr {}: the ratio of --cache {} was fixed by training: leave out --cr", asked,
+          traits.name);
   require(!options.cr || traits.has_budget,
-          "--cr {}: a {} cache keeps everything; choose another --cache", asked, traits.name);
+          "--cr {}: a {} cache keeps everything; --cache h2o --cr {} compresses any model", asked,
+          traits.name, asked);
   require(options.cr || !traits.has_budget, "--cache {} needs --cr, the compression ratio",
           traits.name);
   require(std::isfinite(asked) && asked >= 1.0 && asked <= 1e6,
@@ -158,7 +174,15 @@ WeightStorage parse_weights(std::string_view name, bool on_cpu) {
       {"int4", WeightStorage::int4},
   }};
   const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::first);
-  require(found != kNames.end(), "--weights {}: expected auto, fp8, int8 or int4", name);
+  constexpr auto kForeign = std::to_array<ForeignName>({{"q8", "int8"},
+                                                        {"q8_0", "int8"},
+                                                        {"q4", "int4"},
+                                                        {"q4_0", "int4"},
+                                                        {"q4_k_m", "int4"},
+                                                        {"bf16", "auto"},
+                                                        {"bfloat16", "auto"}});
+  require(found != kNames.end(), "--weights {}: expected auto, fp8, int8 or int4{}", name,
+          meant(name, kForeign));
   require(!on_cpu || found->second != WeightStorage::fp8,
           "--weights fp8: needs --device cuda; the CPU knows auto, int8 and int4");
   return found->second;
@@ -178,9 +202,19 @@ std::optional<int> parse_device(std::string_view device) {
 }
 
 ops::EntryFormat parse_kv_dtype(std::string_view name) {
+  constexpr auto kForeign = std::to_array<ForeignName>({{"q8_0", "int8"},
+                                                        {"q8", "int8"},
+                                                        {"q4_0", "q4"},
+                                                        {"int4", "q4"},
+                                                        {"f16", "bf16"},
+                                                        {"fp16", "bf16"},
+                                                        {"auto", "bf16"},
+                                                        {"f32", "fp32"},
+                                                        {"fp8_e4m3", "fp8"},
+                                                        {"fp8_e5m2", "fp8"}});
   const auto* found = std::ranges::find(ops::kEntryFormats, name, ops::format_name);
   require(found != std::end(ops::kEntryFormats),
-          "--kv-dtype {}: expected bf16, fp8, int8, q4 or fp32", name);
+          "--kv-dtype {}: expected bf16, fp8, int8, q4 or fp32{}", name, meant(name, kForeign));
   return *found;
 }
 

@@ -235,6 +235,16 @@ TEST(Errors, ValuesThatDoNotFitTheirFlags) {
   expect_error({"train", "--config", config}, config + ": steps: --steps x: expected a number");
 }
 
+TEST(Errors, HintsAtWhatIsMeant) {
+  expect_generate_error(kBase, {"--cr", "4"},
+                        "a dense cache keeps everything; --cache h2o --cr 4 compresses any model");
+  expect_generate_error(kRetrofitted, {"--cr", "4"}, "was fixed by training: leave out --cr");
+  expect_generate_error(kBase, {"--kv-dtype", "q8_0"}, "(is int8 meant?)");
+  expect_generate_error(kBase, {"--weights", "q4"}, "(is int4 meant?)");
+  expect_error({"generate", "--model", kBase, "--prompt", "x", "--max-tokens", "5000"},
+               "more than the model's 4096 positions: at most 409");
+}
+
 TEST(Errors, MisspeltPathsShowWhatTheFolderHas) {
   ::setenv("HF_HUB_OFFLINE", "1", 1);
   expect_error({"inspect", "assets/bas"}, "; assets has base, dms-cr8");
