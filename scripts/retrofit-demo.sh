@@ -34,3 +34,5 @@ echo
 echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diary, the answer in the middle)"
 "$winnow" generate --model "$out" --prompt-file assets/demo_prompt.txt --max-tokens 17
 echo "Loss, ratio, and what each layer and head evicts: $out/training/curves.html"
+echo
+echo "Next: $winnow chat --model $out"

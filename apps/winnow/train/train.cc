@@ -39,8 +39,9 @@ const std::vector<std::string> kNotTheRecipe{
 const std::vector<std::string> kOfOneRank{"help", "config", "threads"};
 
 void check_paths(const TrainingFlags& flags) {
-  require(!flags.model.empty() || !flags.init.empty(), "{}: no model directory was given",
-          flags.retrofit ? "--model" : "--model or --init");
+  require(!flags.model.empty() || !flags.init.empty(), "{}: no model directory was given{}",
+          flags.retrofit ? "--model" : "--model or --init",
+          flags.resume ? "; --resume goes with all flags of the run that it goes on with" : "");
   require(flags.model.empty() || flags.init.empty(), "--model and --init exclude each other");
   require(!flags.kv_heads || flags.init.empty(),
           "--kv-heads: with --init, config.json says how many there are");
@@ -237,7 +238,8 @@ int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldO
   const fs::path curves = write_curves(flags.out, trainer.spec().layer_count());
   if (!finished) {
     print_note(
-        fmt::format("stopped after step {}: --resume goes on from there\n", trainer.steps_done()));
+        fmt::format("stopped after step {}: the same command with --resume goes on from there\n",
+                    trainer.steps_done()));
     return kInterrupted;
   }
   print(fmt::format("{}: the model after {} steps\n{}: its curves\n", flags.out,
