@@ -124,8 +124,8 @@ void print_header(const Demo& demo, const engine::LoadedModel& model, const Endi
   const std::string rule(kvcache::rule_name(cache.rule));
   print(demo.bold("winnow demo") +
         ": a long text, read with a cache that learned what to keep\n\n");
-  print(fmt::format("  model   {}: {}, {:.1f}M parameters, {} layers x {} KV heads\n",
-                    demo.flags.model, config.family, static_cast<double>(model.parameters) * 1e-6,
+  print(fmt::format("  model   {}: {}, {} parameters, {} layers x {} KV heads\n", demo.flags.model,
+                    config.family, readable_count(static_cast<double>(model.parameters)),
                     config.layer_count(), config.attention().kv_heads));
   print(fmt::format("  cache   {}{}\n", rule,
                     cache.traits().marks

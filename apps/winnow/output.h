@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/readable.h"  // readable_bytes()
+#include "base/readable.h"  // readable_bytes(), readable_count()
 
 namespace winnow::cli {
 

@@ -22,4 +22,8 @@ std::string readable_bytes(double bytes) {
                      kUnits[unit]);
 }
 
+std::string readable_count(double count) {
+  return count < 1e9 ? fmt::format("{:.1f}M", count * 1e-6) : fmt::format("{:.1f}B", count * 1e-9);
+}
+
 }  // namespace winnow

@@ -7,5 +7,7 @@ namespace winnow {
 
 /// "1.50 MiB"
 std::string readable_bytes(double bytes);
+/// "134.5M", "68.5B"
+std::string readable_count(double count);
 
 }  // namespace winnow

@@ -112,6 +112,7 @@ std::size_t longest_line(const std::string& transcript) {
 TEST_F(ChatOnATerminal, ItsOwnLinesFitTheTerminal) {
   Terminal chat(chat_words({"--temperature", "0"}, "4"), {.columns = 70});
   expect(chat, "Hi", kAnswered);
+  EXPECT_THAT(chat.transcript(), HasSubstr("the window of 64 tokens is not full"));
   expect(chat, "Ho", kAnswered);
   const std::string& all = chat.transcript();
   EXPECT_THAT(all, HasSubstr("\r\n "));  // the summary goes on in a second line

@@ -470,6 +470,12 @@ TEST(Doctor, PlansForADeviceThatIsNotHere) {
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "-1"}).code, 1);
 }
 
+TEST(Winnow, HelpDescribesAFlagThatIsAlsoAWordOnce) {
+  const std::string help = run_winnow({"inspect", "--help"}).out;
+  EXPECT_THAT(help, HasSubstr("The same as --model"));
+  EXPECT_EQ(help.find("REQUIRED"), help.rfind("REQUIRED")) << help;
+}
+
 TEST(Winnow, WithoutACommandShowsTheGuide) {
   const CommandResult result = run_winnow({});
   EXPECT_EQ(result.code, 0);
@@ -572,6 +578,7 @@ TEST(Demo, FindsTheCodeInTheText) {
   EXPECT_THAT(result.out, HasSubstr("48213"));  // what it shows of the prompt does not contain it
   EXPECT_THAT(result.out, HasSubstr("compression ratio"));
   EXPECT_THAT(result.out, HasSubstr("same, dense"));
+  EXPECT_THAT(result.out, Not(HasSubstr(" \n"))) << "blanks at the end of a line";
   EXPECT_THAT(result.out,
               HasSubstr(std::string("Next: ") + WINNOW_BINARY + " serve --model assets/dms-cr8"));
 }

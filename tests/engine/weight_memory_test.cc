@@ -1,8 +1,12 @@
 #include "engine/weight_memory.h"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <string>
+#include <tuple>
+
+#include "base/error.h"
 
 namespace winnow::engine {
 namespace {

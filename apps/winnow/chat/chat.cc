@@ -122,7 +122,7 @@ void Chat::answer() {
   }
   const Sample& sample = last_->samples.front();
   conversation_.answer(sample);
-  print_note(answer_summary(*last_) + "\n");
+  print_note(answer_summary(*last_, llm_.info().window) + "\n");
   const int tokens = last_->prompt_tokens + static_cast<int>(sample.token_ids.size());
   if (const std::string note = ending_note(sample, tokens, llm_.info().max_positions);
       !note.empty()) {
@@ -175,7 +175,7 @@ void Chat::load(const std::string& file) {
 void Chat::stats(const std::string& /*argument*/) {
   require(last_.has_value(), "/stats: there is no answer yet");
   const Sample& sample = last_->samples.front();
-  print(answer_summary(*last_) + "\n");
+  print(answer_summary(*last_, llm_.info().window) + "\n");
   if (sample.kv.per_layer_head.empty()) {
     return;
   }

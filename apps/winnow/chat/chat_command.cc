@@ -60,9 +60,9 @@ void check_template(const Llm& llm, const std::string& system) {
 }
 
 std::string greeting(const ChatFlags& flags, const ModelInfo& info) {
-  return fmt::format("{}: {}, {:.1f}M parameters; {} cache of {} entries. /help lists commands.\n",
-                     flags.load.model, info.family, static_cast<double>(info.parameters) * 1e-6,
-                     info.cache, info.kv_dtype);
+  return fmt::format(
+      "{}: {}, {} parameters; {} cache of {} entries. /help lists commands.\n", flags.load.model,
+      info.family, readable_count(static_cast<double>(info.parameters)), info.cache, info.kv_dtype);
 }
 
 // What no flag says is as the model's authors want it.

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <vector>
 
 #include "apps/winnow/chat/status_line.h"
 #include "apps/winnow/interrupt.h"
@@ -87,17 +88,21 @@ Generation answer_live(Llm& llm, std::span<const std::int32_t> prompt,
   return stream.finish();
 }
 
-std::string answer_summary(const Generation& generation) {
+std::string answer_summary(const Generation& generation, int window) {
   const Sample& sample = generation.samples.front();
   const std::string reused =
       generation.reused_tokens > 0
           ? fmt::format("{} of {} prompt tokens from the cache", grouped(generation.reused_tokens),
                         grouped(generation.prompt_tokens))
           : fmt::format("{} prompt tokens", grouped(generation.prompt_tokens));
-  const std::array parts{"[" + cache_bar(sample.kv), reused,
-                         fmt::format("{} tokens, {:.1f} tokens/s]",
-                                     grouped(static_cast<long long>(sample.token_ids.size())),
-                                     generation.decode_tokens_per_s)};
+  std::vector<std::string> parts{"[" + cache_bar(sample.kv)};
+  if (generation.prompt_tokens + static_cast<int>(sample.token_ids.size()) <= window) {
+    parts.push_back(fmt::format("the window of {} tokens is not full", grouped(window)));
+  }
+  parts.push_back(reused);
+  parts.push_back(fmt::format("{} tokens, {:.1f} tokens/s]",
+                              grouped(static_cast<long long>(sample.token_ids.size())),
+                              generation.decode_tokens_per_s));
   return wrapped_parts(parts, columns_of(STDERR_FILENO));
 }
 

@@ -14,7 +14,8 @@ namespace winnow::cli {
 Generation answer_live(Llm& llm, std::span<const std::int32_t> prompt,
                        const GenerateOptions& options);
 
-/// "[cache ███       1.5 MiB, 12.3 MiB when dense (8.2x) ... tokens/s]"
-std::string answer_summary(const Generation& generation);
+/// "[cache ███       1.5 MiB, 12.3 MiB when dense (8.2x) ... tokens/s]", and whether all tokens are
+/// still in the window of DMS, where nothing is dropped yet (-1: there is none).
+std::string answer_summary(const Generation& generation, int window);
 
 }  // namespace winnow::cli
