@@ -110,12 +110,15 @@ void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) 
   ++requests_[std::string(outcome)];
 }
 
-std::string Metrics::render(const EngineReport& report, int connections,
+std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
                             const RouterView& routers) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
-  add("winnow_http_connections", "gauge", "Open connections.", connections, page);
+  add("winnow_http_connections", "gauge", "Open connections.", http.connections, page);
+  add("winnow_connections_refused_total", "counter",
+      "Connections beyond --max-connections that were closed, unserved or after a 503.",
+      http.refused_connections, page);
   add("winnow_requests_open", "gauge", "Open completion requests.", report.open_requests, page);
   add_engine(report.engine, page);
   page += router_metrics(report.engine, routers.blocks);

@@ -32,6 +32,12 @@ class SecondsHistogram {
   std::atomic<std::int64_t> microseconds_ = 0;
 };
 
+/// How busy the HTTP server is.
+struct HttpLoad {
+  int connections = 0;
+  std::int64_t refused_connections = 0;
+};
+
 /// What the page holds for routers.
 struct RouterView {
   CacheBlocks blocks;
@@ -52,7 +58,7 @@ class Metrics {
   SecondsHistogram whole_request;
 
   /// The page; what the engine and the server say of themselves goes in as well.
-  [[nodiscard]] std::string render(const EngineReport& report, int connections,
+  [[nodiscard]] std::string render(const EngineReport& report, const HttpLoad& http,
                                    const RouterView& routers) const;
 
  private:

@@ -18,6 +18,10 @@ constexpr RouteEntry get(std::string_view path, Route route, std::string_view su
 constexpr RouteEntry open(std::string_view path, Route route, std::string_view summary) {
   return {.path = path, .route = route, .open = true, .summary = summary};
 }
+constexpr RouteEntry probe(RouteEntry entry) {
+  entry.probe = true;
+  return entry;
+}
 constexpr RouteEntry post(std::string_view path, Route route, Endpoint endpoint,
                           std::string_view summary) {
   return {.path = path,
@@ -28,9 +32,9 @@ constexpr RouteEntry post(std::string_view path, Route route, Endpoint endpoint,
 }
 
 constexpr std::array kRoutes{
-    open("/health", Route::health, "Whether requests are taken"),
-    open("/ready", Route::ready, "Whether more should be sent"),
-    get("/metrics", Route::metrics, "Metrics in Prometheus's text format"),
+    probe(open("/health", Route::health, "Whether requests are taken")),
+    probe(open("/ready", Route::ready, "Whether more should be sent")),
+    probe(get("/metrics", Route::metrics, "Metrics in Prometheus's text format")),
     get("/v1/models", Route::models, "The model and its other names"),
     post("/v1/completions", Route::completions, Endpoint::completions,
          "Goes on with a text, or several"),
@@ -50,7 +54,7 @@ constexpr std::array kRoutes{
     post("/v1/prefill", Route::prefill, Endpoint::prefill,
          "The state of a prompt's cache, as a state file"),
     open("/version", Route::version, "The version of winnow"),
-    open("/ping", Route::ping, "As /health"),
+    probe(open("/ping", Route::ping, "As /health")),
     get("/load", Route::load, "How many requests are open"),
     get("/props", Route::properties, "What llama.cpp's clients read first"),
     get("/tokenizer_info", Route::tokenizer_info, "The model's tokenizer_config.json"),

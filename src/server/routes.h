@@ -46,6 +46,7 @@ struct RouteEntry {
   Route route = Route::unknown;
   bool post = false;               // else GET
   bool open = false;               // needs no key
+  bool probe = false;              // asked by those who watch the server: now, and seldom logged
   std::uint16_t endpoint = 0;      // of Endpoint: whose fields a body has; 0: there is none
   std::string_view summary = {};   // for /openapi.json
   std::string_view argument = {};  // behind the path

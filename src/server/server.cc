@@ -156,11 +156,15 @@ struct Server::Parts {
                 *model, *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
-            [this](const HttpRequest& head) { return service.refuse(head); }, Service::send_refusal,
+            [this](const HttpRequest& head, bool full) { return service.refuse(head, full); },
+            Service::send_refusal,
             [this](HttpRequest request, const std::shared_ptr<Reply>& reply) {
               service.handle(std::move(request), reply);
             },
-            [this](const HttpRecord& record) { service.note(record); }) {
+            [this](const HttpRecord& record) { service.note(record); },
+            [this](const std::string& message) {
+              log.write(LogLevel::warn, "http", {{"message", message}});
+            }) {
     service.count_connections(http);
     for (const auto& [name, adapter] : service.adapters()) {
       if (events != nullptr) {

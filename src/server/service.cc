@@ -236,9 +236,14 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   }
 }
 
-std::optional<ApiError> Service::refuse(const HttpRequest& head) const {
+std::optional<ApiError> Service::refuse(const HttpRequest& head, bool full) const {
+  const RouteEntry entry = find_route(head.path);
+  if (full && (!entry.probe || announces_body(head))) {
+    return ApiError(503, "all connections are taken (--max-connections); try again later", {},
+                    "too_many_connections");
+  }
   // What is open takes no body either: there is no room for those of everybody.
-  const bool open = (find_route(head.path).open || is_preflight(head)) && !announces_body(head);
+  const bool open = (entry.open || is_preflight(head)) && !announces_body(head);
   if (config_.api_keys.empty() || open || has_key(head, config_.api_keys)) {
     return std::nullopt;
   }

@@ -60,8 +60,8 @@ class Service {
           const std::optional<ChatTemplate>& chat_template, EngineThread& engine, Log& log);
 
   /// What a request, of which only the head is needed, is refused with: a key that is missing or
-  /// wrong.
-  [[nodiscard]] std::optional<ApiError> refuse(const HttpRequest& head) const;
+  /// wrong, or, but for probes, a server that is `full`.
+  [[nodiscard]] std::optional<ApiError> refuse(const HttpRequest& head, bool full) const;
   /// Answers a request that was refused, by refuse() or as HTTP.
   static void send_refusal(const HttpRequest& request, const ApiError& refusal,
                            const std::shared_ptr<Reply>& reply) {

@@ -54,10 +54,13 @@ HttpResponse Service::ready() const {
 
 HttpResponse Service::show_metrics() const {
   const HttpServer* http = http_;
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-          .headers = {},
-          .body = metrics_.render(engine_.report(), http == nullptr ? 0 : http->connections(),
-                                  router_view())};
+  return {
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .headers = {},
+      .body = metrics_.render(
+          engine_.report(),
+          http == nullptr ? HttpLoad{} : HttpLoad{http->connections(), http->refused_connections()},
+          router_view())};
 }
 
 RouterView Service::router_view() const {

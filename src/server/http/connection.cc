@@ -1,5 +1,6 @@
 #include "server/http/connection.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -17,6 +18,8 @@ using boost::system::error_code;
 // Of a head, which fits as a rule, and of a body.
 constexpr std::size_t kHeadBytes = std::size_t{4} << 10;
 constexpr std::size_t kBodyBytes = std::size_t{64} << 10;
+// Spare connections are few: who says nothing on one must not keep probes out.
+constexpr std::chrono::milliseconds kSparePatience{2000};
 
 asio::awaitable<void> rest(asio::steady_timer& timer, std::chrono::milliseconds most) {
   error_code error;
@@ -26,8 +29,11 @@ asio::awaitable<void> rest(asio::steady_timer& timer, std::chrono::milliseconds 
 
 }  // namespace
 
-Connection::Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream)
-    : owner_(owner), stream_(std::move(stream)), watch_pause_(stream_->socket().get_executor()) {
+Connection::Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream, bool spare)
+    : owner_(owner),
+      stream_(std::move(stream)),
+      watch_pause_(stream_->socket().get_executor()),
+      spare_(spare) {
   error_code error;
   const auto endpoint = stream_->socket().remote_endpoint(error);
   client_ = error ? "?" : endpoint.address().to_string();
@@ -48,9 +54,12 @@ void Connection::close_if_idle() {
 }
 
 asio::awaitable<void> Connection::serve() {
-  stream_->expires_after(owner_.config().header_timeout);
-  bool more = co_await stream_->open();
   auto patience = owner_.config().header_timeout;
+  if (spare_) {
+    patience = std::min(patience, kSparePatience);
+  }
+  stream_->expires_after(patience);
+  bool more = co_await stream_->open();
   while (more && !owner_.draining()) {
     more = co_await serve_one(patience);
     patience = owner_.config().keep_alive_timeout;
@@ -79,7 +88,7 @@ asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) 
                                                    request.method == "HEAD", chunked);
   HttpRecord record{
       .id = request.id, .client = client_, .method = request.method, .path = request.path};
-  if (!parser.keep_alive()) {
+  if (spare_ || !parser.keep_alive()) {
     exchange->close_after();
   }
   if (parser.refusal()) {
@@ -110,8 +119,9 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
       begun_ = Clock::now();
     }
     if (head_came && !parser.refusal()) {
-      if (const auto refusal = owner_.refuse(parser.head(client_))) {
-        parser.refuse(*refusal);  // accept no body without a valid key
+      spare_ = spare_ && !owner_.promote(*this);
+      if (const auto refusal = owner_.refuse(parser.head(client_), spare_)) {
+        parser.refuse(*refusal);  // accept no body without a valid key, or that has no place
       }
     }
     if (parser.is_over()) {
@@ -131,7 +141,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     if (got == 0) {
       co_return false;
     }
-    if (std::exchange(silent, false)) {
+    if (std::exchange(silent, false) && !spare_) {
       begun_ = Clock::now();
       stream_->expires_after(owner_.config().header_timeout);
     }

@@ -26,8 +26,10 @@ class ConnectionOwner {
   [[nodiscard]] virtual const HttpConfig& config() const = 0;
   /// No more requests are taken.
   [[nodiscard]] virtual bool draining() const = 0;
-  /// What a request without its body is refused with, if it is.
-  virtual std::optional<ApiError> refuse(const HttpRequest& head) = 0;
+  /// Whether a spare connection may become an ordinary one. Then it is one.
+  virtual bool promote(const Connection& connection) = 0;
+  /// What a request without its body is refused with, if it is, on a `spare` connection or another.
+  virtual std::optional<ApiError> refuse(const HttpRequest& head, bool spare) = 0;
   /// Answers a request that was refused, of which there may be the head alone, or less.
   virtual void tell(const HttpRequest& request, const ApiError& refusal,
                     const std::shared_ptr<Exchange>& exchange) = 0;
@@ -40,8 +42,8 @@ class ConnectionOwner {
 /// Runs on its stream's strand, and lives until it is closed.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// `owner` must outlive it.
-  Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream);
+  /// `owner` must outlive it. `spare`: beyond the most connections, for one request.
+  Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream, bool spare);
   ~Connection() { owner_.forget(*this); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -68,6 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Stream> stream_;
   boost::asio::steady_timer watch_pause_;
   std::string client_;
+  bool spare_;
   std::string unread_;       // bytes that have come and belong to no request yet
   Clock::time_point begun_;  // when the request's head was there
   bool idle_ = false;        // waits for a request's head

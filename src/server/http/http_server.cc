@@ -1,5 +1,6 @@
 #include "server/http/http_server.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,12 +20,14 @@
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "server/http/connection.h"
 #include "server/http/exchange.h"
+#include "server/http/seldom_warning.h"
 #include "server/http/threads_elsewhere.h"
 
 namespace winnow::server {
@@ -35,8 +38,11 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 using Done = std::function<void(const HttpRecord&)>;
+using Warn = std::function<void(const std::string& message)>;
 
-constexpr rlim_t kOtherFiles = 256;  // than connections
+constexpr rlim_t kOtherFiles = 256;            // than connections
+constexpr std::size_t kSpareConnections = 64;  // beyond the most, for one request each
+constexpr std::chrono::seconds kBetweenWarnings{10};
 // The engine has nothing to do, or nothing to tell: its core is as good as any.
 constexpr std::chrono::seconds kEngineRests{1};
 
@@ -44,7 +50,7 @@ constexpr std::chrono::seconds kEngineRests{1};
 void allow_connections(int count) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    const rlim_t wanted = static_cast<rlim_t>(count) + kOtherFiles;
+    const rlim_t wanted = static_cast<rlim_t>(count) + kSpareConnections + kOtherFiles;
     limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
@@ -81,14 +87,15 @@ bool open(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, error_code& fa
 
 class HttpServer::Impl : public ConnectionOwner {
  public:
-  Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler, Done done);
+  Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler, Done done, Warn warn);
   ~Impl() override { stop(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] const HttpConfig& config() const override { return config_; }
   [[nodiscard]] bool draining() const override { return draining_; }
-  std::optional<ApiError> refuse(const HttpRequest& head) override { return gate_(head); }
+  bool promote(const Connection& connection) override;
+  std::optional<ApiError> refuse(const HttpRequest& head, bool spare) override;
   void tell(const HttpRequest& request, const ApiError& refusal,
             const std::shared_ptr<Exchange>& exchange) override {
     tell_(request, refusal, exchange);
@@ -102,6 +109,7 @@ class HttpServer::Impl : public ConnectionOwner {
 
   [[nodiscard]] int port() const { return acceptors_.front().local_endpoint().port(); }
   [[nodiscard]] int connections() const;
+  [[nodiscard]] std::int64_t refused_connections() const { return refused_.total(); }
   void run(std::function<void()> work) {
     threads_.leave_callers_core();
     asio::post(work_strand_, std::move(work));
@@ -109,8 +117,8 @@ class HttpServer::Impl : public ConnectionOwner {
   /// Apart from the constructor: whom the threads tell of requests must be complete.
   void start();
   void drain();
-  /// Those that wait for a request.
-  void close_idle();
+  /// Those that wait for a request; spare ones have no time to lose, and may stay.
+  void close_idle(bool spare_too);
   void stop();
 
  private:
@@ -118,14 +126,19 @@ class HttpServer::Impl : public ConnectionOwner {
   void load_tls();
   asio::awaitable<void> accept_all(tcp::acceptor& acceptor);
   void serve(tcp::socket socket);
+  [[nodiscard]] bool is_full() const;
+  bool add(const std::shared_ptr<Connection>& connection, bool spare);
 
   HttpConfig config_;
   Gate gate_;
   Teller tell_;
   HttpHandler handler_;
   Done done_;
-  mutable std::mutex mutex_;  // of open_
+  SeldomWarning refused_;
+  SeldomWarning not_accepted_;
+  mutable std::mutex mutex_;  // of open_ and spare_
   std::unordered_map<const Connection*, std::weak_ptr<Connection>> open_;
+  std::unordered_set<const Connection*> spare_;  // of these
   std::atomic<bool> draining_ = false;
   std::optional<asio::ssl::context> tls_;
   asio::io_context context_;  // owns the connections, so it goes before what they use
@@ -135,12 +148,21 @@ class HttpServer::Impl : public ConnectionOwner {
 };
 
 HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
-                       Done done)
+                       Done done, Warn warn)
     : config_(config),
       gate_(std::move(gate)),
       tell_(std::move(tell)),
       handler_(std::move(handler)),
       done_(std::move(done)),
+      refused_(kBetweenWarnings,
+               [warn, most = config.max_connections](std::int64_t times, const std::string&) {
+                 warn(fmt::format("connections refused: {}; {} are open (--max-connections)", times,
+                                  most));
+               }),
+      not_accepted_(kBetweenWarnings,
+                    [warn](std::int64_t, const std::string& why) {
+                      warn(fmt::format("cannot accept connections: {}", why));
+                    }),
       context_(config.threads),
       work_strand_(asio::make_strand(context_)) {
   allow_connections(config.max_connections);
@@ -238,6 +260,8 @@ asio::awaitable<void> HttpServer::Impl::accept_all(tcp::acceptor& acceptor) {
     } else if (error == asio::error::operation_aborted || !acceptor.is_open()) {
       break;
     } else {  // no file descriptors, perhaps: they come back
+      not_accepted_.happened(error.message());
+      close_idle(/*spare_too=*/false);
       pause.expires_after(std::chrono::milliseconds(50));
       co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
     }
@@ -246,19 +270,53 @@ asio::awaitable<void> HttpServer::Impl::accept_all(tcp::acceptor& acceptor) {
 
 void HttpServer::Impl::serve(tcp::socket socket) {
   error_code error;
-  if (connections() >= config_.max_connections) {
-    close_idle();  // there is room for the next one
-    socket.close(error);
-    return;
-  }
   socket.set_option(tcp::no_delay(true), error);
-  auto stream = make_stream(std::move(socket), tls_ ? &*tls_ : nullptr);
-  const auto connection = std::make_shared<Connection>(*this, std::move(stream));
+  bool spare = false;
   {
     const std::lock_guard lock(mutex_);
-    open_[connection.get()] = connection;
+    spare = is_full();
   }
-  connection->start();
+  auto stream = make_stream(std::move(socket), tls_ ? &*tls_ : nullptr);
+  const auto connection = std::make_shared<Connection>(*this, std::move(stream), spare);
+  if (spare) {
+    close_idle(/*spare_too=*/false);  // there may be room when its request has come
+  }
+  if (add(connection, spare)) {
+    connection->start();
+  } else {
+    refused_.happened();
+  }
+}
+
+// Of the mutex's holder.
+bool HttpServer::Impl::is_full() const {
+  return open_.size() - spare_.size() >= static_cast<std::size_t>(config_.max_connections);
+}
+
+// False if there are too many spare ones, too.
+bool HttpServer::Impl::add(const std::shared_ptr<Connection>& connection, bool spare) {
+  const std::lock_guard lock(mutex_);
+  if (spare && spare_.size() >= kSpareConnections) {
+    return false;
+  }
+  open_[connection.get()] = connection;
+  if (spare) {
+    spare_.insert(connection.get());
+  }
+  return true;
+}
+
+bool HttpServer::Impl::promote(const Connection& connection) {
+  const std::lock_guard lock(mutex_);
+  return !is_full() && spare_.erase(&connection) > 0;
+}
+
+std::optional<ApiError> HttpServer::Impl::refuse(const HttpRequest& head, bool spare) {
+  std::optional<ApiError> refusal = gate_(head, spare);
+  if (spare && refusal && refusal->status() == 503) {
+    refused_.happened();
+  }
+  return refusal;
 }
 
 int HttpServer::Impl::connections() const {
@@ -269,6 +327,7 @@ int HttpServer::Impl::connections() const {
 void HttpServer::Impl::forget(const Connection& connection) {
   const std::lock_guard lock(mutex_);
   open_.erase(&connection);
+  spare_.erase(&connection);
 }
 
 void HttpServer::Impl::drain() {
@@ -279,15 +338,17 @@ void HttpServer::Impl::drain() {
       acceptor.close(error);
     });
   }
-  close_idle();
+  close_idle(/*spare_too=*/true);
 }
 
-void HttpServer::Impl::close_idle() {
+void HttpServer::Impl::close_idle(bool spare_too) {
   std::vector<std::shared_ptr<Connection>> connections;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [_, weak] : open_) {
-      connections.push_back(weak.lock());
+    for (const auto& [address, weak] : open_) {
+      if (spare_too || !spare_.contains(address)) {
+        connections.push_back(weak.lock());
+      }
     }
   }
   for (const auto& connection : connections) {
@@ -298,9 +359,9 @@ void HttpServer::Impl::close_idle() {
 }
 
 HttpServer::HttpServer(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
-                       Done done)
+                       Done done, Warn warn)
     : impl_(std::make_unique<Impl>(config, std::move(gate), std::move(tell), std::move(handler),
-                                   std::move(done))) {
+                                   std::move(done), std::move(warn))) {
   impl_->start();
 }
 HttpServer::~HttpServer() = default;
@@ -309,6 +370,9 @@ int HttpServer::port() const {
 }
 int HttpServer::connections() const {
   return impl_->connections();
+}
+std::int64_t HttpServer::refused_connections() const {
+  return impl_->refused_connections();
 }
 void HttpServer::run(std::function<void()> work) {
   impl_->run(std::move(work));

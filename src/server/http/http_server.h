@@ -46,21 +46,24 @@ struct HttpRecord {
 };
 
 /// Serves until it is destroyed. What never reaches the handler (malformed, too large, too slow) is
-/// refused.
+/// refused. Some connections beyond config.max_connections are open for one request each: probes
+/// must see a server that has enough to do, and others are told so.
 class HttpServer {
  public:
-  /// What a request is refused with, if it is, before its body is read.
-  using Gate = std::function<std::optional<ApiError>(const HttpRequest& head)>;
+  /// What a request is refused with, if it is, before its body is read. `full`: it came on a
+  /// connection beyond max_connections.
+  using Gate = std::function<std::optional<ApiError>(const HttpRequest& head, bool full)>;
 
   /// Answers a request that was refused.
   using Teller = std::function<void(const HttpRequest& request, const ApiError& refusal,
                                     const std::shared_ptr<Reply>& reply)>;
 
   /// Listens and starts its threads. Throws Error when the address or a TLS file is not usable.
-  /// `gate` is asked and `done` hears of every exchange, on the server's threads; neither throws,
-  /// nor does `tell`.
+  /// `gate` is asked and `done` hears of every exchange, `warn` now and then of connections that
+  /// come to nothing, on the server's threads; none of them throws, nor does `tell`.
   HttpServer(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
-             std::function<void(const HttpRecord&)> done);
+             std::function<void(const HttpRecord&)> done,
+             std::function<void(const std::string& message)> warn);
   /// Stops, and closes all connections. No Reply may be used after this.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -70,6 +73,8 @@ class HttpServer {
   [[nodiscard]] int port() const;
   /// Connections that are open now.
   [[nodiscard]] int connections() const;
+  /// Connections beyond max_connections that have had no answer but 503, or none, so far.
+  [[nodiscard]] std::int64_t refused_connections() const;
   /// Runs `work` on the server's threads: one piece at a time, in order, and on another core than
   /// the caller's where there is one. Dropped after stop().
   void run(std::function<void()> work);

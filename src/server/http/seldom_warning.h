@@ -1,0 +1,38 @@
+// A warning of what may happen often: counted every time, told now and then.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace winnow::server {
+
+/// May be used from many threads.
+class SeldomWarning {
+ public:
+  /// `times`: how often it happened since the last warning. `why`: as told by happened().
+  using Tell = std::function<void(std::int64_t times, const std::string& why)>;
+
+  /// Tells at once, and then not again before `pause` is over.
+  SeldomWarning(std::chrono::milliseconds pause, Tell tell)
+      : pause_(pause), tell_(std::move(tell)) {}
+
+  void happened(const std::string& why = {});
+  [[nodiscard]] std::int64_t total() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const std::chrono::milliseconds pause_;
+  const Tell tell_;
+  mutable std::mutex mutex_;  // of what follows
+  std::optional<Clock::time_point> last_;
+  std::int64_t total_ = 0;
+  std::int64_t told_ = 0;
+};
+
+}  // namespace winnow::server
