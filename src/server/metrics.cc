@@ -12,7 +12,9 @@ namespace {
 
 void add_engine(const engine::EngineStats& engine, std::string& page) {
   add("winnow_sequences_running", "gauge", "Sequences that hold cache.", engine.running, page);
-  add("winnow_sequences_waiting", "gauge", "Sequences that wait for cache.", engine.waiting, page);
+  add("winnow_sequences_waiting", "gauge",
+      "Sequences that wait: for a place while winnow_max_sequences run, otherwise for cache.",
+      engine.waiting, page);
   add("winnow_kv_bytes", "gauge", "Bytes of cache pages handed out.", engine.page_bytes, page);
   add("winnow_state_bytes", "gauge", "Bytes of these that recurrent layers keep.",
       engine.state_bytes, page);
@@ -63,6 +65,15 @@ void add_prefill(const PrefillClientStats& prefill, std::string& page) {
   page += fmt::format("{} {:.6f}\n", kSeconds, prefill.seconds);
 }
 
+void add_limits(const ServerLimits& most, std::string& page) {
+  add("winnow_max_sequences", "gauge", "Most sequences that hold cache (--max-sequences).",
+      most.sequences, page);
+  add("winnow_max_requests", "gauge", "Most answers that run or wait (--max-requests).",
+      most.requests, page);
+  add("winnow_max_connections", "gauge", "Most open connections (--max-connections).",
+      most.connections, page);
+}
+
 // What the engine's thread spends its time on.
 void add_engine_seconds(const EngineReport& report, std::string& page) {
   constexpr std::string_view kName = "winnow_engine_seconds_total";
@@ -111,7 +122,7 @@ void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) 
 }
 
 std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
-                            const RouterView& routers) const {
+                            const ServerLimits& most, const RouterView& routers) const {
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
@@ -120,6 +131,7 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
       "Connections beyond --max-connections that were closed, unserved or after a 503.",
       http.refused_connections, page);
   add("winnow_requests_open", "gauge", "Open completion requests.", report.open_requests, page);
+  add_limits(most, page);
   add_engine(report.engine, page);
   page += router_metrics(report.engine, routers.blocks);
   if (!routers.vllm_name.empty()) {
@@ -147,7 +159,9 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
     page += fmt::format("winnow_http_requests_total{{route=\"{}\",status=\"{}\"}} {}\n", key.first,
                         key.second, count);
   }
-  describe("winnow_requests_total", "counter", "Completion requests by how they ended.", page);
+  describe("winnow_requests_total", "counter",
+           "Completion requests by outcome: completed, cancelled (the client left) or failed.",
+           page);
   for (const auto& [outcome, count] : requests_) {
     page += fmt::format("winnow_requests_total{{outcome=\"{}\"}} {}\n", outcome, count);
   }

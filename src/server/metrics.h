@@ -38,6 +38,13 @@ struct HttpLoad {
   std::int64_t refused_connections = 0;
 };
 
+/// What the server takes at a time.
+struct ServerLimits {
+  int sequences = 0;  // that hold cache
+  int requests = 0;   // answers that run or wait
+  int connections = 0;
+};
+
 /// What the page holds for routers.
 struct RouterView {
   CacheBlocks blocks;
@@ -59,7 +66,7 @@ class Metrics {
 
   /// The page; what the engine and the server say of themselves goes in as well.
   [[nodiscard]] std::string render(const EngineReport& report, const HttpLoad& http,
-                                   const RouterView& routers) const;
+                                   const ServerLimits& most, const RouterView& routers) const;
 
  private:
   mutable std::mutex mutex_;  // of the maps

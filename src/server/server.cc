@@ -34,17 +34,20 @@ std::string name_of(const std::filesystem::path& model) {
   return (is_file ? model : path).filename().string();
 }
 
-ServiceConfig complete(ServiceConfig config, const LoadOptions& options,
-                       const std::filesystem::path& cache_dir,
+ServiceConfig complete(const ServerConfig& server, const LoadOptions& options,
                        std::optional<engine::StateKind> state_kind) {
+  ServiceConfig config = server.service;
   if (config.model_name.empty()) {
     config.model_name = name_of(options.model);
   }
   config.model_directory = options.model;
   config.state_kind = std::move(state_kind);
-  if (!cache_dir.empty()) {
-    config.response_directory = cache_dir / "responses";
+  if (!server.cache_dir.empty()) {
+    config.response_directory = std::filesystem::path(server.cache_dir) / "responses";
   }
+  config.most = {.sequences = server.max_sequences,
+                 .requests = server.engine.most_samples,
+                 .connections = server.http.max_connections};
   return config;
 }
 
@@ -151,9 +154,8 @@ struct Server::Parts {
             std::in_place, *model->backend, complete(model->engine, config, events.get()),
             config.engine, [this](std::function<void()> work) { http.run(std::move(work)); },
             store.get(), prefill.get()),
-        service(complete(config.service, options, config.cache_dir,
-                         config.serve_states ? state_kind : std::nullopt),
-                *model, *tokenizer, chat_template, *engine, log),
+        service(complete(config, options, config.serve_states ? state_kind : std::nullopt), *model,
+                *tokenizer, chat_template, *engine, log),
         http(
             complete(config.http, config.service),
             [this](const HttpRequest& head, bool full) { return service.refuse(head, full); },

@@ -51,6 +51,7 @@ struct ServiceConfig {
   /// Of states that /v1/prefill hands out; none: it is closed.
   std::optional<engine::StateKind> state_kind = {};
   RequestLimits limits;  // whose sampling the model's takes the place of
+  ServerLimits most;
 };
 
 /// All that requests need. Everything referred to must outlive it.

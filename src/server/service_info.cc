@@ -60,7 +60,7 @@ HttpResponse Service::show_metrics() const {
       .body = metrics_.render(
           engine_.report(),
           http == nullptr ? HttpLoad{} : HttpLoad{http->connections(), http->refused_connections()},
-          router_view())};
+          config_.most, router_view())};
 }
 
 RouterView Service::router_view() const {
@@ -93,7 +93,7 @@ HttpResponse Service::properties() const {
            {"top_k", sampling.top_k},
            {"min_p", sampling.min_p},
            {"repeat_penalty", sampling.repetition_penalty}}}}},
-       {"total_slots", model_.engine.max_sequences},
+       {"total_slots", config_.most.sequences},
        {"model_alias", config_.model_name},
        {"modalities", {{"vision", false}, {"audio", false}}},
        {"tool_format", tool_format_ == nullptr ? Json() : Json(tool_format_->name())},

@@ -28,6 +28,15 @@ def test_metrics_for_routers(server):
         assert told["vllm:cache_config_info", info] == 1
 
 
+def test_limits_stand_beside_what_they_limit():
+    with serving("--max-sequences", "2", "--max-requests", "7", "--max-connections", "30") as s:
+        told = metrics(s)
+        assert [told[f"winnow_max_{what}", ()] for what in ("sequences", "requests", "connections")] == [2, 7, 30]
+        assert httpx.get(s.url + "/props").json()["total_slots"] == 2
+        text = httpx.get(s.url + "/metrics").text
+        assert "outcome: completed, cancelled (the client left) or failed" in text
+
+
 def test_routers_hear_of_the_end_before_it_comes():
     with serving("--drain-delay", "3", "--shutdown-timeout", "5") as s:
         assert httpx.get(s.url + "/ready").json() == {"status": "ok"}
