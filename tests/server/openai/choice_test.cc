@@ -146,15 +146,16 @@ TEST(HeldTokens, CountsTellWhatWasKept) {
 
 TEST(SecondsHistogram, BucketsAddUp) {
   SecondsHistogram histogram;
-  for (const double seconds : {0.0005, 0.001, 0.02, 0.02, 100.0}) {
+  for (const double seconds : {0.0005, 0.001, 0.02, 0.02, 100.0, 1000.0, 4000.0}) {
     histogram.observe(seconds);
   }
   std::string page;
   histogram.render("x", "Help.", page);
   EXPECT_THAT(page, HasSubstr("x_bucket{le=\"0.001\"} 2\n"));
   EXPECT_THAT(page, HasSubstr("x_bucket{le=\"0.025\"} 4\n"));
-  EXPECT_THAT(page, HasSubstr("x_bucket{le=\"60\"} 4\nx_bucket{le=\"+Inf\"} 5\n"));
-  EXPECT_THAT(page, HasSubstr("x_count 5\n"));
+  EXPECT_THAT(page, HasSubstr("x_bucket{le=\"60\"} 4\nx_bucket{le=\"120\"} 5\n"));
+  EXPECT_THAT(page, HasSubstr("x_bucket{le=\"1800\"} 6\nx_bucket{le=\"+Inf\"} 7\n"));
+  EXPECT_THAT(page, HasSubstr("x_count 7\n"));
 }
 
 TEST(Keys, AreEqualOnlyWhenTheyAre) {
