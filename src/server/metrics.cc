@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "server/metric_text.h"
 #include "winnow/version.h"
 
@@ -90,28 +88,14 @@ void add_engine_seconds(const EngineReport& report, std::string& page) {
 
 }  // namespace
 
-void SecondsHistogram::observe(double seconds) {
-  const auto bucket = std::ranges::lower_bound(kBounds, seconds) - kBounds.begin();
-  ++counts_[static_cast<std::size_t>(bucket)];
-  microseconds_ += static_cast<std::int64_t>(seconds * 1e6);
-}
-
-void SecondsHistogram::render(std::string_view name, std::string_view help,
-                              std::string& page) const {
-  describe(name, "histogram", help, page);
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < kBounds.size(); ++i) {
-    total += counts_[i];
-    page += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, kBounds[i], total);
-  }
-  total += counts_.back();
-  page += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, total,
-                      static_cast<double>(microseconds_) / 1e6);
-}
-
 void Metrics::count_http(std::string_view route, int status) {
   const std::lock_guard lock(mutex_);
   ++http_[{std::string(route), status}];
+}
+
+void Metrics::count_sample(std::string_view reason) {
+  const std::lock_guard lock(mutex_);
+  ++samples_[std::string(reason)];
 }
 
 void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) {
@@ -135,7 +119,13 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
   add_engine(report.engine, page);
   page += router_metrics(report.engine, routers.blocks);
   if (!routers.vllm_name.empty()) {
-    page += vllm_metrics(report.engine, routers.blocks, routers.vllm_name, generated_tokens_);
+    const std::lock_guard lock(mutex_);
+    page += vllm_metrics(report.engine, routers.blocks, routers.vllm_name,
+                         {.generated_tokens = generated_tokens_,
+                          .samples = samples_,
+                          .first_token = first_token,
+                          .between_tokens = between_tokens,
+                          .whole_request = whole_request});
   }
   add_engine_seconds(report, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),

@@ -1,7 +1,6 @@
-// Counters and histograms in Prometheus's text format.
+// What the server counts, in Prometheus's text format.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -15,23 +14,9 @@
 #include "server/engine_thread.h"
 #include "server/openai/completion_json.h"
 #include "server/router_metrics.h"
+#include "server/seconds_histogram.h"
 
 namespace winnow::server {
-
-/// Seconds in buckets. May be observed from many threads.
-class SecondsHistogram {
- public:
-  static constexpr std::array kBounds{0.001, 0.0025, 0.005, 0.01,  0.025, 0.05, 0.1,
-                                      0.25,  0.5,    1.0,   2.5,   5.0,   10.0, 30.0,
-                                      60.0,  120.0,  300.0, 600.0, 1800.0};
-  void observe(double seconds);
-  /// Appends the metric `name` to a page.
-  void render(std::string_view name, std::string_view help, std::string& page) const;
-
- private:
-  std::array<std::atomic<std::int64_t>, kBounds.size() + 1> counts_{};
-  std::atomic<std::int64_t> microseconds_ = 0;
-};
 
 /// How busy the HTTP server is.
 struct HttpLoad {
@@ -58,6 +43,8 @@ class Metrics {
   void count_http(std::string_view route, int status);
   /// A token of an answer has come.
   void count_token() { ++generated_tokens_; }
+  /// A sample is over, for one of vLLM's reasons.
+  void count_sample(std::string_view reason);
   /// A completion request is over.
   void count_request(std::string_view outcome, const AnswerUsage& usage);
 
@@ -73,6 +60,7 @@ class Metrics {
   mutable std::mutex mutex_;  // of the maps
   std::map<std::pair<std::string, int>, std::int64_t> http_;
   std::map<std::string, std::int64_t, std::less<>> requests_;
+  FinishedSamples samples_;
   std::atomic<std::int64_t> generated_tokens_ = 0;
   std::atomic<std::int64_t> live_entries_ = 0;
   std::atomic<std::int64_t> dense_entries_ = 0;

@@ -42,11 +42,12 @@ std::string router_metrics(const engine::EngineStats& engine, const CacheBlocks&
 }
 
 std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks,
-                         std::string_view name, std::int64_t generated_tokens) {
+                         std::string_view name, const AnswerCounts& answers) {
   std::string page;
-  const std::string labels = fmt::format("{{engine=\"0\",model_name={}}}", quoted(name));
+  const std::string labels = fmt::format("engine=\"0\",model_name={}", quoted(name));
+  const std::string set = fmt::format("{{{}}}", labels);
   const auto put = [&](std::string_view metric, std::string_view type, std::string_view help,
-                       auto value) { add(metric, type, help, value, page, labels); };
+                       auto value) { add(metric, type, help, value, page, set); };
   put("vllm:num_requests_running", "gauge", "As winnow_sequences_running.", engine.running);
   put("vllm:num_requests_waiting", "gauge", "As winnow_sequences_waiting.", engine.waiting);
   put("vllm:kv_cache_usage_perc", "gauge", "As winnow_kv_utilisation; 1 is all.",
@@ -60,11 +61,22 @@ std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& b
   put("vllm:prompt_tokens_total", "counter", "As winnow_prompt_tokens_total.",
       engine.prompt_tokens);
   put("vllm:generation_tokens_total", "counter", "As winnow_generated_tokens_total.",
-      generated_tokens);
+      answers.generated_tokens);
   put("vllm:prefix_cache_queries_total", "counter",
       "Tokens looked for: winnow_prompt_tokens_total.", engine.prompt_tokens);
   put("vllm:prefix_cache_hits_total", "counter", "Tokens found: winnow_prefix_tokens_total.",
       engine.reused_tokens);
+  constexpr std::string_view kFinished = "vllm:request_success_total";
+  describe(kFinished, "counter", "Samples by why they ended.", page);
+  for (const auto& [reason, count] : answers.samples) {
+    page += fmt::format("{}{{{},finished_reason=\"{}\"}} {}\n", kFinished, labels, reason, count);
+  }
+  answers.first_token.render("vllm:time_to_first_token_seconds", "As winnow_first_token_seconds.",
+                             page, labels);
+  answers.between_tokens.render("vllm:inter_token_latency_seconds",
+                                "As winnow_between_tokens_seconds.", page, labels);
+  answers.whole_request.render("vllm:e2e_request_latency_seconds", "As winnow_request_seconds.",
+                               page, labels);
   return page;
 }
 

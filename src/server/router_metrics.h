@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "server/engine_thread.h"
+#include "server/seconds_histogram.h"
 
 namespace winnow::server {
 
@@ -21,8 +26,20 @@ double cache_utilisation(const engine::EngineStats& engine);
 /// The engine's state under winnow's names.
 std::string router_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks);
 
+/// Samples that are over, by why they ended in vLLM's words: stop, length, abort or error.
+using FinishedSamples = std::map<std::string, std::int64_t, std::less<>>;
+
+/// What the server counts of answers.
+struct AnswerCounts {
+  std::int64_t generated_tokens;
+  const FinishedSamples& samples;
+  const SecondsHistogram& first_token;
+  const SecondsHistogram& between_tokens;
+  const SecondsHistogram& whole_request;
+};
+
 /// The same under vLLM's names, and what else routers know of vLLM; the model goes by `name`.
 std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks,
-                         std::string_view name, std::int64_t generated_tokens);
+                         std::string_view name, const AnswerCounts& answers);
 
 }  // namespace winnow::server

@@ -24,6 +24,15 @@ def test_metrics_for_routers(server):
         for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
             assert told[f"vllm:{name}", labels] == told["winnow_kv_utilisation", ()]
         assert told["vllm:generation_tokens_total", labels] == 5
+        ended = tuple(sorted(labels + (("finished_reason", "length"),)))
+        assert told["vllm:request_success_total", ended] == 1
+        for name, own, count in (("time_to_first_token", "first_token", 1),
+                                 ("inter_token_latency", "between_tokens", 4),
+                                 ("e2e_request_latency", "request", 1)):
+            assert told[f"vllm:{name}_seconds_count", labels] == count
+            assert told[f"vllm:{name}_seconds_sum", labels] == told[f"winnow_{own}_seconds_sum", ()]
+            every = tuple(sorted(labels + (("le", "+Inf"),)))
+            assert told[f"vllm:{name}_seconds_bucket", every] == count
         info = (("block_size", "32"), ("engine", "0"), ("num_gpu_blocks", f"{blocks // 2:.0f}"))
         assert told["vllm:cache_config_info", info] == 1
 

@@ -279,6 +279,13 @@ void CompletionJob::close(std::string_view outcome) {
     return;
   }
   service_.metrics().count_request(outcome, usage_);
+  for (const Slot& slot : slots_) {
+    const FinishReason reason = slot.choice.finish();
+    service_.metrics().count_sample(reason == FinishReason::stop     ? "stop"
+                                    : reason == FinishReason::length ? "length"
+                                    : outcome == "failed"            ? "error"
+                                                                     : "abort");
+  }
   service_.metrics().whole_request.observe(seconds_since(start_));
   service_.log().write(LogLevel::debug, "completion",
                        {{"id", head_.id},

@@ -10,7 +10,7 @@
 
 #include "server/api_keys.h"
 #include "server/http/api_error.h"
-#include "server/metrics.h"
+#include "server/seconds_histogram.h"
 #include "server/openai/completion_json.h"
 #include "server/openai/held_tokens.h"
 #include "server/service.h"
