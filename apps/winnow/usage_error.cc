@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/winnow/foreign_flags.h"
 #include "base/spelling.h"
 
 namespace winnow::cli {
@@ -35,9 +36,8 @@ std::vector<std::string> commands_of(const CLI::App& command) {
 
 /// "is --prompt meant? ", or nothing where no name is near.
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
-  const auto meant = std::ranges::find_if(names, [word](const auto& name) {
-    return is_one_slip_away(word, name) || (word == "-m" && name == kModelFlag);
-  });
+  const auto meant = std::ranges::find_if(
+      names, [word](const auto& name) { return is_one_slip_away(word, name); });
   return meant == names.end() ? "" : fmt::format("is {} meant? ", *meant);
 }
 
@@ -46,8 +46,9 @@ std::string unknown_word(const CLI::App& command, const std::vector<std::string>
   const std::string& word = words.front();
   if (word.starts_with('-')) {
     const std::string flag = word.substr(0, word.find('='));
+    const std::string foreign = foreign_hint(command, flag);
     return fmt::format("{} has no flag {} ({}", full_name(command), flag,
-                       suggestion(flag, flags_of(command)));
+                       foreign.empty() ? suggestion(flag, flags_of(command)) : foreign);
   }
   const std::vector<std::string> commands = commands_of(command);
   if (!commands.empty()) {

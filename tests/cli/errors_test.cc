@@ -79,7 +79,8 @@ TEST(Errors, UnknownWordsNameWhatMayBeMeant) {
   for (const char* command : {"chat", "serve"}) {
     expect_error({command}, fmt::format("--model is required (see winnow {} --help)", command));
   }
-  expect_error({"chat", "-m", kBase}, "winnow chat has no flag -m (is --model meant?");
+  expect_error({"chat", "-m", kBase},
+               "winnow chat has no flag -m (llama.cpp's -m is --model here;");
   expect_error({"chat", kBase}, fmt::format("not expected: {0} (is --model {0} meant?", kBase));
 }
 

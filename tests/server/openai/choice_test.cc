@@ -10,9 +10,9 @@
 
 #include "server/api_keys.h"
 #include "server/http/api_error.h"
-#include "server/seconds_histogram.h"
 #include "server/openai/completion_json.h"
 #include "server/openai/held_tokens.h"
+#include "server/seconds_histogram.h"
 #include "server/service.h"
 
 namespace winnow::server {

@@ -1,0 +1,59 @@
+// Flags of other programs that people type from habit.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace winnow::cli {
+
+struct ForeignFlag {
+  std::string_view program;  // whose it is
+  std::string_view flag;
+  std::string_view here;       // winnow's; "": there is none, and `note` says why
+  std::string_view note = {};  // behind it
+};
+
+/// Those of "Coming from vLLM" in docs/serving.md and "Coming from llama.cpp" in docs/usage.md that
+/// are not winnow's, too.
+inline constexpr std::array kForeignFlags{
+    ForeignFlag{"vLLM", "--served-model-name", "--model-name", " or --model-alias"},
+    ForeignFlag{"vLLM", "--max-model-len", "--max-context"},
+    ForeignFlag{"vLLM", "--gpu-memory-utilization", "--kv-gib", " (GiB of the cache alone)"},
+    ForeignFlag{"vLLM", "--max-num-seqs", "--max-sequences", " (beside --max-requests)"},
+    ForeignFlag{"vLLM", "--max-num-batched-tokens", "--chunk"},
+    ForeignFlag{"vLLM", "--kv-cache-dtype", "--kv-dtype"},
+    ForeignFlag{"vLLM", "--quantization", "--weights"},
+    ForeignFlag{"vLLM", "--ssl-certfile", "--tls-cert"},
+    ForeignFlag{"vLLM", "--ssl-keyfile", "--tls-key"},
+    ForeignFlag{"vLLM", "--tool-call-parser", "--tool-format", " (default: found in the model)"},
+    ForeignFlag{"vLLM", "--reasoning-parser", "--reasoning-format",
+                " (default: found in the model)"},
+    ForeignFlag{"vLLM", "--enable-prefix-caching", "",
+                "the default; --no-prefix-cache turns it off"},
+    ForeignFlag{"vLLM", "--no-enable-prefix-caching", "--no-prefix-cache"},
+    ForeignFlag{"vLLM", "--lora-modules", "--lora"},
+    ForeignFlag{"vLLM", "--tensor-parallel-size", "--tensor-parallel"},
+    ForeignFlag{"vLLM", "--speculative-config", "--speculate"},
+    ForeignFlag{"vLLM", "--kv-events-config", "--kv-events"},
+    ForeignFlag{"llama.cpp", "-m", "--model"},
+    ForeignFlag{"llama.cpp", "-p", "--prompt"},
+    ForeignFlag{"llama.cpp", "-n", "--max-tokens"},
+    ForeignFlag{"llama.cpp", "-t", "--threads"},
+    ForeignFlag{"llama.cpp", "-c", "--max-context"},
+    ForeignFlag{"llama.cpp", "--ctx-size", "--max-context"},
+    ForeignFlag{"llama.cpp", "-ctk", "--kv-dtype"},
+    ForeignFlag{"llama.cpp", "-ctv", "--kv-dtype"},
+    ForeignFlag{"llama.cpp", "-ub", "--chunk"},
+    ForeignFlag{"llama.cpp", "-ngl", "--device", " cuda"},
+    ForeignFlag{"llama.cpp", "-np", "--max-sequences"},
+};
+
+/// What another program's flag is called here, to go before what else is said: "vLLM's
+/// --max-model-len is --max-context here; ". "" for a flag that none is known to have, or that
+/// neither `command` nor any beside it has an equal of.
+std::string foreign_hint(const CLI::App& command, std::string_view flag);
+
+}  // namespace winnow::cli

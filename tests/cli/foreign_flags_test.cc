@@ -1,0 +1,85 @@
+// What a user reads who types flags of other programs.
+#include "apps/winnow/foreign_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/run_command.h"
+
+namespace winnow::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+void expect_hint(const std::vector<std::string>& words, const std::string& hint) {
+  const CommandResult result = run_winnow(words);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr(hint));
+}
+
+TEST(ForeignFlags, AreNamedInWinnowsWords) {
+  expect_hint({"serve", "--model", kBase, "--served-model-name", "x"},
+              "winnow serve has no flag --served-model-name (vLLM's --served-model-name is "
+              "--model-name or --model-alias here; see winnow serve --help)");
+  expect_hint({"serve", "--model", kBase, "--max-model-len=4096"},
+              "(vLLM's --max-model-len is --max-context here; see");
+  expect_hint({"serve", "--model", kBase, "--enable-prefix-caching"},
+              "(vLLM's --enable-prefix-caching is the default; --no-prefix-cache turns it off; ");
+  expect_hint({"serve", "--model", kBase, "-ngl", "99"},
+              "has no flag -ngl (llama.cpp's -ngl is --device cuda here; see");
+  expect_hint({"chat", "--model", kBase, "-c", "4096"},
+              "(llama.cpp's -c is --max-context of winnow serve; see winnow chat --help)");
+}
+
+// Rows of the table under a heading of a page: the other program's cell, and winnow's.
+std::vector<std::pair<std::string, std::string>> rows_under(const std::string& page,
+                                                            const std::string& heading) {
+  std::ifstream file(std::string(WINNOW_SOURCE_DIR) + "/docs/" + page);
+  std::vector<std::pair<std::string, std::string>> rows;
+  std::string line;
+  while (std::getline(file, line) && line != heading) {
+  }
+  while (std::getline(file, line) && !line.starts_with('#')) {
+    const std::size_t middle = line.find(" | ");
+    if (line.starts_with("| ") && middle != std::string::npos) {
+      rows.emplace_back(line.substr(0, middle), line.substr(middle));
+    }
+  }
+  return rows;
+}
+
+TEST(ForeignFlags, AreThoseOfThePages) {
+  std::vector<std::string> told;
+  for (const auto& [page, heading] : {std::pair("serving.md", "### Coming from vLLM"),
+                                      std::pair("usage.md", "### Coming from llama.cpp")}) {
+    for (const auto& [theirs, ours] : rows_under(page, heading)) {
+      const std::regex flag("[ `](--?[a-z][a-z-]*)");
+      for (auto it = std::sregex_iterator(theirs.begin(), theirs.end(), flag);
+           it != std::sregex_iterator(); ++it) {
+        const std::string name = (*it)[1];
+        const auto* const known =
+            std::ranges::find(cli::kForeignFlags, name, &cli::ForeignFlag::flag);
+        if (known == cli::kForeignFlags.end()) {
+          EXPECT_THAT(ours, HasSubstr(name)) << page << " names a flag that gets no hint";
+        } else {
+          told.push_back(name);
+          EXPECT_THAT(ours, HasSubstr(std::string(known->here))) << name;
+        }
+      }
+    }
+  }
+  for (const cli::ForeignFlag& known : cli::kForeignFlags) {
+    EXPECT_THAT(told, Contains(std::string(known.flag)));
+  }
+}
+
+}  // namespace
+}  // namespace winnow::testing
