@@ -11,10 +11,12 @@
 #include "base/error.h"
 #include "engine/prefix_store.h"
 #include "hub/model_name.h"
+#include "ops/kv_page.h"
 #include "server/engine_thread.h"
 #include "server/sampling_defaults.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
+#include "winnow/version.h"
 
 namespace winnow::server {
 namespace {
@@ -197,12 +199,22 @@ struct Server::Parts {
 
 Server::Server(const LoadOptions& options, ServerConfig config)
     : parts_(std::make_unique<Parts>(options, config)) {
+  const engine::EngineConfig& engine = parts_->model->engine;
   parts_->log.write(LogLevel::info, "serving",
-                    {{"model", parts_->service.config().model_name},
+                    {{"version", WINNOW_VERSION},
+                     {"model", parts_->service.config().model_name},
+                     {"device", options.device},
+                     {"weights", options.weights},
                      {"host", config.http.host},
                      {"port", port()},
                      {"tls", !config.http.tls_cert.empty()},
-                     {"cache", kvcache::rule_name(parts_->model->engine.cache.rule)},
+                     {"cache", kvcache::rule_name(engine.cache.rule)},
+                     {"kv_dtype", ops::format_name(engine.cache.format)},
+                     {"kv_capacity_bytes", parts_->engine->report().engine.capacity_bytes},
+                     {"max_context", parts_->service.context()},
+                     {"max_sequences", config.max_sequences},
+                     {"max_requests", config.engine.most_samples},
+                     {"max_connections", config.http.max_connections},
                      {"sampling", to_json(parts_->service.config().limits.sampling)}});
 }
 

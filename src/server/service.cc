@@ -57,6 +57,11 @@ HttpResponse preflight(const HttpRequest& request) {
           .body = {}};
 }
 
+std::string_view outcome_name(Outcome outcome) {
+  constexpr std::array<std::string_view, 4> kNames{"answered", "cut", "gone", "slow"};
+  return kNames.at(static_cast<std::size_t>(outcome));
+}
+
 HttpResponse page_file(std::string_view path) {
   const PageFile& file = *find_page_file(path);
   return {.content_type = std::string(file.content_type),
@@ -310,15 +315,16 @@ void Service::note_ignored(const std::string& id, const std::vector<std::string>
 }
 
 void Service::note(const HttpRecord& record) {
-  const std::string_view route = record.path.empty() ? "none" : find_route(record.path).path;
-  metrics_.count_http(route, record.status);
-  log_.write(LogLevel::info, "request",
+  const RouteEntry entry = find_route(record.path);
+  metrics_.count_http(record.path.empty() ? "none" : entry.path, record.status);
+  const bool routine = entry.probe && record.status == 200;
+  log_.write(routine ? LogLevel::debug : LogLevel::info, "request",
              {{"id", record.id},
               {"client", record.client},
               {"method", record.method},
               {"path", record.path},
               {"status", record.status},
-              {"gone", record.gone},
+              {"outcome", outcome_name(record.outcome)},
               {"bytes", record.bytes},
               {"seconds", record.seconds}});
 }

@@ -1,6 +1,7 @@
 """A winnow server on the demo model, and what tests ask it with."""
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import re
@@ -66,6 +67,11 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(sig)
         return self.process.wait(timeout)
+
+
+def logged(server, event):
+    lines = server.read_log().rpartition("\n")[0].splitlines()  # but for one that is being written
+    return [line for line in map(json.loads, lines) if line["event"] == event]
 
 
 def read_all(s):

@@ -1,17 +1,12 @@
 """A server all of whose connections are taken: probes still see it, others are told."""
 import contextlib
-import json
 import socket
 import time
 
 import httpx
 
-from conftest import serving
+from conftest import logged, serving
 from test_http import post, request_bytes, value, wait_until
-
-
-def logged(server, event):
-    return [line for line in map(json.loads, server.read_log().splitlines()) if line["event"] == event]
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@ import signal
 
 import httpx
 import pytest
-from conftest import PATIENCE, serving
-from test_http import metrics, post, wait_until
+from conftest import PATIENCE, logged, read_all, serving
+from test_http import LONG, metrics, post, request_bytes, wait_until
 
 
 def test_metrics_for_routers(server):
@@ -44,6 +44,33 @@ def test_limits_stand_beside_what_they_limit():
         assert httpx.get(s.url + "/props").json()["total_slots"] == 2
         text = httpx.get(s.url + "/metrics").text
         assert "outcome: completed, cancelled (the client left) or failed" in text
+
+
+def test_the_log_tells_what_is_served_and_leaves_out_probes():
+    with serving("--log-level", "info", "--max-sequences", "3") as s:
+        for path in ("/health", "/ready", "/metrics", "/version"):
+            assert httpx.get(s.url + path).status_code == 200
+        wait_until(lambda: logged(s, "request"))
+        assert [line["path"] for line in logged(s, "request")] == ["/version"]
+        serves, = logged(s, "serving")
+        assert serves["version"] == httpx.get(s.url + "/version").json()["version"]
+        assert (serves["device"], serves["weights"], serves["kv_dtype"]) == ("cpu", "auto", "bf16")
+        assert serves["kv_capacity_bytes"] == metrics(s)["winnow_kv_capacity_bytes", ()] > 0
+        assert serves["max_sequences"] == 3 and serves["max_requests"] == 256
+        assert serves["max_connections"] == 1024 and serves["max_context"] > 0
+
+
+def test_the_log_tells_streams_that_were_cut():
+    with serving("--shutdown-timeout", "0.5") as s, s.connect() as cut, s.connect() as left:
+        for connection in (cut, left):
+            connection.sendall(request_bytes(LONG | {"stream": True}))
+            assert b"200 OK" in connection.recv(1024)
+        left.close()
+        wait_until(lambda: [line["outcome"] for line in logged(s, "request")] == ["gone"])
+        s.process.send_signal(signal.SIGTERM)
+        assert b"shutting_down" in read_all(cut)
+        s.process.wait(PATIENCE)
+        assert [line["outcome"] for line in logged(s, "request")] == ["gone", "cut"]
 
 
 def test_routers_hear_of_the_end_before_it_comes():

@@ -98,7 +98,7 @@ asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) 
   }
   co_await answer(exchange, record);
   record.status = exchange->status();
-  record.gone = exchange->gone();
+  record.outcome = exchange->outcome();
   record.seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
   owner_.record(record);
   lingering_ = parser.refusal().has_value();
@@ -169,7 +169,7 @@ asio::awaitable<void> Connection::answer(const std::shared_ptr<Exchange>& exchan
     const bool written = co_await stream_->write(bytes);
     record.bytes += bytes.size();
     if (!written) {
-      exchange->lose();
+      exchange->lose(stream_->has_expired() ? Outcome::slow : Outcome::gone);
     }
   }
   stream_->expires_never();

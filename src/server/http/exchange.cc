@@ -45,7 +45,7 @@ void Exchange::write(std::string piece) {
   on_strand([this, piece = std::move(piece)] {
     append_piece(piece);
     if (unsent_.size() > config_.max_unsent_bytes) {
-      lose();
+      lose(Outcome::slow);
     }
     send_or_ring();
   });
@@ -58,6 +58,11 @@ void Exchange::end() {
     }
     close();
   });
+}
+
+void Exchange::cut() {
+  on_strand([this] { outcome_ = gone_ ? outcome_ : Outcome::cut; });
+  end();
 }
 
 // What waits to hear of the client's leaving may well hold this exchange.
@@ -77,11 +82,12 @@ void Exchange::on_gone(std::function<void()> gone) {
   });
 }
 
-void Exchange::lose() {
+void Exchange::lose(Outcome why) {
   if (gone_ || (ended_ && unsent_.empty())) {
     return;
   }
   gone_ = true;
+  outcome_ = why;
   keep_alive_ = false;
   if (const auto gone = std::exchange(on_gone_, {})) {
     gone();

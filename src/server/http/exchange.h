@@ -32,6 +32,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void begin(HttpResponse head) override;
   void write(std::string piece) override;
   void end() override;
+  void cut() override;
   void run(std::function<void()> work) override;
   void on_gone(std::function<void()> gone) override;
 
@@ -41,6 +42,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   [[nodiscard]] int status() const { return status_; }
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool gone() const { return gone_; }
+  [[nodiscard]] Outcome outcome() const { return outcome_; }
   /// What is to be written now.
   [[nodiscard]] std::string take() { return std::exchange(unsent_, {}); }
   [[nodiscard]] bool has_unsent() const { return !unsent_.empty(); }
@@ -51,8 +53,8 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void write_directly(std::function<std::size_t(std::string_view)> write) {
     write_ = std::move(write);
   }
-  /// The client has left.
-  void lose();
+  /// The client has left, or is too slow.
+  void lose(Outcome why = Outcome::gone);
 
  private:
   void append_head(const HttpResponse& head, bool whole);
@@ -76,6 +78,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   bool keep_alive_ = true;
   bool ended_ = false;
   bool gone_ = false;
+  Outcome outcome_ = Outcome::answered;
 };
 
 }  // namespace winnow::server

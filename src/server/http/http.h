@@ -39,8 +39,8 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
 /// The phrase that goes with a status code: 404 -> "Not Found".
 std::string_view reason_phrase(int status);
 
-/// Answers one request: either send(), or begin(), any number of write() and end(). May be called
-/// from any thread, and keeps working (to no effect) when the client is gone.
+/// Answers one request: either send(), or begin(), any number of write() and end() or cut(). May be
+/// called from any thread, and keeps working (to no effect) when the client is gone.
 class Reply {
  public:
   virtual ~Reply() = default;
@@ -50,6 +50,8 @@ class Reply {
   virtual void begin(HttpResponse head) = 0;
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
+  /// As end(), of an answer that an error has cut short, which its head could not say.
+  virtual void cut() = 0;
   /// Runs `work` on the server's threads, one piece of work of an exchange at a time, in order.
   virtual void run(std::function<void()> work) = 0;
   /// `gone` runs once, as work does, if the client disconnects before the end of the answer.

@@ -33,6 +33,14 @@ struct HttpConfig {
   std::chrono::milliseconds write_timeout{60'000};       // for the client to take what is written
 };
 
+/// What became of an answer.
+enum class Outcome : std::uint8_t {
+  answered,
+  cut,   // by an error after its head: its last event tells which
+  gone,  // the client left before its end
+  slow,  // the client did not take it in time
+};
+
 /// What is known of an exchange when it is over.
 struct HttpRecord {
   std::string id;
@@ -40,7 +48,7 @@ struct HttpRecord {
   std::string method;
   std::string path;
   int status = 0;
-  bool gone = false;  // the client left before the end of the answer
+  Outcome outcome = Outcome::answered;
   std::size_t bytes = 0;
   double seconds = 0.0;
 };

@@ -118,6 +118,7 @@ void Stream::arm() {
     }
     stream->armed_ = false;
     if (Clock::now() >= stream->deadline_) {
+      stream->expired_ = true;
       stream->close();
     } else if (stream->deadline_ != Clock::time_point::max()) {
       stream->arm();

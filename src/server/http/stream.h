@@ -51,6 +51,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   /// Closes it at that time, unless told otherwise before.
   void expires_after(std::chrono::milliseconds time);
   void expires_never() { deadline_ = Clock::time_point::max(); }
+  [[nodiscard]] bool has_expired() const { return expired_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -60,6 +61,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Socket socket_;
   Clock::time_point deadline_ = Clock::time_point::max();
   boost::asio::steady_timer alarm_;
+  bool expired_ = false;
   bool armed_ = false;  // the alarm will go off, not later than the deadline
 };
 

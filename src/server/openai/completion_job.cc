@@ -267,7 +267,7 @@ void CompletionJob::fail(const ApiError& error) {
   cancel();
   if (request_.stream) {  // its head says 200 already
     reply_->write("data: " + dump(to_json(error)) + "\n\n");
-    reply_->end();
+    reply_->cut();
   } else {
     reply_->send(to_response(error));
   }

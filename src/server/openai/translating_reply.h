@@ -21,6 +21,7 @@ class TranslatingReply : public Reply {
   void begin(HttpResponse head) override { reply_->begin(std::move(head)); }
   void write(std::string piece) override;
   void end() override { reply_->end(); }
+  void cut() override { reply_->cut(); }
   void run(std::function<void()> work) override { reply_->run(std::move(work)); }
   void on_gone(std::function<void()> gone) override { reply_->on_gone(std::move(gone)); }
 

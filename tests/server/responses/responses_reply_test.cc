@@ -21,6 +21,7 @@ class Taken : public Reply {
   void begin(HttpResponse /*head*/) override {}
   void write(std::string piece) override { text += piece; }
   void end() override {}
+  void cut() override {}
   void run(std::function<void()> work) override { work(); }
   void on_gone(std::function<void()> /*gone*/) override {}
 
