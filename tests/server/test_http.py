@@ -14,7 +14,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import MODEL, PATIENCE, ROOT, read_all, serving
+from conftest import MODEL, PATIENCE, ROOT, logged, read_all, serving
 
 LONG = {"model": MODEL, "prompt": "The sea was", "max_tokens": 3000, "temperature": 1,
         "ignore_eos": True}
@@ -191,8 +191,8 @@ def test_the_time_between_requests_is_none_of_theirs():
         connection.sendall(b"\r\nnonsense\r\n\r\n")  # an empty line counts for nothing
         assert b"400 Bad Request" in connection.recv(65536)
         wait_until(lambda: s.read_log().count('"seconds"') == 3)
-        logged = [json.loads(line) for line in s.read_log().splitlines() if '"seconds"' in line]
-        assert all(line["seconds"] < 1.0 for line in logged), logged
+        requests = [json.loads(line) for line in s.read_log().splitlines() if '"seconds"' in line]
+        assert all(line["seconds"] < 1.0 for line in requests), requests
 
 
 def test_idle_connections_make_room():
@@ -380,6 +380,9 @@ def test_tls(tmp_path):
                     "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
                     "-keyout", key, "-out", cert], check=True, capture_output=True)
     with serving("--tls-cert", str(cert), "--tls-key", str(key)) as s:
+        answers = [httpx.get(s.url.replace("https", "http") + "/health") for _ in range(3)]
+        assert all(a.status_code == 400 and a.json()["error"]["code"] == "tls_needed" for a in answers)
+        assert [w["message"] for w in logged(s, "http")] == ["plain HTTP on the port for TLS: 1 requests"]
         assert s.url.startswith("https://")
         with httpx.Client(verify=str(cert), base_url=s.url) as client:
             for _ in range(2):

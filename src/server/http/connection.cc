@@ -1,11 +1,14 @@
 #include "server/http/connection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <string_view>
 #include <utility>
 
@@ -59,12 +62,30 @@ asio::awaitable<void> Connection::serve() {
     patience = std::min(patience, kSparePatience);
   }
   stream_->expires_after(patience);
-  bool more = co_await stream_->open();
+  bool more = co_await open();
   while (more && !owner_.draining()) {
     more = co_await serve_one(patience);
     patience = owner_.config().keep_alive_timeout;
   }
   co_await close();
+}
+
+// A client that does not know of TLS is told so in its own words.
+asio::awaitable<bool> Connection::open() {
+  const Stream::Opening opening = co_await stream_->open();
+  if (opening == Stream::Opening::plain_http) {
+    owner_.meet_plain_http();
+    const std::string body =
+        to_response(ApiError(400, "this port speaks TLS: use https", {}, "tls_needed")).body;
+    const std::string answer = fmt::format(
+        "HTTP/1.1 400 {}\r\nServer: winnow\r\nContent-Type: application/json\r\n"
+        "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
+        reason_phrase(400), body.size(), body);
+    error_code error;
+    co_await asio::async_write(stream_->socket(), asio::buffer(answer),
+                               asio::redirect_error(asio::use_awaitable, error));
+  }
+  co_return opening == Stream::Opening::done;
 }
 
 // One request, which begins within `patience`, and its answer; whether another may follow.

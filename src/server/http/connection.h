@@ -35,6 +35,8 @@ class ConnectionOwner {
                     const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void record(const HttpRecord& record) = 0;
+  /// A client speaks HTTP where TLS is spoken.
+  virtual void meet_plain_http() = 0;
   /// The connection is no more.
   virtual void forget(const Connection& connection) = 0;
 };
@@ -59,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Task = boost::asio::awaitable<T>;
 
   Task<void> serve();
+  Task<bool> open();
   Task<bool> serve_one(std::chrono::milliseconds patience);
   Task<bool> read(RequestParser& parser);
   Task<void> answer(const std::shared_ptr<Exchange>& exchange, HttpRecord& record);

@@ -105,6 +105,7 @@ class HttpServer::Impl : public ConnectionOwner {
     handler_(std::move(request), exchange);
   }
   void record(const HttpRecord& record) override { done_(record); }
+  void meet_plain_http() override { plain_http_.happened(); }
   void forget(const Connection& connection) override;
 
   [[nodiscard]] int port() const { return acceptors_.front().local_endpoint().port(); }
@@ -136,6 +137,7 @@ class HttpServer::Impl : public ConnectionOwner {
   Done done_;
   SeldomWarning refused_;
   SeldomWarning not_accepted_;
+  SeldomWarning plain_http_;
   mutable std::mutex mutex_;  // of open_ and spare_
   std::unordered_map<const Connection*, std::weak_ptr<Connection>> open_;
   std::unordered_set<const Connection*> spare_;  // of these
@@ -163,6 +165,10 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHan
                     [warn](std::int64_t, const std::string& why) {
                       warn(fmt::format("cannot accept connections: {}", why));
                     }),
+      plain_http_(kBetweenWarnings,
+                  [warn](std::int64_t times, const std::string&) {
+                    warn(fmt::format("plain HTTP on the port for TLS: {} requests", times));
+                  }),
       context_(config.threads),
       work_strand_(asio::make_strand(context_)) {
   allow_connections(config.max_connections);

@@ -1,5 +1,7 @@
 #include "server/http/stream.h"
 
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <poll.h>
 
 #include <boost/asio/redirect_error.hpp>
@@ -22,7 +24,7 @@ class TcpStream : public Stream {
     this->socket().non_blocking(true, error);
   }
 
-  Task<bool> open() override { co_return true; }
+  Task<Opening> open() override { co_return Opening::done; }
 
   Task<std::size_t> read(std::span<char> bytes) override {
     error_code error;
@@ -54,11 +56,13 @@ class TlsStream : public Stream {
   TlsStream(Socket socket, asio::ssl::context& context)
       : Stream(std::move(socket)), tls_(this->socket(), context) {}
 
-  Task<bool> open() override {
+  Task<Opening> open() override {
     error_code error;
     co_await tls_.async_handshake(asio::ssl::stream_base::server,
                                   asio::redirect_error(asio::use_awaitable, error));
-    co_return !error;
+    const bool is_http = error.category() == asio::error::get_ssl_category() &&
+                         ERR_GET_REASON(error.value()) == SSL_R_HTTP_REQUEST;
+    co_return is_http ? Opening::plain_http : error ? Opening::broken : Opening::done;
   }
 
   Task<std::size_t> read(std::span<char> bytes) override {

@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -32,10 +33,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   explicit Stream(Socket socket) : socket_(std::move(socket)), alarm_(socket_.get_executor()) {}
   virtual ~Stream() = default;
 
-  /// What comes before the first byte. False, here and below: the connection is broken.
-  virtual Task<bool> open() = 0;
+  enum class Opening : std::uint8_t { done, broken, plain_http };
+
+  /// What comes before the first byte. `plain_http`: the client does not know of TLS.
+  virtual Task<Opening> open() = 0;
   /// Bytes read; 0 at the end and when the connection is broken.
   virtual Task<std::size_t> read(std::span<char> bytes) = 0;
+  /// False: the connection is broken.
   virtual Task<bool> write(std::string_view bytes) = 0;
   /// Writes what goes out at once, without a wait: how many bytes that is.
   virtual std::size_t write_now(std::string_view bytes) = 0;
