@@ -27,6 +27,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
         COMPONENT runtime)
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/winnow.service
               ${PROJECT_SOURCE_DIR}/packaging/prometheus.yml
+              ${PROJECT_SOURCE_DIR}/packaging/alerts.yml
               ${PROJECT_SOURCE_DIR}/packaging/grafana.json
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT runtime)
 include(CPack)

@@ -110,6 +110,7 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
   std::string page;
   describe("winnow_build_info", "gauge", "The version, as a label.", page);
   page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
+  add("winnow_ready", "gauge", "Whether /ready says yes.", http.ready ? 1 : 0, page);
   add("winnow_http_connections", "gauge", "Open connections.", http.connections, page);
   add("winnow_connections_refused_total", "counter",
       "Connections beyond --max-connections that were closed, unserved or after a 503.",

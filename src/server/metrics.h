@@ -20,6 +20,7 @@ namespace winnow::server {
 
 /// How busy the HTTP server is.
 struct HttpLoad {
+  bool ready = true;  // as /ready says
   int connections = 0;
   std::int64_t refused_connections = 0;
 };

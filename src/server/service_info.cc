@@ -53,14 +53,14 @@ HttpResponse Service::ready() const {
 }
 
 HttpResponse Service::show_metrics() const {
-  const HttpServer* http = http_;
-  return {
-      .content_type = "text/plain; version=0.0.4; charset=utf-8",
-      .headers = {},
-      .body = metrics_.render(
-          engine_.report(),
-          http == nullptr ? HttpLoad{} : HttpLoad{http->connections(), http->refused_connections()},
-          config_.most, router_view())};
+  HttpLoad load{.ready = ready().status == 200};
+  if (const HttpServer* http = http_) {
+    load.connections = http->connections();
+    load.refused_connections = http->refused_connections();
+  }
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .headers = {},
+          .body = metrics_.render(engine_.report(), load, config_.most, router_view())};
 }
 
 RouterView Service::router_view() const {

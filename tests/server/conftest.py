@@ -42,7 +42,7 @@ class Server:
         self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [BINARY, "serve", "--model", model, "--port", "0", "--threads", "2",
-             "--log-level", "debug", *flags],
+             *([] if "--log-level" in flags else ["--log-level", "debug"]), *flags],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True, preexec_fn=preexec_fn)
         line = self.process.stdout.readline()
         assert "serves on" in line, self.read_log()

@@ -1,7 +1,6 @@
 """A server all of whose connections are taken: probes still see it, others are told."""
 import contextlib
 import socket
-import time
 
 import httpx
 
@@ -30,7 +29,8 @@ def test_a_full_server_answers_probes_and_tells_others():
         for path in ("/health", "/ready", "/ping"):
             answer = httpx.get(s.url + path)
             assert answer.status_code == 200 and answer.headers["connection"] == "close"
-        assert value(s, refused) == 0 and value(s, "winnow_http_connections") == 4
+        wait_until(lambda: value(s, "winnow_http_connections") == 4)
+        assert value(s, refused) == 0
         for _ in range(2):
             answer = post(s, {"prompt": "The sea", "max_tokens": 3})
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
@@ -44,15 +44,13 @@ def test_a_full_server_answers_probes_and_tells_others():
 
 
 def test_a_full_server_has_no_place_for_crowds_and_slow_heads():
-    with full() as (s, _):
+    with full("--header-timeout", "3600") as (s, _):
         crowd = [s.connect() for _ in range(80)]
         wait_until(lambda: b"" in [peek(c) for c in crowd])  # those beyond the spare ones
         for c in crowd:
             with contextlib.suppress(OSError):
                 c.sendall(b"GET /hea")
-        start = time.monotonic()  # far less than --header-timeout
-        wait_until(lambda: all(peek(c) == b"" for c in crowd))
-        assert time.monotonic() - start < 8
+        wait_until(lambda: all(peek(c) == b"" for c in crowd))  # long before --header-timeout
         assert httpx.get(s.url + "/health").status_code == 200
         assert value(s, "winnow_connections_refused_total") >= 80 - 64
         for c in crowd:

@@ -130,11 +130,12 @@ def test_metrics_are_prometheus(server):
     assert grew("winnow_between_tokens_seconds_count") == 4
 
 
-def test_the_dashboard_asks_for_metrics_that_exist(server):
+def test_dashboard_and_alerts_ask_for_metrics_that_exist(server):
     post(server, {"prompt": "The sea", "max_tokens": 5})
     known = {name for name, _ in metrics(server)}
-    asked = set(re.findall(r"winnow_\w+", (ROOT / "packaging/grafana.json").read_text()))
-    assert asked and asked <= known
+    for file in ("grafana.json", "alerts.yml"):
+        asked = set(re.findall(r"winnow_\w+", (ROOT / "packaging" / file).read_text()))
+        assert asked and asked <= known, file
     parts = {dict(labels)["part"] for name, labels in metrics(server)
              if name == "winnow_engine_seconds_total"}
     assert parts == {"plan", "forward", "sample", "deliver", "idle"}
@@ -382,7 +383,7 @@ def test_tls(tmp_path):
     with serving("--tls-cert", str(cert), "--tls-key", str(key)) as s:
         answers = [httpx.get(s.url.replace("https", "http") + "/health") for _ in range(3)]
         assert all(a.status_code == 400 and a.json()["error"]["code"] == "tls_needed" for a in answers)
-        assert [w["message"] for w in logged(s, "http")] == ["plain HTTP on the port for TLS: 1 requests"]
+        assert [w["message"] for w in logged(s, "http")] == ["requests in plain HTTP on the port for TLS: 1"]
         assert s.url.startswith("https://")
         with httpx.Client(verify=str(cert), base_url=s.url) as client:
             for _ in range(2):

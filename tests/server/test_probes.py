@@ -75,10 +75,11 @@ def test_the_log_tells_streams_that_were_cut():
 
 def test_routers_hear_of_the_end_before_it_comes():
     with serving("--drain-delay", "3", "--shutdown-timeout", "5") as s:
-        assert httpx.get(s.url + "/ready").json() == {"status": "ok"}
+        assert httpx.get(s.url + "/ready").json() == {"status": "ok"} and metrics(s)["winnow_ready", ()] == 1
         s.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(s.url + "/ready").status_code == 503)
         assert httpx.get(s.url + "/ready").json() == {"status": "draining"}
+        assert metrics(s)["winnow_ready", ()] == 0
         assert httpx.get(s.url + "/health").status_code == 200
         assert post(s, {"prompt": "The sea was", "max_tokens": 3}).status_code == 200
         assert s.process.wait(PATIENCE) == 0

@@ -167,7 +167,7 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHan
                     }),
       plain_http_(kBetweenWarnings,
                   [warn](std::int64_t times, const std::string&) {
-                    warn(fmt::format("plain HTTP on the port for TLS: {} requests", times));
+                    warn(fmt::format("requests in plain HTTP on the port for TLS: {}", times));
                   }),
       context_(config.threads),
       work_strand_(asio::make_strand(context_)) {
