@@ -25,7 +25,7 @@ struct ModelMemory {
 };
 ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format);
 
-/// "weights 27.8 MiB (int8 14.8 MiB, int4 7.82 MiB) + 48.0 MiB for one chat of 4,096 tokens; ..."
+/// "weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + 48.0 MiB for one chat of 4,096 tokens; ..."
 std::string memory_text(const ModelMemory& memory);
 /// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory"; empty: the files hold nothing quantised.
 std::string quantized_text(const ModelMemory& memory);

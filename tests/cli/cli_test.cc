@@ -366,7 +366,7 @@ TEST(Inspect, SaysWhatARetrofitWouldSave) {
 
 TEST(Inspect, SaysWhatAModelTakesHere) {
   const CommandResult base = run_winnow({"inspect", kBase});
-  EXPECT_THAT(base.out, HasSubstr("memory        weights 27.8 MiB (int8 14.8 MiB, int4 7.82 MiB) + "
+  EXPECT_THAT(base.out, HasSubstr("memory        weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + "
                                   "16.0 MiB for one chat of 4,096 tokens; "));
   EXPECT_THAT(base.out, HasSubstr(" available: fits\n"));
   EXPECT_THAT(base.out, Not(HasSubstr("quantised")));
@@ -424,7 +424,7 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_NEAR(dense / left, 0.9, 0.02) << "as much as the server's cache takes";
   const CommandResult table = run_winnow({"doctor"});
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
-  EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           257 MiB     180 MiB"));
+  EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           256 MiB     180 MiB"));
   const json& fits = result.at("fits");
   EXPECT_TRUE(std::ranges::is_sorted(fits.begin(), fits.begin() + 14, {}, [](const json& row) {
     return row.at("weight_bytes").get<double>();

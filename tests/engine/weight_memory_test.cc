@@ -52,16 +52,16 @@ TEST(WeightMemory, MappedWeightsThatDoNotFitAreReadFromTheDisk) {
   };
   EXPECT_THAT(warning(20), HasSubstr("assets/base: the weights take 27.8 MiB, 20.0 MiB of memory "
                                      "are available: every token reads them from the disk; "
-                                     "--weights int8 takes 14.8 MiB"));
+                                     "--weights int8 takes 14.7 MiB"));
   EXPECT_THAT(warning(10), HasSubstr("; --weights int4 takes 7.8"));
-  EXPECT_THAT(warning(5), HasSubstr("; --weights int4 takes 7.82 MiB, which is too much, too"));
+  EXPECT_THAT(warning(5), HasSubstr("; --weights int4 takes 7.80 MiB, which is too much, too"));
 }
 
 TEST(WeightMemory, HeldWeightsHaveToFit) {
   const model::Checkpoint model = demo_model();
   EXPECT_THAT(error_of(model, WeightStorage::int8, {10 * kMebibyte, 9 * kMebibyte}),
-              HasSubstr("assets/base: the weights take 14.8 MiB, this process may use 10.0 MiB of "
-                        "memory in all; --weights int4 takes 7.82 MiB"));
+              HasSubstr("assets/base: the weights take 14.7 MiB, this process may use 10.0 MiB of "
+                        "memory in all; --weights int4 takes 7.80 MiB"));
   EXPECT_THAT(error_of(model, WeightStorage::int4, {5 * kMebibyte, 5 * kMebibyte}),
               Not(HasSubstr("--weights")));
   EXPECT_THAT(memory_warning(model, WeightStorage::int4, {20 * kMebibyte, 5 * kMebibyte}),
