@@ -1,5 +1,6 @@
 """A server all of whose connections are taken: probes still see it, others are told."""
 import contextlib
+import select
 import socket
 
 import httpx
@@ -44,7 +45,7 @@ def test_a_full_server_answers_probes_and_tells_others():
 
 
 def test_a_full_server_has_no_place_for_crowds_and_slow_heads():
-    with full("--header-timeout", "3600") as (s, _):
+    with full("--header-timeout", "3600") as (s, taken):
         crowd = [s.connect() for _ in range(80)]
         wait_until(lambda: b"" in [peek(c) for c in crowd])  # those beyond the spare ones
         for c in crowd:
@@ -53,15 +54,16 @@ def test_a_full_server_has_no_place_for_crowds_and_slow_heads():
         wait_until(lambda: all(peek(c) == b"" for c in crowd))  # long before --header-timeout
         assert httpx.get(s.url + "/health").status_code == 200
         assert value(s, "winnow_connections_refused_total") >= 80 - 64
+        assert [peek(connection) for connection in taken] == [None] * 3
         for c in crowd:
             c.close()
 
 
 def peek(connection):
     """What comes without a wait: b"" once the server has closed, None while there is nothing."""
-    try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
+    if not select.select([connection], [], [], 0)[0]:
         return None
+    try:
+        return connection.recv(1, socket.MSG_PEEK)
     except ConnectionError:
         return b""

@@ -48,9 +48,9 @@ void Connection::start() {
       asio::detached);
 }
 
-void Connection::close_if_idle() {
-  asio::post(stream_->socket().get_executor(), [self = shared_from_this()] {
-    if (self->idle_) {
+void Connection::close_if_idle(std::chrono::milliseconds wait) {
+  asio::post(stream_->socket().get_executor(), [self = shared_from_this(), wait] {
+    if (self->idle_ && Clock::now() - self->begun_ >= wait) {
       self->stream_->close();
     }
   });

@@ -52,8 +52,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// From any thread, as is close_if_idle().
   void start();
-  /// Closes it if it waits for a request.
-  void close_if_idle();
+  /// Closes it if it has waited for a request for so long.
+  void close_if_idle(std::chrono::milliseconds wait);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -75,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string client_;
   bool spare_;
   std::string unread_;       // bytes that have come and belong to no request yet
-  Clock::time_point begun_;  // when the request's head was there
+  Clock::time_point begun_;  // when the request's head was there, or the wait for it began
   bool idle_ = false;        // waits for a request's head
   bool watching_ = false;    // watch_until_end() runs
   bool lingering_ = false;   // a request was refused before it was read

@@ -43,6 +43,7 @@ using Warn = std::function<void(const std::string& message)>;
 constexpr rlim_t kOtherFiles = 256;            // than connections
 constexpr std::size_t kSpareConnections = 64;  // beyond the most, for one request each
 constexpr std::chrono::seconds kBetweenWarnings{10};
+constexpr std::chrono::seconds kIdle{1};  // a connection that may close for another
 // The engine has nothing to do, or nothing to tell: its core is as good as any.
 constexpr std::chrono::seconds kEngineRests{1};
 
@@ -118,8 +119,8 @@ class HttpServer::Impl : public ConnectionOwner {
   /// Apart from the constructor: whom the threads tell of requests must be complete.
   void start();
   void drain();
-  /// Those that wait for a request; spare ones have no time to lose, and may stay.
-  void close_idle(bool spare_too);
+  /// Those that have waited for a request for so long.
+  void close_idle(std::chrono::milliseconds wait);
   void stop();
 
  private:
@@ -267,7 +268,7 @@ asio::awaitable<void> HttpServer::Impl::accept_all(tcp::acceptor& acceptor) {
       break;
     } else {  // no file descriptors, perhaps: they come back
       not_accepted_.happened(error.message());
-      close_idle(/*spare_too=*/false);
+      close_idle(kIdle);
       pause.expires_after(std::chrono::milliseconds(50));
       co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
     }
@@ -285,7 +286,7 @@ void HttpServer::Impl::serve(tcp::socket socket) {
   auto stream = make_stream(std::move(socket), tls_ ? &*tls_ : nullptr);
   const auto connection = std::make_shared<Connection>(*this, std::move(stream), spare);
   if (spare) {
-    close_idle(/*spare_too=*/false);  // there may be room when its request has come
+    close_idle(kIdle);  // there may be room when its request has come
   }
   if (add(connection, spare)) {
     connection->start();
@@ -344,22 +345,20 @@ void HttpServer::Impl::drain() {
       acceptor.close(error);
     });
   }
-  close_idle(/*spare_too=*/true);
+  close_idle(std::chrono::milliseconds(0));
 }
 
-void HttpServer::Impl::close_idle(bool spare_too) {
+void HttpServer::Impl::close_idle(std::chrono::milliseconds wait) {
   std::vector<std::shared_ptr<Connection>> connections;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [address, weak] : open_) {
-      if (spare_too || !spare_.contains(address)) {
-        connections.push_back(weak.lock());
-      }
+    for (const auto& [_, weak] : open_) {
+      connections.push_back(weak.lock());
     }
   }
   for (const auto& connection : connections) {
     if (connection) {
-      connection->close_if_idle();
+      connection->close_if_idle(wait);
     }
   }
 }
