@@ -297,8 +297,8 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
     row("", fmt::format("and {} a sequence for recurrent layers", readable_bytes(cost.state)));
   }
   row("memory", memory_text(memory));
-  if (const std::string quantized = quantized_text(memory); !quantized.empty()) {
-    row("quantised", quantized);
+  if (const std::string stored = stored_text(memory); !stored.empty()) {
+    row("stored as", stored);
   }
   return text;
 }

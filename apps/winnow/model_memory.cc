@@ -65,7 +65,7 @@ std::string memory_text(const ModelMemory& memory) {
       readable_bytes(memory.available), verdict);
 }
 
-std::string quantized_text(const ModelMemory& memory) {
+std::string stored_text(const ModelMemory& memory) {
   const quantized::WeightSizes& sizes = memory.quantized;
   return sizes.types.empty()
              ? ""
@@ -85,7 +85,7 @@ nlohmann::ordered_json memory_json(const ModelMemory& memory) {
           {"chat_bytes_dense", memory.chat_dense},
           {"available_bytes", memory.available},
           {"fits", memory.fits()},
-          {"quantised", sizes.types.empty() ? Json()
+          {"stored_as", sizes.types.empty() ? Json()
                                             : Json({{"types", sizes.types},
                                                     {"file_bytes", sizes.in_file},
                                                     {"memory_bytes", in_memory(sizes)}})}};

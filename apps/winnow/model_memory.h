@@ -27,8 +27,9 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
 
 /// "weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + 48.0 MiB for one chat of 4,096 tokens; ..."
 std::string memory_text(const ModelMemory& memory);
-/// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory"; empty: the files hold nothing quantised.
-std::string quantized_text(const ModelMemory& memory);
+/// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory", of weights that are not used as the files have
+/// them; empty: all are.
+std::string stored_text(const ModelMemory& memory);
 
 nlohmann::ordered_json memory_json(const ModelMemory& memory);
 
