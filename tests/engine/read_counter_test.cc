@@ -196,7 +196,7 @@ class ReadsOfRule : public ::testing::TestWithParam<RuleKind> {
     config_.cache.window = kvcache::traits_of(GetParam()).marks ? testing::kTinyWindow : 0;
     config_.cache.format = ops::EntryFormat::f32;
     config_.cache.cr = kRatio;
-    model_->calibrate(testing::any_calibration(model_->cache_shape()));
+    model_->calibrate(winnow::testing::any_calibration(model_->cache_shape()));
     config_.compute = DType::f32;
   }
 
