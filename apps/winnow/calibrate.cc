@@ -37,6 +37,7 @@ int run_calibrate(const CalibrateOptions& options) {
           options.load.model);
   auto tokens = load_tokenizer(options.load.model)
                     ->encode(text, {.add_special = true, .parse_special = false});
+  require(!tokens.empty(), "--text {}: has no tokens", options.text);
   const int most = std::min(options.max_tokens, loaded->spec().max_positions);
   tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(most)));
   ProgressBar progress("calibrate", static_cast<std::int64_t>(tokens.size()), "tokens");

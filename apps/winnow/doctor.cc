@@ -159,9 +159,11 @@ std::string machine_text(const Processor& processor, const DeviceList& list) {
   return text;
 }
 
-// What a table says in place of sequences where the weights do not fit.
-std::string too_large(const model::ModelSpec& spec, double memory) {
-  const std::string_view format = engine::format_that_fits(spec, memory);
+// What a table says in place of sequences where the weights do not fit. Another format has to leave
+// room for a sequence.
+std::string too_large(const Row& row, double memory) {
+  const std::string_view format =
+      engine::format_that_fits(row.spec, memory - engine::memory_of_cache(row.sequence.dense));
   return format.empty() ? "too large" : fmt::format("too large; fits with --weights {}", format);
 }
 
@@ -171,7 +173,7 @@ std::string fits_row(const Place& place, const Row& row) {
       memory > row.weights
           ? fmt::format("{:>13}{:>13}", grouped(sequences(memory, row, row.sequence.dense)),
                         grouped(sequences(memory, row, row.sequence.compressed)))
-          : "    " + too_large(row.spec, memory);
+          : "    " + too_large(row, memory);
   return fmt::format("  {:<9}{:<20}{:>10}{:>12}{}\n", place.name, row.shape,
                      readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }

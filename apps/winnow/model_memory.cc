@@ -19,9 +19,11 @@ constexpr int kChatTokens = 4096;
 Compression trained_compression(const model::ModelSpec& spec) {
   const kvcache::RuleTraits& rule = kvcache::traits_of(engine::trained_rule(spec));
   if (rule.marks) {
-    return {std::max(spec.dms->target_cr, 1.0), static_cast<double>(spec.dms->window)};
+    return {.ratio = std::max(spec.dms->target_cr, 1.0),
+            .window = spec.dms->window + 1.0,
+            .beside_window = true};
   }
-  return {rule.merges ? std::max(spec.dmc->target_cr, 1.0) : 1.0, 0.0};
+  return {.ratio = rule.merges ? std::max(spec.dmc->target_cr, 1.0) : 1.0};
 }
 
 // Of the quantised weights.

@@ -14,8 +14,10 @@ SequenceBytes sequence_bytes(const model::ModelSpec& spec, ops::EntryFormat form
   const auto states = static_cast<double>(shape.states.bytes());
   const double dense = entry * dense_entries(spec, tokens);
   const double window = entry * dense_entries(spec, std::min(tokens, compression.window));
-  return {.dense = dense + states,
-          .compressed = std::max(dense / compression.ratio, window) + states};
+  const double compressed = compression.beside_window
+                                ? window + (dense - window) / compression.ratio
+                                : std::max(dense / compression.ratio, window);
+  return {.dense = dense + states, .compressed = compressed + states};
 }
 
 }  // namespace winnow::cli

@@ -8,8 +8,9 @@ namespace winnow::cli {
 
 /// How much a model drops from its cache.
 struct Compression {
-  double ratio = 1.0;   // as measured on texts
+  double ratio = 1.0;   // as measured on texts, or of what has left the window: a retrofit's target
   double window = 0.0;  // entries that a head keeps in any case
+  bool beside_window = false;  // the ratio is a target
 };
 
 struct SequenceBytes {

@@ -18,6 +18,11 @@ constexpr std::size_t cache_room(std::size_t left) {
   return left / 10 * 9;
 }
 
+/// The memory that weights have to leave for a cache of so many bytes.
+constexpr double memory_of_cache(double bytes) {
+  return bytes * 10 / 9;
+}
+
 /// Bytes of a cache that has one page for each KV head, and a state if layers are recurrent. A
 /// smaller one refuses every request.
 std::size_t least_cache_bytes(const kvcache::CacheConfig& config, const kvcache::CacheShape& shape);

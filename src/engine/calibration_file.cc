@@ -43,6 +43,7 @@ std::vector<float> read_tensor(const SafetensorsFile& file, const std::string& n
 
 void write_calibration(const std::filesystem::path& path, const kvcache::Calibration& calibration,
                        const kvcache::CacheShape& shape) {
+  kvcache::validate(calibration, shape, path.string());
   TensorMap tensors;
   for (int layer = 0; layer < shape.layers; ++layer) {
     const kvcache::LayerCalibration& own = calibration.layers[static_cast<std::size_t>(layer)];

@@ -23,6 +23,8 @@ constexpr std::size_t kHeadBytes = std::size_t{4} << 10;
 constexpr std::size_t kBodyBytes = std::size_t{64} << 10;
 // Spare connections are few: who says nothing on one must not keep probes out.
 constexpr std::chrono::milliseconds kSparePatience{2000};
+constexpr std::chrono::milliseconds kSpareLinger{200};
+constexpr std::chrono::milliseconds kLinger{2000};
 
 asio::awaitable<void> rest(asio::steady_timer& timer, std::chrono::milliseconds most) {
   error_code error;
@@ -50,7 +52,8 @@ void Connection::start() {
 
 void Connection::close_if_idle(std::chrono::milliseconds wait) {
   asio::post(stream_->socket().get_executor(), [self = shared_from_this(), wait] {
-    if (self->idle_ && Clock::now() - self->begun_ >= wait) {
+    const bool waits = self->silent_ && Clock::now() - self->begun_ >= wait;
+    if (self->idle_ && (waits || wait == wait.zero())) {
       self->stream_->close();
     }
   });
@@ -109,7 +112,7 @@ asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) 
                                                    request.method == "HEAD", chunked);
   HttpRecord record{
       .id = request.id, .client = client_, .method = request.method, .path = request.path};
-  if (spare_ || !parser.keep_alive()) {
+  if (spare_ || !parser.keep_alive() || owner_.draining()) {
     exchange->close_after();
   }
   if (parser.refusal()) {
@@ -129,7 +132,7 @@ asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) 
 // Reads a request; false if the client left before its end, or was too slow.
 asio::awaitable<bool> Connection::read(RequestParser& parser) {
   bool in_body = false;
-  bool silent = unread_.empty();  // nothing of the head has come
+  silent_ = unread_.empty();
   for (;;) {
     if (!unread_.empty()) {
       unread_.erase(0, parser.put(unread_));
@@ -162,7 +165,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     if (got == 0) {
       co_return false;
     }
-    if (std::exchange(silent, false) && !spare_) {
+    if (std::exchange(silent_, false) && !spare_) {
       begun_ = Clock::now();
       stream_->expires_after(owner_.config().header_timeout);
     }
@@ -235,7 +238,7 @@ asio::awaitable<void> Connection::watch_until_end(std::shared_ptr<Exchange> exch
 
 // A client that is still sending would be reset, and never read our answer, if we closed at once.
 asio::awaitable<void> Connection::close() {
-  stream_->expires_after(std::chrono::seconds(2));
+  stream_->expires_after(spare_ ? kSpareLinger : kLinger);
   co_await stream_->end();
   unread_.resize(kBodyBytes);
   while (lingering_) {

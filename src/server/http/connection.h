@@ -77,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string unread_;       // bytes that have come and belong to no request yet
   Clock::time_point begun_;  // when the request's head was there, or the wait for it began
   bool idle_ = false;        // waits for a request's head
+  bool silent_ = false;      // nothing of it has come
   bool watching_ = false;    // watch_until_end() runs
   bool lingering_ = false;   // a request was refused before it was read
 };

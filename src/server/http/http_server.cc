@@ -295,7 +295,7 @@ void HttpServer::Impl::serve(tcp::socket socket) {
   }
 }
 
-// Of the mutex's holder.
+// The caller holds the mutex.
 bool HttpServer::Impl::is_full() const {
   return open_.size() - spare_.size() >= static_cast<std::size_t>(config_.max_connections);
 }

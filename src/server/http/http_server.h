@@ -81,7 +81,7 @@ class HttpServer {
   [[nodiscard]] int port() const;
   /// Connections that are open now.
   [[nodiscard]] int connections() const;
-  /// Connections beyond max_connections that have had no answer but 503, or none, so far.
+  /// Connections beyond max_connections that were answered 503, or closed at once, so far.
   [[nodiscard]] std::int64_t refused_connections() const;
   /// Runs `work` on the server's threads: one piece at a time, in order, and on another core than
   /// the caller's where there is one. Dropped after stop().
