@@ -24,7 +24,7 @@ constexpr std::size_t kBodyBytes = std::size_t{64} << 10;
 // Spare connections are few: who says nothing on one must not keep probes out.
 constexpr std::chrono::milliseconds kSparePatience{2000};
 constexpr std::chrono::milliseconds kSpareLinger{200};
-constexpr std::chrono::milliseconds kLinger{2000};
+constexpr std::chrono::milliseconds kLongestLinger{2000};
 
 asio::awaitable<void> rest(asio::steady_timer& timer, std::chrono::milliseconds most) {
   error_code error;
@@ -238,7 +238,7 @@ asio::awaitable<void> Connection::watch_until_end(std::shared_ptr<Exchange> exch
 
 // A client that is still sending would be reset, and never read our answer, if we closed at once.
 asio::awaitable<void> Connection::close() {
-  stream_->expires_after(spare_ ? kSpareLinger : kLinger);
+  stream_->expires_after(spare_ ? kSpareLinger : kLongestLinger);
   co_await stream_->end();
   unread_.resize(kBodyBytes);
   while (lingering_) {
