@@ -47,6 +47,7 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"llama.cpp", "-ctk", "--kv-dtype"},
     ForeignFlag{"llama.cpp", "-ctv", "--kv-dtype"},
     ForeignFlag{"llama.cpp", "-ub", "--chunk"},
+    ForeignFlag{"llama.cpp", "--temp", "--temperature"},
     ForeignFlag{"llama.cpp", "-ngl", "--device", " cuda"},
     ForeignFlag{"llama.cpp", "-np", "--max-sequences"},
 };

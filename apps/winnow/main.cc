@@ -7,6 +7,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "api/llm_load.h"
 #include "apps/winnow/command.h"
@@ -58,6 +59,10 @@ int parse_and_run(int argc, char** argv) {
   add_completions(app, run);
   add_man_pages(app, run);
   app.footer(kFirstSteps);  // commands inherit the footer that they find
+  if (std::ranges::find(argv, argv + argc, std::string_view("-hf")) != argv + argc) {
+    // The parser would take it for -h and -f, and show the help.
+    return report("llama.cpp's -hf is --model here: --model org/name[:TYPE]");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version

@@ -173,6 +173,12 @@ int run_serve(const ServeCommand& command) {
       std::this_thread::sleep_for(milliseconds(50));
     }
   }
+  if (::isatty(STDERR_FILENO) == 1 && server.failure().empty()) {
+    note(
+        fmt::format("ends when open answers are finished, after {:g} s at most; Ctrl-C again ends "
+                    "it now",
+                    command.shutdown_timeout));
+  }
   server.drain(shutdown);
   require(server.failure().empty(), "the engine has failed: {}", server.failure());
   return kSuccess;

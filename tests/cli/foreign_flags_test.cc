@@ -33,6 +33,9 @@ TEST(ForeignFlags, AreNamedInWinnowsWords) {
               "(vLLM's --max-model-len is --max-context here; see");
   expect_hint({"serve", "--model", kBase, "--enable-prefix-caching"},
               "(vLLM's --enable-prefix-caching is the default; --no-prefix-cache turns it off; ");
+  expect_hint({"serve", "-hf", "some-org/some-model"}, "llama.cpp's -hf is --model here");
+  expect_hint({"chat", "--model", kBase, "--temp", "1"},
+              "llama.cpp's --temp is --temperature here");
   expect_hint({"serve", "--model", kBase, "-ngl", "99"},
               "has no flag -ngl (llama.cpp's -ngl is --device cuda here; see");
   expect_hint({"chat", "--model", kBase, "-c", "4096"},

@@ -17,12 +17,20 @@ function addBubble(role, content) {
   return text;
 }
 
-// Changes what is shown; who reads the end of the conversation goes on reading its end.
+// Changes what is shown; who reads the end of the conversation goes on reading its end. The list is
+// measured once a frame, not for every token: each time costs a layout of all that was written.
+let scrolls = false;
 function keepAtEnd(change) {
   const list = $("messages");
-  const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
+  if (!scrolls) {
+    scrolls = true;
+    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
+    requestAnimationFrame(() => {
+      scrolls = false;
+      if (atEnd) list.scrollTop = list.scrollHeight;
+    });
+  }
   change();
-  if (atEnd) list.scrollTop = list.scrollHeight;
 }
 
 function addToken(parent, position, text) {

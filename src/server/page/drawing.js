@@ -10,7 +10,6 @@ function drawSoon() {
   drawing = true;
   setTimeout(() => {
     const start = performance.now();
-    $("messages").scrollTop = $("messages").scrollHeight;
     draw();
     pause = Math.max(120, 6 * (performance.now() - start));
     drawing = false;

@@ -19,7 +19,7 @@ function unreachable(error) {
 
 function remedy(error) {
   if (error?.code !== "context_length_exceeded") return "";
-  return `: shorten the message, begin a new chat${$("max-tokens").value ? ", or lower max tokens in Settings" : ""}`;
+  return `: shorten the message${$("max-tokens").value ? ", lower max tokens in Settings" : ""} or begin a new chat`;
 }
 
 async function* eventsOf(answer) {
