@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "base/threads.h"
@@ -160,20 +165,40 @@ TEST(CalibrationFile, IsOfTheModel) {
                 "16]: winnow calibrate makes it for the model");
 }
 
+// In place of a number that the file has once.
+void write_nan(const std::filesystem::path& file, float number) {
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  const auto as_bytes = [](float value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const std::size_t at = bytes.find(as_bytes(number));
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, sizeof number, as_bytes(NAN));
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
 TEST(CalibrationFile, HoldsNumbers) {
   const TempDir folder;
   const kvcache::CacheShape shape =
       testing::model_for(kvcache::RuleKind::dense, DType::f32).cache_shape();
-  kvcache::Calibration broken = *winnow::testing::any_calibration(shape);
-  broken.layers[1].means[3] = NAN;
+  kvcache::Calibration calibration = *winnow::testing::any_calibration(shape);
   const auto file = folder.path() / "c.safetensors";
-  write_calibration(file, broken, shape);
-  try {
-    read_calibration(file, shape);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.what(), file.string() + ": layer 1 has statistics that are no numbers");
-  }
+  const auto expect_refusal = [&](const std::function<void()>& act) {
+    try {
+      act();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), file.string() + ": layer 1 has statistics that are no numbers");
+    }
+  };
+  float& number = calibration.layers[1].means[3];
+  number = 12345.678F;
+  write_calibration(file, calibration, shape);
+  write_nan(file, number);
+  expect_refusal([&] { read_calibration(file, shape); });
+  number = NAN;
+  expect_refusal([&] { write_calibration(file, calibration, shape); });
 }
 
 }  // namespace
