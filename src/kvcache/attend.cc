@@ -1,6 +1,7 @@
 #include "kvcache/attend.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -23,8 +24,9 @@ std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChun
 }
 
 HeadChunk plan_head(ops::Workspace& workspace, const LayerChunk& chunk, std::size_t index,
-                    std::size_t rows, int layer, int head) {
+                    int layer, int head) {
   const auto& sequence = *chunk.sequence;
+  const std::size_t rows = chunk.queries.rows;
   const auto dim = static_cast<std::size_t>(sequence.cache().shape().head_dim);
   HeadChunk result{.chunk = &chunk,
                    .index = index,
@@ -120,15 +122,15 @@ OptionalScope scope_unless(const SeenEntries* seen, ops::Context& context) {
   return seen == nullptr ? OptionalScope(std::in_place, *context.workspace) : std::nullopt;
 }
 
-// Takes rows[c] first rows of each chunk at once.
+// Takes all rows of each chunk at once.
 void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
-                    std::span<const std::size_t> rows, SeenEntries* seen) {
+                    SeenEntries* seen) {
   const OptionalScope scope = scope_unless(seen, context);
   std::vector<HeadChunk> parts;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     const int heads = chunks[c].sequence->cache().shape().kv_heads_of(layer);
-    for (int head = 0; head < heads && rows[c] > 0; ++head) {
-      parts.push_back(plan_head(*context.workspace, chunks[c], c, rows[c], layer, head));
+    for (int head = 0; head < heads && chunks[c].queries.rows > 0; ++head) {
+      parts.push_back(plan_head(*context.workspace, chunks[c], c, layer, head));
     }
   }
   if (parts.empty()) {
@@ -193,15 +195,64 @@ class RotatedChunks {
   std::size_t head_dim_;
 };
 
-// append_and_attend() of what the cache takes as it is.
+// Rows [first, last) of a chunk.
+LayerChunk piece_of(const LayerChunk& chunk, std::size_t first, std::size_t last) {
+  LayerChunk piece = chunk;
+  for (auto* rows : {&piece.queries, &piece.keys, &piece.values}) {
+    *rows = rows->slice(first, last);
+  }
+  piece.out = chunk.out.slice(first, last);
+  if (chunk.decisions.data != nullptr) {
+    piece.decisions = chunk.decisions.slice(first, last);
+    piece.omegas = chunk.omegas.slice(first, last);
+  }
+  if (chunk.logits.data != nullptr) {
+    piece.logits = chunk.logits.slice(first, last);
+  }
+  if (chunk.visible.data != nullptr) {
+    piece.visible = chunk.visible.slice(first, last);
+  }
+  piece.first_out = std::min(std::max(chunk.first_out, first), last) - first;
+  return piece;
+}
+
+// What comes next of each chunk of which so many rows are taken: as many rows as can be taken at
+// once, or one, or none where the chunk ends.
+struct NextPieces {
+  std::vector<LayerChunk> at_once;  // by chunk; empty where there are none
+  std::vector<LayerChunk> tokens;
+};
+
+NextPieces next_pieces(const ops::Context& context, int layer, std::span<const LayerChunk> chunks,
+                       std::span<std::size_t> taken) {
+  NextPieces next;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const std::size_t end = chunks[c].queries.rows;
+    const std::size_t many =
+        taken[c] < end ? rows_at_once(context, layer, piece_of(chunks[c], taken[c], end)) : 0;
+    next.at_once.push_back(piece_of(chunks[c], taken[c], taken[c] + many));
+    if (taken[c] < end && many == 0) {
+      next.tokens.push_back(piece_of(chunks[c], taken[c], taken[c] + 1));
+    }
+    taken[c] = std::min(end, taken[c] + std::max<std::size_t>(many, 1));
+  }
+  return next;
+}
+
+// append_and_attend() for chunks in the form in which the cache keeps entries.
 void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
                  SeenEntries* seen) {
-  std::vector<std::size_t> first_rows(chunks.size());
-  std::ranges::transform(chunks, first_rows.begin(), [&](const LayerChunk& chunk) {
-    return rows_at_once(context, layer, chunk);
-  });
-  attend_at_once(context, layer, chunks, first_rows, seen);
-  attend_row_by_row(context, layer, chunks, first_rows);
+  std::vector<std::size_t> taken(chunks.size());
+  const auto ended = [&] {
+    return std::ranges::equal(taken, chunks, {}, {},
+                              [](const LayerChunk& chunk) { return chunk.queries.rows; });
+  };
+  while (!ended()) {
+    const NextPieces next = next_pieces(context, layer, chunks, taken);
+    attend_at_once(context, layer, next.at_once, seen);
+    append_and_attend_tokens(context, layer, next.tokens);
+    seen = nullptr;  // later layers share what is taken at once, or one token
+  }
 }
 
 // Calls take(chunks) for chunks in the form in which the cache keeps entries.
@@ -222,27 +273,6 @@ void take_whole(ops::Context& context, int layer, std::span<const LayerChunk> ch
   in_form_of_cache(context, chunks, seen, [&](std::span<const LayerChunk> kept) {
     take_chunks(context, layer, kept, seen);
   });
-}
-
-// Rows [first, last) of a chunk.
-LayerChunk piece_of(const LayerChunk& chunk, std::size_t first, std::size_t last) {
-  LayerChunk piece = chunk;
-  for (auto* rows : {&piece.queries, &piece.keys, &piece.values}) {
-    *rows = rows->slice(first, last);
-  }
-  piece.out = chunk.out.slice(first, last);
-  if (chunk.decisions.data != nullptr) {
-    piece.decisions = chunk.decisions.slice(first, last);
-    piece.omegas = chunk.omegas.slice(first, last);
-  }
-  if (chunk.logits.data != nullptr) {
-    piece.logits = chunk.logits.slice(first, last);
-  }
-  if (chunk.visible.data != nullptr) {
-    piece.visible = chunk.visible.slice(first, last);
-  }
-  piece.first_out = std::min(std::max(chunk.first_out, first), last) - first;
-  return piece;
 }
 
 // Calls take(pieces) for what the next tokens of each chunk are up to where a chunk of the layer's
@@ -289,7 +319,11 @@ void attend_to_seen(ops::Context& context, int layer, std::span<const LayerChunk
     if (!parts.empty()) {
       attend_heads(context, layer, parts);
     }
-    attend_single_rows(context, layer, kept);
+    std::vector<LayerChunk> tokens;
+    std::ranges::copy_if(kept, std::back_inserter(tokens), [](const LayerChunk& chunk) {
+      return chunk.queries.rows == 1 && chunk.first_out == 0;
+    });
+    attend_tokens(context, layer, tokens);
   });
 }
 

@@ -40,13 +40,11 @@ inline const float* sinks_of(const LayerChunk& chunk, int layer, int head) {
              : nullptr;
 }
 
-/// Takes rows [first_rows[c], T) of each chunk, the i-th of all chunks at the same time. Used for
-/// decode, for everything under context.deterministic, and for rules whose next step depends on the
-/// previous attention.
-void attend_row_by_row(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
-                       std::span<const std::size_t> first_rows);
+/// append_and_attend() for chunks of one token: decode, everything under context.deterministic, and
+/// the tokens whose attention or whose place in the cache decides what later tokens see.
+void append_and_attend_tokens(ops::Context& context, int layer, std::span<const LayerChunk> tokens);
 
-/// Attention of chunks of one token, which the layer's cache has already, over what it holds.
-void attend_single_rows(ops::Context& context, int layer, std::span<const LayerChunk> chunks);
+/// Attention of tokens that the layer's cache holds already, over all that it holds.
+void attend_tokens(ops::Context& context, int layer, std::span<const LayerChunk> tokens);
 
 }  // namespace winnow::kvcache

@@ -95,12 +95,16 @@ int Rule::archive_limit() const {
   return std::max(0, budget - (window + 1));
 }
 
+bool Rule::observes(int position) const {
+  return drops() && traits->eviction->observes != nullptr &&
+         traits->eviction->observes(*this, position);
+}
+
 int Rule::rows_at_once(int length, int rows) const {
   if (const Eviction* eviction = traits->eviction; eviction != nullptr) {
     int at_once = 0;
     for (int position = length; at_once < rows; ++at_once, ++position) {
-      const bool observes = eviction->observes != nullptr && eviction->observes(*this, position);
-      if (observes ||
+      if (observes(position) ||
           eviction->held_after(*this, position) >= eviction->held_after(*this, position + 1)) {
         break;
       }

@@ -67,6 +67,8 @@ struct Rule {
   /// Whether archived entries are evicted by scores. Tokens are taken one at a time then, beyond
   /// rows_at_once().
   [[nodiscard]] bool drops() const { return traits->drops(); }
+  /// Whether they are evicted by the attention of the query at `position`, among others.
+  [[nodiscard]] bool observes(int position) const;
   /// Whether the query at `position` reads only part of what is cached.
   [[nodiscard]] bool selects_pages(int position) const {
     return traits->selects && position >= prompt_tokens;

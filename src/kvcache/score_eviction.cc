@@ -136,7 +136,7 @@ void evict_by_score(const ops::Context& context, SequenceCache& sequence, int la
   const ops::AttentionShape shape = sequence.cache().attention_shape(layer);
   const int heads = sequence.cache().shape().kv_heads_of(layer);
   const int length = sequence.head(layer, 0).length();
-  if (eviction.observes != nullptr && eviction.observes(rule, length - 1)) {
+  if (rule.observes(length - 1)) {
     for_heads(sequence, layer, [&](int h) {
       const ops::DecodeRow& row = rows[static_cast<std::size_t>(h)];
       if (eviction.observe != nullptr) {

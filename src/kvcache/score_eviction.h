@@ -14,7 +14,8 @@ namespace winnow::kvcache {
 void note_queries(SequenceCache& sequence, int layer, int head, std::span<const float> queries);
 
 /// Notes the attention of the token that `layer` has just taken, and drops what the layer's heads
-/// hold beyond what the rule's Eviction lets them. `rows` are one per KV head, with weights.
+/// hold beyond what the rule's Eviction lets them. `rows` are one per KV head, with weights if the
+/// rule observes() the token.
 void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
                     std::span<const ops::DecodeRow> rows);
 

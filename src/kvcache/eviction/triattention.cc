@@ -37,24 +37,33 @@ int hold_rounds(const Rule& rule, int length) {
 
 // A query head's statistics as keys meet them.
 struct FutureQueries {
-  std::vector<double> mean;    // [head_dim], turned to the places of queries to come, on average
+  std::vector<double> mean;    // [head_dim], rotated to the positions of future queries, on average
   std::vector<double> excess;  // [planes]: the mean length of queries less that of their mean
 };
 
-// The mean of cos and sin of a frequency times the places of queries to come.
-std::pair<double, double> mean_turn(double frequency, int length) {
-  double cosine = 0.0;
-  double sine = 0.0;
-  int places = 0;
-  for (int distance = 1; distance <= kFarthest; distance *= 2, ++places) {
-    const double angle = frequency * (static_cast<double>(length) + distance);
-    cosine += std::cos(angle);
-    sine += std::sin(angle);
+struct Rotation {
+  double cosine;
+  double sine;
+};
+
+// By plane of RoPE: the mean rotation of the positions of future queries.
+std::vector<Rotation> mean_rotations(const LayerRope& rope, int length) {
+  std::vector<Rotation> rotations;
+  for (const double frequency : rope.frequencies) {
+    Rotation mean{0.0, 0.0};
+    int positions = 0;
+    for (int distance = 1; distance <= kFarthest; distance *= 2, ++positions) {
+      const double angle = frequency * (static_cast<double>(length) + distance);
+      mean.cosine += std::cos(angle);
+      mean.sine += std::sin(angle);
+    }
+    rotations.push_back({mean.cosine / positions, mean.sine / positions});
   }
-  return {cosine / places, sine / places};
+  return rotations;
 }
 
-FutureQueries expect_queries(const ScoredLayer& layer, int query_head, int length) {
+FutureQueries expect_queries(const ScoredLayer& layer, int query_head,
+                             std::span<const Rotation> rotations) {
   const LayerRope& rope = layer.shape.rope_of(layer.layer);
   const auto& known = layer.shape.calibration->layers[static_cast<std::size_t>(layer.layer)];
   const auto dim = static_cast<std::size_t>(layer.shape.head_dim);
@@ -67,8 +76,8 @@ FutureQueries expect_queries(const ScoredLayer& layer, int query_head, int lengt
   for (std::size_t plane = 0; plane < planes; ++plane) {
     queries.excess.push_back(double{known.lengths[head * planes + plane]} - lengths[plane]);
   }
-  for (std::size_t plane = 0; plane < rope.frequencies.size(); ++plane) {
-    const auto [cosine, sine] = mean_turn(rope.frequencies[plane], length);
+  for (std::size_t plane = 0; plane < rotations.size(); ++plane) {
+    const auto [cosine, sine] = rotations[plane];
     const auto [a, b] = rope.channels_of(plane);
     queries.mean[a] = cosine * mean[a] - sine * mean[b];
     queries.mean[b] = sine * mean[a] + cosine * mean[b];
@@ -130,9 +139,10 @@ void score_by_calibration(const ScoredLayer& layer, const HeadCache& head,
                           std::span<float> scores) {
   const CachedKeys cached = load_keys(layer, head.archive());
   const int group = layer.shape.group_of(layer.layer);
+  const auto rotations = mean_rotations(layer.shape.rope_of(layer.layer), head.length());
   std::ranges::fill(scores, -std::numeric_limits<float>::infinity());
   for (int query_head = layer.head * group; query_head < (layer.head + 1) * group; ++query_head) {
-    auto of_head = scores_by(expect_queries(layer, query_head, head.length()), cached);
+    auto of_head = scores_by(expect_queries(layer, query_head, rotations), cached);
     standardize(of_head);
     std::ranges::transform(scores, of_head, scores.begin(), [](float most, double score) {
       return std::max(most, static_cast<float>(score));
