@@ -153,7 +153,7 @@ class Engine {
   void wait_for_states() const;
   [[nodiscard]] bool may_begin_with_a_prefix(const Sequence& sequence) const;
   void open_cache(Sequence& sequence);
-  void count_admitted(const Sequence& sequence);
+  void count_admitted(Sequence& sequence);
   void open_known(Sequence& sequence);
   void open_coming(Sequence& sequence, int known);
 

@@ -277,7 +277,11 @@ void Engine::open_cache(Sequence& sequence) {
   }
 }
 
-void Engine::count_admitted(const Sequence& sequence) {
+void Engine::count_admitted(Sequence& sequence) {
+  if (!std::exchange(sequence.admitted, true) && sequence.sample == 0 &&
+      sequence.spec->on_admitted) {
+    sequence.spec->on_admitted();
+  }
   stats_.prompt_tokens += sequence.length();
   stats_.reused_tokens += sequence.reused;
   if (may_begin_with_a_prefix(sequence)) {

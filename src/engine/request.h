@@ -40,6 +40,9 @@ using OnState = std::function<void(std::span<const float> state)>;
 /// for Request::beginning.
 using OnPromptCache = std::function<void(kvcache::SavedSequence cache)>;
 
+/// Called when a request leaves the queue: the first of its samples gets its cache.
+using OnAdmitted = std::function<void()>;
+
 struct Request {
   std::vector<std::int32_t> prompt;
   int max_tokens = 16;
@@ -53,6 +56,7 @@ struct Request {
   OnLogits on_logits = {};             // called within step()
   OnState on_state = {};               // called within step()
   OnPromptCache on_prompt_cache = {};  // called once within step(), if there is room for the prompt
+  OnAdmitted on_admitted = {};         // called once within step()
   int priority = 0;                    // waiting requests with smaller numbers go first
   bool trace = false;                  // report what every token's query sees (CacheTrace)
   bool count_reads = false;            // CacheUsage::reads is wanted

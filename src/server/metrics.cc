@@ -124,6 +124,7 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
     page += vllm_metrics(report.engine, routers.blocks, routers.vllm_name,
                          {.generated_tokens = generated_tokens_,
                           .samples = samples_,
+                          .queue = queue,
                           .first_token = first_token,
                           .between_tokens = between_tokens,
                           .whole_request = whole_request});
@@ -141,6 +142,7 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
       live_entries_.load(), page);
   add("winnow_kv_dense_entries_total", "counter", "Entries that they would have held if dense.",
       dense_entries_.load(), page);
+  queue.render("winnow_queue_seconds", "From a request to its place in the cache.", page);
   first_token.render("winnow_first_token_seconds", "From a request to its first token.", page);
   between_tokens.render("winnow_between_tokens_seconds", "Between tokens of one sample.", page);
   whole_request.render("winnow_request_seconds", "From a request to the end of its answer.", page);

@@ -49,6 +49,7 @@ class Metrics {
   /// A completion request is over.
   void count_request(std::string_view outcome, const AnswerUsage& usage);
 
+  SecondsHistogram queue;           // of completions: from the request to its place in the cache
   SecondsHistogram first_token;     // from the request to its first token
   SecondsHistogram between_tokens;  // of one sample
   SecondsHistogram whole_request;

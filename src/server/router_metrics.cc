@@ -71,6 +71,7 @@ std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& b
   for (const auto& [reason, count] : answers.samples) {
     page += fmt::format("{}{{{},finished_reason=\"{}\"}} {}\n", kFinished, labels, reason, count);
   }
+  answers.queue.render("vllm:request_queue_time_seconds", "As winnow_queue_seconds.", page, labels);
   answers.first_token.render("vllm:time_to_first_token_seconds", "As winnow_first_token_seconds.",
                              page, labels);
   answers.between_tokens.render("vllm:inter_token_latency_seconds",

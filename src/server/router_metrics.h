@@ -33,6 +33,7 @@ using FinishedSamples = std::map<std::string, std::int64_t, std::less<>>;
 struct AnswerCounts {
   std::int64_t generated_tokens;
   const FinishedSamples& samples;
+  const SecondsHistogram& queue;
   const SecondsHistogram& first_token;
   const SecondsHistogram& between_tokens;
   const SecondsHistogram& whole_request;

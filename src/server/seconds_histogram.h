@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@ class SecondsHistogram {
                                       0.25,  0.5,    1.0,   2.5,   5.0,   10.0, 30.0,
                                       60.0,  120.0,  300.0, 600.0, 1800.0};
   void observe(double seconds);
+  void observe_since(std::chrono::steady_clock::time_point start) {
+    observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
   /// Appends the metric `name` to a page. `labels`: name="value",..., or nothing.
   void render(std::string_view name, std::string_view help, std::string& page,
               std::string_view labels = {}) const;

@@ -29,10 +29,13 @@ TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   older.request.max_tokens = 1;
   Client younger = older;
   younger.request.prompt.assign(30, 4);
+  int admissions = 0;
+  younger.request.on_admitted = [&] { ++admissions; };
   Answers answers;
   ASSERT_NO_THROW(answers = serve(CpuBackend(model), config, {older, younger}));
   EXPECT_EQ(answers.at({0, 0}).finish, FinishReason::length);
   EXPECT_EQ(answers.at({1, 0}).finish, FinishReason::length);
+  EXPECT_EQ(admissions, 1);  // the second time it is not admitted anew
 }
 
 // A first answer of one token, which met its limit, does not promise short ones. Twelve answers of

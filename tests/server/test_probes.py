@@ -26,7 +26,7 @@ def test_metrics_for_routers(server):
         assert told["vllm:generation_tokens_total", labels] == 5
         ended = tuple(sorted(labels + (("finished_reason", "length"),)))
         assert told["vllm:request_success_total", ended] == 1
-        for name, own, count in (("time_to_first_token", "first_token", 1),
+        for name, own, count in (("request_queue_time", "queue", 1), ("time_to_first_token", "first_token", 1),
                                  ("inter_token_latency", "between_tokens", 4),
                                  ("e2e_request_latency", "request", 1)):
             assert told[f"vllm:{name}_seconds_count", labels] == count

@@ -244,9 +244,9 @@ void CompletionJob::count_votes() {
 
 void CompletionJob::observe_token(Slot& slot) {
   if (slot.last_token) {
-    service_.metrics().between_tokens.observe(seconds_since(*slot.last_token));
+    service_.metrics().between_tokens.observe_since(*slot.last_token);
   } else {
-    service_.metrics().first_token.observe(seconds_since(start_));
+    service_.metrics().first_token.observe_since(start_);
   }
   slot.last_token = Clock::now();
   service_.metrics().count_token();
@@ -286,7 +286,7 @@ void CompletionJob::close(std::string_view outcome) {
                                     : outcome == "failed"            ? "error"
                                                                      : "abort");
   }
-  service_.metrics().whole_request.observe(seconds_since(start_));
+  service_.metrics().whole_request.observe_since(start_);
   service_.log().write(LogLevel::debug, "completion",
                        {{"id", head_.id},
                         {"outcome", outcome},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -208,6 +209,10 @@ engine::Request request_of(Service& service, const CompletionRequest& completion
   request.adapter = service.adapter(completion.model);
   request.count_reads = completion.votes.has_value();
   request.constraint = constraint_of(service, completion, start);
+  request.on_admitted = [&queue = service.metrics().queue,
+                         submitted = std::chrono::steady_clock::now()] {
+    queue.observe_since(submitted);
+  };
   if (!completion.ignore_eos || request.constraint) {
     request.stop_tokens = service.model().eos_tokens;
   }
