@@ -100,6 +100,7 @@ void Service::check_template_fields(CompletionRequest& request) const {
   try {
     const ChatPrompt prompt = with_tool_variable(request.prompt);
     check_variables(*chat_template_, prompt, request.ignored);
+    check_roles(*chat_template_, prompt);
     if (thoughts.for_template.empty() ||
         tells_apart(*chat_template_, prompt, other_thoughts(prompt.variables))) {
       return;

@@ -303,3 +303,16 @@ def test_http_as_the_rfcs_have_it(server):
 def test_samples_take_places(server):
     answer = post(server, {"prompt": ["a"] * 64, "n": 128, "max_tokens": 1})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
+
+
+def test_roles_that_a_template_leaves_out(tmp_path):
+    template = ("{% for m in messages %}{% if m.role in ['user', 'critic'] %}{{m.role}}:{{m.content}};"
+                "{% endif %}{% endfor %}")
+    user = {"role": "user", "content": "a"}
+    with serving(model=with_template(tmp_path, template)) as s:
+        assert rendered(s, [user, {"role": "critic", "content": "b"}]) == "user:a;critic:b;"
+        answer = post(s, {"messages": [user, {"role": "asistant", "content": "b"}, user],
+                          "max_tokens": 1}, CHAT)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "messages[1].role"
+        assert "asistant" in answer.json()["error"]["message"]
+    shutil.rmtree(tmp_path)

@@ -1,4 +1,4 @@
-// What a request gives to the chat template beside its messages.
+// What a request gives to the chat template that it may have no place for.
 #pragma once
 
 #include <string>
@@ -14,5 +14,9 @@ namespace winnow::server {
 /// ApiError for documents that it has no place for, and Error where there is no such template.
 void check_variables(const ChatTemplate& chat, const ChatPrompt& prompt,
                      std::vector<std::string>& ignored);
+
+/// Throws ApiError for a message whose role the template leaves out, and Error as
+/// ChatTemplate::render() does. It takes system, user, assistant and tool to be known.
+void check_roles(const ChatTemplate& chat, const ChatPrompt& prompt);
 
 }  // namespace winnow::server

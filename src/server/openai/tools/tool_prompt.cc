@@ -69,6 +69,10 @@ bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt, const Json&
   return makes_a_difference(chat, prompt, prompt.conversation.messages, variables);
 }
 
+bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt, const ChatPrompt& other) {
+  return makes_a_difference(chat, prompt, other.conversation.messages, other.variables);
+}
+
 bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt) {
   Json without = prompt.variables;
   without.erase("tools");

@@ -10,6 +10,8 @@ namespace winnow::server {
 /// ChatTemplate::render() does.
 bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt,
                  const nlohmann::ordered_json& variables);
+/// The same for another prompt. One that it refuses is told apart.
+bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt, const ChatPrompt& other);
 /// Whether the template shows the tools that are offered.
 bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt);
 
