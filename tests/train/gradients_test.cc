@@ -1,6 +1,10 @@
 // The gradients of whole models against finite differences of their loss.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <functional>
+#include <span>
+
 #include "base/sanitized.h"
 #include "base/threads.h"
 #include "train/tiny_model.h"
@@ -202,32 +206,46 @@ TEST(Gradients, OfModelsThatSlide) {
   }
 }
 
-TEST(Gradients, OfCousinsOnTheCpu) {
-  for (const auto& [family, keys] : winnow::testing::further_cousins()) {
-    Case c = plain("llama");
-    c.name = family;
-    c.singles = 1;
-    c.step = 4e-4;
-    c.slack = 6e-2;
-    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
+using CheckTraining = std::function<void(const Case&)>;
+
+void check_distillation(const Case& c) {
+  expect_gradients(c, true, Keep::inputs);
+}
+
+template <model::DmsConfig::Source kSource>
+void check_dms(const Case& c) {
+  expect_gradients(of_family(dms("llama", kSource), c), true);
+}
+
+void check_dmc(const Case& c) {
+  expect_gradients(of_family(dmc("llama"), c), false);
+}
+
+// Checks each family as it is, and with one of the trainings: all pairs would take long.
+void check_families(std::span<const winnow::testing::FamilyKeys> families, Case c,
+                    std::span<const CheckTraining> trainings) {
+  c.step = 4e-4;
+  c.slack = 6e-2;
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    c.name = families[i].family;
+    c.spec = testing::tiny_config(families[i].family, testing::kTinySizes, families[i].keys);
     expect_gradients(c, false);
-    expect_gradients(c, true, Keep::inputs);
-    expect_gradients(of_family(dms("llama", model::DmsConfig::Source::borrowed), c), true);
-    expect_gradients(of_family(dmc("llama"), c), false);
+    trainings[i % trainings.size()](c);
   }
 }
 
+TEST(Gradients, OfCousinsOnTheCpu) {
+  Case c = plain("llama");
+  c.singles = 1;
+  check_families(winnow::testing::further_cousins(), c,
+                 std::array<CheckTraining, 3>{
+                     check_distillation, check_dms<model::DmsConfig::Source::borrowed>, check_dmc});
+}
+
 TEST(Gradients, OfLatentAttention) {
-  for (const auto& [family, keys] : winnow::testing::latent_families()) {
-    Case c = plain("llama");
-    c.name = family;
-    c.step = 4e-4;
-    c.slack = 6e-2;
-    c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
-    expect_gradients(c, false);
-    expect_gradients(c, true, Keep::inputs);
-    expect_gradients(of_family(dms("llama", model::DmsConfig::Source::adapter), c), true);
-  }
+  check_families(winnow::testing::latent_families(), plain("llama"),
+                 std::array<CheckTraining, 2>{check_distillation,
+                                              check_dms<model::DmsConfig::Source::adapter>});
 }
 
 // Which of two experts is the better one counts, so that the loss jumps where they change places:
