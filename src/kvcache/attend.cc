@@ -14,7 +14,7 @@
 namespace winnow::kvcache {
 namespace {
 
-// How many of a chunk's first rows may be taken at once: what they see is known beforehand.
+// The number of a chunk's first rows that can be taken at once: what they see is known beforehand.
 std::size_t rows_at_once(const ops::Context& context, int layer, const LayerChunk& chunk) {
   const auto rows = static_cast<int>(chunk.queries.rows);
   if (rows == 1 || context.deterministic) {
@@ -115,7 +115,7 @@ void attend_heads(ops::Context& context, int layer, std::span<const HeadChunk> p
   ops::prefill_attention(context, sequence.cache().attention_shape(layer), heads);
 }
 
-// Of a call that leaves nothing behind.
+// Holds no scope where a call's memory must outlive it.
 using OptionalScope = std::optional<ops::Workspace::Scope>;
 
 OptionalScope scope_unless(const SeenEntries* seen, ops::Context& context) {
@@ -143,7 +143,7 @@ void attend_at_once(ops::Context& context, int layer, std::span<const LayerChunk
   }
 }
 
-// Keys, values and queries of chunks, rotated for entries that are kept so (ops/rotation.h).
+// Keys, values and queries of chunks, rotated if the cache stores rotated entries (ops/rotation.h).
 class RotatedChunks {
  public:
   RotatedChunks(ops::Workspace& workspace, std::span<const LayerChunk> chunks)
@@ -255,7 +255,7 @@ void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> c
   }
 }
 
-// Calls take(chunks) for chunks in the form in which the cache keeps entries.
+// Calls take(chunks) with the chunks in the form in which the cache keeps entries.
 template <class Take>
 void in_form_of_cache(ops::Context& context, std::span<const LayerChunk> chunks,
                       const SeenEntries* seen, const Take& take) {

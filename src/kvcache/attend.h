@@ -1,4 +1,4 @@
-// Append new tokens to the cache and attend over what is visible to them.
+// Append new tokens to the cache and compute their attention.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct LayerChunk {
   ops::Matrix<const float> values;            // [T, kv_heads * head_dim]
   ops::Matrix<float> out;                     // [T, kv_heads * group * head_dim]
   ops::Matrix<const std::uint8_t> decisions;  // [T, kv_heads]; DMS: evict, DMC: merge
-  ops::Matrix<const float> logits;            // [T, kv_heads]; DMS: of the decisions
+  ops::Matrix<const float> logits;            // [T, kv_heads]; DMS: the logits of the decisions
   ops::Matrix<const float> omegas;            // [T, kv_heads]; DMC
   /// Optional [T, kv_heads]: receives how many entries each query saw.
   ops::Matrix<std::int32_t> visible;
-  /// Optional, of chunks of one token: receives its weights, [kv_heads][group, entries seen]. Not
-  /// Quest's, whose queries see different entries.
+  /// Optional, for chunks of one token: receives its weights, [kv_heads][group, entries seen]. Not
+  /// for Quest, whose queries see different entries.
   float* weights = nullptr;
   /// Optional [kv_heads * group]: the sinks of the layer's query heads (ops::DecodeRow).
   const float* sinks = nullptr;
@@ -39,29 +39,29 @@ using QueryListener = std::function<void(int layer, ops::Matrix<const float> que
 /// A KV head's share of a chunk that is taken at once, and the entries that its queries see.
 struct HeadChunk {
   const LayerChunk* chunk = nullptr;
-  std::size_t index = 0;  // of the chunk in its call
+  std::size_t index = 0;  // the chunk's index in its call
   std::size_t rows = 0;
   int head = 0;
   int lead = 0;                     // tokens of the band before the chunk
   std::span<float> band_keys = {};  // the newest entries
   std::span<float> band_values = {};
-  std::span<std::int32_t> archive_counts = {};  // by row, of the head's archive
+  std::span<std::int32_t> archive_counts = {};  // by row: archive entries that it sees
 };
 
-/// What the queries of one call saw of a layer's entries, for later layers that share these. It
-/// lies in the workspace. Chunks of one token see what the cache holds.
+/// The entries of a layer that the queries of one call saw, for later layers that share them. They
+/// lie in the workspace. It is empty for chunks of one token, which see what the cache holds.
 using SeenEntries = std::vector<HeadChunk>;
 
 /// Appends every chunk to its sequence's heads of `layer` and computes its attention. What a query
 /// sees depends on its sequence alone, not on how tokens are cut into chunks or which chunks share
-/// the call. The caller has made sure that the pages are there (SequenceCache::page_need). `seen`,
-/// if given, receives what attend_to_seen() needs.
+/// the call. The caller has made sure that enough pages are free (SequenceCache::page_need).
+/// `seen`, if given, receives what attend_to_seen() needs.
 void append_and_attend(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
                        SeenEntries* seen = nullptr);
 
-/// Attention of a layer that shares the entries of `layer`: over what the chunks with the same
-/// tokens saw there, which had one token each or were taken at once (takes_at_once). Their keys and
-/// values are not read. Where a rule drops entries by their scores, what it dropped is gone.
+/// Attention of a layer that shares the entries of `layer`: its chunks attend to what the chunks of
+/// the same tokens saw there. Those had one token each or were taken at once (takes_at_once). The
+/// keys and values of `chunks` are not read. Entries that a rule has dropped by score are not seen.
 void attend_to_seen(ops::Context& context, int layer, std::span<const LayerChunk> chunks,
                     const SeenEntries& seen);
 

@@ -44,7 +44,7 @@ int archive_pages(const Rule& rule, const HeadCache& head) {
   return (head.archive().size() + rule.page_entries - 1) / rule.page_entries;
 }
 
-// Whether each query head chooses what it reads of what the KV head holds (Quest).
+// Whether each query head chooses which pages of its KV head it reads (Quest).
 bool chooses_pages(const Rule& rule, const HeadCache& head) {
   return rule.selects_pages(head.length() - 1) && archive_pages(rule, head) > rule.pages_read();
 }

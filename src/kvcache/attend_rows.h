@@ -33,7 +33,7 @@ inline std::span<const float> queries_of(const LayerChunk& chunk, std::size_t ro
   return chunk.queries.row(row).subspan(static_cast<std::size_t>(head) * width, width);
 }
 
-/// The sinks of a layer's KV head's query heads, or null.
+/// The sinks of a KV head's query heads in a layer, or null.
 inline const float* sinks_of(const LayerChunk& chunk, int layer, int head) {
   return chunk.sinks != nullptr
              ? chunk.sinks + head * chunk.sequence->cache().shape().group_of(layer)

@@ -24,7 +24,7 @@ struct LayerHeads {
   bool operator==(const LayerHeads&) const = default;
 };
 
-/// How a layer's queries and keys were rotated (ops::RopeAngles). No frequencies: not at all.
+/// How a layer's queries and keys were rotated (ops::RopeAngles). No frequencies: not rotated.
 struct LayerRope {
   std::vector<float> frequencies;
   bool interleaved = false;
@@ -37,29 +37,29 @@ struct LayerRope {
 };
 
 struct CacheShape {
-  int layers = 0;  // that hold entries: recurrent ones have no place here
+  int layers = 0;  // layers that hold entries; recurrent layers do not count
   int kv_heads = 0;
-  int head_dim = 0;       // of the widest heads; others are filled up with zeros
+  int head_dim = 0;       // of the widest heads; narrower ones are padded with zeros
   int group = 0;          // query heads per KV head
-  float scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
+  float scale = 0.0F;     // factor of the scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0.0F;  // as in ops::AttentionShape
   bool sinks = false;     // query heads have sinks (ops::DecodeRow)
-  bool joint = false;     // values are the keys as they are: pages hold them once
-  int key_only = 0;       // joint: first channels of which attention's output is not read
+  bool joint = false;     // values are the unchanged keys: pages hold them once
+  int key_only = 0;       // joint: the number of first channels whose attention output is not read
   /// By layer: a query sees the last `reach` tokens, its own included (a sliding window), or all of
   /// them (0, a full layer). Empty: all layers are full.
   std::vector<int> reach = {};
-  /// A reach is that of a chunk instead: a query sees the tokens whose position divided by it gives
-  /// the same as its own.
+  /// The layers with a `reach` use chunked attention instead: a query sees the tokens of its own
+  /// chunk of `reach` positions, those with the same position / reach.
   bool chunked = false;
-  StateShape states = {};  // of recurrent layers
+  StateShape states = {};  // the states of recurrent layers
   /// By layer, where layers differ; empty: all have `kv_heads` and `group`.
   std::vector<LayerHeads> heads = {};
-  std::vector<LayerRope> ropes = {};  // by layer; empty: none rotates
-  /// Of the model's queries, for rules that need it.
+  std::vector<LayerRope> ropes = {};  // by layer; empty: no layer rotates
+  /// Statistics of the model's queries, for rules that need them.
   std::shared_ptr<const Calibration> calibration = nullptr;
 
-  /// By which q . k is multiplied.
+  /// The factor of q . k.
   [[nodiscard]] float score_scale() const {
     return scale > 0.0F ? scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
   }
@@ -72,7 +72,7 @@ struct CacheShape {
   [[nodiscard]] int group_of(int layer) const {
     return heads.empty() ? group : heads[static_cast<std::size_t>(layer)].group;
   }
-  /// Of the layer that has most.
+  /// The most KV heads of any layer.
   [[nodiscard]] int most_kv_heads() const {
     int most = kv_heads;
     for (const LayerHeads& of_layer : heads) {
@@ -87,7 +87,7 @@ struct CacheShape {
     }
     return most;
   }
-  /// KV heads of the layers before `layer`; of all where that is `layers`.
+  /// The number of KV heads in the layers before `layer`; in all layers if it is `layers`.
   [[nodiscard]] int heads_before(int layer) const {
     int before = heads.empty() ? layer * kv_heads : 0;
     for (int i = 0; i < layer && !heads.empty(); ++i) {
@@ -96,7 +96,7 @@ struct CacheShape {
     return before;
   }
   [[nodiscard]] int all_heads() const { return heads_before(layers); }
-  /// The layer of a KV head, counted over all of them.
+  /// The layer of KV head `head`, an index over all layers.
   [[nodiscard]] int layer_of(int head) const {
     int layer = heads.empty() ? head / kv_heads : 0;
     for (int left = head; !heads.empty() && left >= kv_heads_of(layer); ++layer) {
@@ -128,7 +128,7 @@ struct CacheShape {
     }
     return chunked ? (length - 1) % most + 1 : most;
   }
-  /// The same over layers and heads.
+  /// The same, summed over layers and heads.
   [[nodiscard]] std::int64_t dense_entries(int length) const {
     std::int64_t entries = 0;
     for (int layer = 0; layer < layers; ++layer) {
@@ -138,7 +138,7 @@ struct CacheShape {
   }
 };
 
-/// Throws Error unless `reach` names every layer's.
+/// Throws Error unless `reach` is empty or has a value for every layer.
 void validate(const CacheShape& shape);
 
 }  // namespace winnow::kvcache

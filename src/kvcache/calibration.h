@@ -1,4 +1,4 @@
-// Statistics of a model's queries, for rules that score entries by queries to come.
+// Statistics of a model's queries, for rules that score entries by expected future queries.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace winnow::kvcache {
 
-/// Of a layer's queries as they were before RoPE, by query head.
+/// Statistics of a layer's queries before RoPE, by query head.
 struct LayerCalibration {
   std::vector<float> means;    // [heads, head_dim]
-  std::vector<float> lengths;  // [heads, plane_count()]: their mean lengths in each plane
+  std::vector<float> lengths;  // [heads, plane_count()]: mean lengths of the queries in each plane
 };
 
 /// By layer of the cache.
@@ -20,13 +20,13 @@ struct Calibration {
   std::vector<LayerCalibration> layers;
 };
 
-/// A query's planes: those that a layer's RoPE turns, then each channel that it does not, as one.
+/// The number of planes of a query: channel pairs that RoPE rotates, then each other channel.
 std::size_t plane_count(const CacheShape& shape, int layer);
 
-/// Its lengths in them [plane_count()].
+/// The query's length in each plane [plane_count()].
 void plane_lengths(const LayerRope& rope, std::span<const float> query, std::span<float> lengths);
 
-/// Throws Error, which begins with `name`, unless the statistics are those of such a model.
+/// Throws Error, which begins with `name`, unless the statistics fit a model of this shape.
 void validate(const Calibration& calibration, const CacheShape& shape, std::string_view name);
 
 }  // namespace winnow::kvcache

@@ -7,18 +7,18 @@
 
 namespace winnow::kvcache {
 
-/// Random decisions from position, layer and head in place of a model's. They are the same for any
+/// Random decisions in place of a model's, from position, layer and head. They are the same for any
 /// chunking and on every device.
 struct DrawnDecisions {
-  /// Of all heads' tokens, the share that is evicted or merged.
+  /// The share of all heads' tokens that is evicted or merged.
   double rate = 0.0;
   /// Heads keep 1 - spread to 1 + spread times the average.
   double spread = 0.0;
-  /// What is asked for as head 0: a rank may have only some of a layer's heads.
+  /// The index in the whole layer of the caller's head 0: a rank may have only some of the heads.
   int first_head = 0;
 
-  /// The share of a head's tokens. Heads' shares lie evenly in the range, neighbours' far apart
-  /// (multiples of the golden ratio).
+  /// The share of a head's tokens. Shares are spread evenly over the range, and neighbouring heads
+  /// have very different ones (multiples of the golden ratio).
   [[nodiscard]] constexpr double rate_of(int layer, int head) const {
     constexpr double kGoldenRatio = 0.618033988749895;
     constexpr int kLayerStep = 37;
@@ -31,7 +31,7 @@ struct DrawnDecisions {
     return draw(position, layer, head) < rate_of(layer, head);
   }
 
-  /// Above 0 where the decision is to evict.
+  /// Positive where the decision is to evict.
   [[nodiscard]] constexpr float logit(int position, int layer, int head) const {
     return static_cast<float>(rate_of(layer, head) - draw(position, layer, head));
   }

@@ -35,7 +35,7 @@ class EntryList {
     const auto position = static_cast<std::size_t>(index);
     return {pool_->page(pages_[position / ops::kPageEntries]), index % ops::kPageEntries};
   }
-  /// For writing: the page is this list's alone afterwards.
+  /// For writing: afterwards only this list owns the page.
   Place writable(int index);
   /// A new entry at the end, for writing.
   Place push();

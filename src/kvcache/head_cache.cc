@@ -92,14 +92,14 @@ void HeadCache::append_to_window(const Rule& rule, const Token& token, std::span
   if (rule.traits->marks) {
     marked_.resize(static_cast<std::size_t>(window_.size()));
     logits_.resize(rule.traits->limits_archive ? marked_.size() : 0);
-    mark(rule, slot, rule.shift == 0 ? token : Token());  // or not yet decided on
+    mark(rule, slot, rule.shift == 0 ? token : Token());  // shifted: decided by a later token
   }
 }
 
-// DMS: what a token decides on the window's entry in `slot`.
+// DMS: applies a token's decision to the window's entry in `slot`.
 void HeadCache::mark(const Rule& rule, int slot, const Token& token) {
   marked_[static_cast<std::size_t>(slot)] = token.decision;
-  if (rule.traits->limits_archive) {  // what is no number goes first: an order needs numbers
+  if (rule.traits->limits_archive) {  // NaN has no order: NaN is evicted first
     logits_[static_cast<std::size_t>(slot)] =
         std::isnan(token.logit) ? std::numeric_limits<float>::infinity() : token.logit;
   }
@@ -117,9 +117,9 @@ void HeadCache::archive_from_window(const Rule& rule, int slot) {
   }
 }
 
-// Where the window's entry in `slot`, which leaves it, goes. If the archive has as many as it may,
-// the entry goes that the model came closest to evicting, of equals the oldest: one of the archive,
-// or nullopt, this one.
+// The place in the archive for the window's entry in `slot`, which leaves the window. If the
+// archive is full, the entry that the model came closest to evicting is dropped, the oldest of
+// equals: one of the archive, or this one (nullopt).
 std::optional<EntryList::Place> HeadCache::place_in_archive(const Rule& rule, int slot) {
   if (!rule.traits->limits_archive) {
     return archive_.push();
@@ -160,7 +160,7 @@ void HeadCache::append_to_archive(const Rule& rule, const Token& token, std::spa
   }
 }
 
-// Quest: of the archive's entry `index`, its last so far, as queries see it.
+// Quest: adds the archive's last entry, at `index`, to its page's bounds, as queries see it.
 void HeadCache::add_bounds(const Rule& rule, int index) {
   const auto& layout = archive_.pool().layout();
   const auto dim = static_cast<std::size_t>(layout.head_dim());
@@ -227,7 +227,7 @@ void HeadCache::load_window(const Rule& rule, int position, std::span<float> key
 
 void HeadCache::forget_attention() {
   slots_.forget_attention();
-  query_statistics_ = std::vector<float>();  // {} would keep the memory
+  query_statistics_ = std::vector<float>();  // = {} would keep the memory
 }
 
 void HeadCache::drop_slot(int slot) {
@@ -283,9 +283,9 @@ int HeadCache::rows_at_once(const Rule& rule, int rows) const {
 }
 
 PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
-  // Entries that do not fit the last page open new ones; a shared page that is written to is copied
-  // first: the archive's last one, any slot's where entries are dropped, all that the ring
-  // overwrites.
+  // Entries that do not fit into the last page open new ones. A shared page is copied before it is
+  // written: the archive's last page, every page if entries are dropped, and all pages that the
+  // ring overwrites.
   const auto new_pages = [tokens](const EntryList& list, int most) {
     const int size = std::min(list.size() + tokens, most);
     const std::size_t pages = ops::pages_for(size);

@@ -21,22 +21,22 @@ struct Token {
   /// DMS: evict the key at position - shift. DMC: merge this token into the open entry.
   bool decision = false;
   float omega = 1.0F;  // DMC: the token's weight in its segment
-  float logit = 0.0F;  // DMS: of the decision; the higher, the rather is the key evicted
+  float logit = 0.0F;  // DMS: logit of the decision; high: evict the key
 };
 
 /// A head's part of a SavedSequence.
 struct SavedHead {
   int length = 0;
   int archived = 0;                    // entries of the archive
-  int windowed = 0;                    // and of the window, DMC's open one aside
-  std::span<const std::byte> entries;  // packed: both, from place `first` on
+  int windowed = 0;                    // entries of the window without DMC's open one
+  std::span<const std::byte> entries;  // packed: the archive's and window's, from index `first` on
   std::size_t first = 0;
   std::span<const std::int8_t> marks;       // DMS: [windowed]
-  std::span<const float> logits;            // of limited archives: [windowed]
+  std::span<const float> logits;            // limited archives: [windowed]
   std::span<const float> open;              // DMC: key, value and weight of the open entry
-  std::span<const std::int32_t> positions;  // of rules that score entries: [archived]
-  std::span<const float> attention;         // the same: SlotScores
-  std::span<const float> query_statistics;  // of rules that note them
+  std::span<const std::int32_t> positions;  // rules that score entries: [archived]
+  std::span<const float> attention;         // the same rules: scores (SlotScores)
+  std::span<const float> query_statistics;  // rules that keep them
 };
 
 /// Applies the rule to one token after another. Entries are rounded to the storage format once,
@@ -60,10 +60,10 @@ class HeadCache {
   void load_window(const Rule& rule, int position, std::span<float> key,
                    std::span<float> value) const;
 
-  // Rules that score entries: slots of the archive, and what is known of them.
+  // For rules that score entries: positions and scores of the archive's slots.
   [[nodiscard]] SlotScores& slots() { return slots_; }
   [[nodiscard]] const SlotScores& slots() const { return slots_; }
-  /// What the rule has noted of queries (Eviction::note_queries).
+  /// The rule's statistics of queries (Eviction::note_queries).
   [[nodiscard]] std::vector<float>& query_statistics() { return query_statistics_; }
   [[nodiscard]] const std::vector<float>& query_statistics() const { return query_statistics_; }
   void forget_attention();
@@ -72,7 +72,7 @@ class HeadCache {
 
   /// DMS: whether to evict the window's entry in `slot` when it leaves the window.
   [[nodiscard]] bool is_marked(int slot) const { return marked_[static_cast<std::size_t>(slot)]; }
-  /// Limited archives: the logits of decisions on the window's entries, by slot.
+  /// Limited archives: the logits of the decisions about the window's entries, by slot.
   [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
   /// DMC: the weight of all tokens in the open entry.
   [[nodiscard]] float segment_weight() const { return segment_weight_; }
@@ -83,7 +83,7 @@ class HeadCache {
   // Quest: per-page bounds of the keys.
   [[nodiscard]] const PageBounds& bounds() const { return bounds_; }
 
-  /// Rule::rows_at_once(), and no more than a limited archive surely has room for.
+  /// Rule::rows_at_once(), limited to what a limited archive is sure to have room for.
   [[nodiscard]] int rows_at_once(const Rule& rule, int rows) const;
 
   /// Most pages that `tokens` more tokens can need, copies of shared pages included.

@@ -1,4 +1,4 @@
-// Entries without gaps: how a sequence's are saved.
+// Entries without gaps: the form in which a sequence's entries are saved.
 #pragma once
 
 #include <cstddef>

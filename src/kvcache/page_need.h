@@ -12,7 +12,7 @@ struct PageNeed {
   std::size_t archive = 0;
   std::size_t window = 0;
   std::size_t states = 0;
-  /// Where ranks hold parts of a sequence: the needs of ranks 1, 2, ..., each of its own pools.
+  /// With several ranks: the needs of ranks 1, 2, ..., each for its own pools.
   std::vector<PageNeed> others = {};
 
   PageNeed& operator+=(const PageNeed& other) {

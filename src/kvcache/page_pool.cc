@@ -21,8 +21,8 @@ PagePool::PagePool(const ops::PageLayout& layout, std::size_t max_bytes) : layou
   require(range != MAP_FAILED, "cannot reserve {} bytes of address space for the cache",
           capacity_ * layout.page_bytes());
   base_ = static_cast<std::byte*>(range);
-  // A head's pages lie apart, so address translation is most of what reading a small one costs; the
-  // advice may be refused.
+  // A head's pages are scattered, so address translation dominates the cost of reading small pages.
+  // The system may refuse the advice.
   in_huge_pages({base_, capacity_ * layout.page_bytes()});
   owners_.reserve(capacity_);
 }

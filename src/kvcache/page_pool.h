@@ -13,9 +13,9 @@ namespace winnow::kvcache {
 
 using PageId = std::uint32_t;
 
-/// Allocates reference-counted pages. Address space for `max_bytes` is reserved at once, memory is
-/// taken when a page is first written; freed pages are used again first. allocate, share and
-/// release may be called from many threads.
+/// Allocates reference-counted pages. Reserves address space for `max_bytes` at once; memory is
+/// taken when a page is first written. Reuses freed pages first. Many threads may call allocate,
+/// share and release.
 class PagePool {
  public:
   PagePool(const ops::PageLayout& layout, std::size_t max_bytes);
@@ -29,10 +29,10 @@ class PagePool {
   /// step.
   PageId allocate();
   void share(PageId page);
-  /// Gives one ownership back; the last one frees the page.
+  /// Releases one ownership; the last release frees the page.
   void release(PageId page);
-  /// May be asked while other threads allocate, share and release. "No" stays true until the
-  /// caller, its only owner, shares the page; "yes" may be outdated.
+  /// Safe while other threads allocate, share and release. False stays correct until the
+  /// caller, the only owner, shares the page. True may be outdated.
   [[nodiscard]] bool is_shared(PageId page) const { return owners(page).load() > 1; }
 
   [[nodiscard]] std::byte* page(PageId id) { return base_ + id * layout_.page_bytes(); }
@@ -41,7 +41,7 @@ class PagePool {
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
   [[nodiscard]] std::size_t live_pages() const { return live_pages_; }
   [[nodiscard]] std::size_t peak_pages() const { return peak_pages_; }
-  /// Bytes of the allocated pages, of all, or of any number, their reference counts included.
+  /// Bytes of the allocated pages, of all pages, or of `pages`, with their reference counts.
   [[nodiscard]] std::size_t bytes() const { return bytes_of(live_pages_); }
   [[nodiscard]] std::size_t capacity_bytes() const { return bytes_of(capacity_); }
   [[nodiscard]] std::size_t bytes_of(std::size_t pages) const {

@@ -10,7 +10,7 @@ namespace winnow::kvcache {
 /// Per-channel minimum and maximum of the keys of each page of `page_entries` entries.
 class PageBounds {
  public:
-  /// Widens the bounds of the page of entry `index`; entries come in order.
+  /// Widens the bounds of the page that holds entry `index`. Entries are added in order.
   void add(int index, int page_entries, std::span<const float> key);
 
   /// Upper bound of query . key over the page: sum_d max(q_d min_d, q_d max_d).
@@ -22,15 +22,15 @@ class PageBounds {
   std::vector<float> bounds_;  // [pages][minimum, maximum][head_dim]
 };
 
-/// What of an archive may be read.
+/// The pages of an archive that a query may choose from.
 struct PageChoice {
-  int pages = 0;           // that the archive has
-  int count = 0;           // that a query reads
-  bool with_last = false;  // the last one is among them: the newest token's, without a window
+  int pages = 0;           // pages of the archive
+  int count = 0;           // pages that a query reads
+  bool with_last = false;  // always read the last page: without a window it has the newest token
 };
 
-/// The pages that a query reads, ascending: those with the highest upper bound; of equals, the
-/// oldest.
+/// The pages that a query reads, ascending: those with the highest upper bound, the oldest of
+/// equals.
 std::vector<int> select_pages(const PageBounds& bounds, const PageChoice& choice,
                               std::span<const float> query);
 

@@ -1,4 +1,4 @@
-// What recurrent layers keep of a sequence: so many numbers, however long it is.
+// The state of recurrent layers: a fixed size for a sequence of any length.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 namespace winnow::kvcache {
 
 struct StateShape {
-  int layers = 0;  // that are recurrent
-  int floats = 0;  // of each of them
+  int layers = 0;  // recurrent layers
+  int floats = 0;  // floats per layer
 
   /// Floats of all layers.
   [[nodiscard]] std::size_t size() const {
@@ -33,7 +33,7 @@ class StatePool {
   [[nodiscard]] std::size_t bytes() const { return live_ * shape_.bytes(); }
 
   using Memory = std::shared_ptr<std::vector<float>>;
-  /// All zeros. The pool must outlive it.
+  /// A state of zeros. The pool must outlive it.
   Memory allocate();
 
  private:
@@ -41,22 +41,22 @@ class StatePool {
   std::size_t live_ = 0;
 };
 
-/// One sequence's state, all zeros at first. A copy shares its memory until one of the two is
-/// written. One thread at a time.
+/// One sequence's state, at first all zeros. Copies share memory until one of them is written. For
+/// one thread at a time.
 class RecurrentState {
  public:
   explicit RecurrentState(StatePool& pool) : pool_(&pool) {}
 
-  /// A layer's part, to be read and written.
+  /// A layer's part, for reading and writing.
   std::span<float> layer(int index);
-  /// That of all layers; empty before the first token.
+  /// The values of all layers; empty before the first token.
   [[nodiscard]] std::span<const float> values() const;
-  /// The state becomes `values`, of all layers.
+  /// Sets the values of all layers.
   void restore(std::span<const float> values);
 
-  /// Bytes held, shared ones too.
+  /// Bytes held, including shared memory.
   [[nodiscard]] std::size_t bytes() const { return memory_ ? pool_->shape().bytes() : 0; }
-  /// Whether layer() takes memory.
+  /// Whether layer() would allocate memory.
   [[nodiscard]] bool needs_memory() const {
     return pool_->shape().size() > 0 && memory_.use_count() != 1;
   }

@@ -15,7 +15,7 @@ int part_of(int tokens, double cr) {
 }
 
 int budget_of(const CacheConfig& config, const SequenceLimits& limits) {
-  switch (config.traits().budget_of) {  // without a default: the compiler names a new one
+  switch (config.traits().budget_of) {  // no default: the compiler reports a missing case
     case BudgetOf::sequence:
       break;
     case BudgetOf::prompt:
@@ -26,7 +26,7 @@ int budget_of(const CacheConfig& config, const SequenceLimits& limits) {
   return part_of(limits.total_tokens, config.cr);
 }
 
-// Quest's page: max(16, 2 CR) entries, rounded up to whole pages of the pool.
+// The entries of a Quest page: max(16, 2 CR), rounded up to whole pages of the pool.
 int quest_page(double cr) {
   const int wanted = std::max(16, static_cast<int>(std::ceil(2.0 * cr)));
   return (wanted + ops::kPageEntries - 1) / ops::kPageEntries * ops::kPageEntries;
@@ -54,7 +54,7 @@ Rule::Rule(const CacheConfig& config, const SequenceLimits& limits)
   if (traits->marks) {
     window = config.window;
   } else if (traits->merges) {
-    window = 0;  // the open entry
+    window = 0;  // holds the open entry
   } else if (traits->has_sinks) {
     sinks = std::min(config.sinks, budget - 1);
     window = budget - sinks - 1;
@@ -116,7 +116,7 @@ int Rule::rows_at_once(int length, int rows) const {
 
 Rule::ArchiveChange Rule::archive_change(int length, int tokens) const {
   if (traits->limits_archive) {
-    const int left = length + tokens - (window + 1);  // the window, in all
+    const int left = length + tokens - (window + 1);  // entries that have left the window in total
     return {.most = archive_limit(), .drops = left > archive_limit()};
   }
   if (!drops()) {

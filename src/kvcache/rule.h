@@ -17,11 +17,11 @@ struct CacheConfig {
       ops::EntryFormat::bf16;  // how entries are stored, except DMC's open ones
   std::size_t max_bytes = std::size_t{4} << 30;
 
-  // DMS: the checkpoint's.
+  // DMS: values of the checkpoint.
   int window = 0;  // w
   int shift = 1;   // the decision at token t concerns key t - shift; at most w + 1
 
-  // Rules with a budget: it is (prompt + new tokens) / cr entries per head, or BudgetOf.
+  // Rules with a budget: (prompt + new tokens) / cr entries per head, or as BudgetOf defines.
   double cr = 1.0;
   int sinks = 4;  // streaming: first tokens that are always kept
 
@@ -50,18 +50,18 @@ struct Rule {
   int sinks = 0;
   int budget = 0;         // entries per head
   int page_entries = 0;   // Quest: archive entries per page that is read or skipped, multiple of 16
-  int prompt_tokens = 0;  // rules that mind it
+  int prompt_tokens = 0;  // for rules that depend on it
 
   Rule(const CacheConfig& config, const SequenceLimits& limits);
 
-  /// The rule as a layer of a cache follows it. A layer with a sliding window holds exactly its
-  /// last `reach` entries (CacheShape), because no query can see older ones; a chunked one those of
-  /// the chunk that it is in. Both ignore decisions.
+  /// The rule for one layer of a cache. A layer with a sliding window holds exactly its last
+  /// `reach` entries (CacheShape), because no query can see older ones. A layer with chunked
+  /// attention holds the entries of the current chunk. Both ignore decisions.
   [[nodiscard]] Rule of_layer(const CacheShape& shape, int layer) const;
 
   /// Entries that the window holds after `length` tokens.
   [[nodiscard]] int window_entries(int length) const;
-  /// Those of them that the next token sees beside its own.
+  /// How many of these entries the next token sees in addition to its own.
   [[nodiscard]] int window_before(int length) const;
 
   /// Whether archived entries are evicted by scores. Tokens are taken one at a time then, beyond
@@ -73,10 +73,10 @@ struct Rule {
   [[nodiscard]] bool selects_pages(int position) const {
     return traits->selects && position >= prompt_tokens;
   }
-  /// The pages of an archive that such a query reads, if it has as many: what a full window leaves
-  /// of the budget, rounded up, and one at least.
+  /// The number of archive pages that such a query reads, if there are as many: the budget less a
+  /// full window, rounded up to pages, and at least one.
   [[nodiscard]] int pages_read() const;
-  /// Entries that an archive with a limit holds: what a full window leaves of the budget.
+  /// Entries that a limited archive holds: the budget less a full window.
   [[nodiscard]] int archive_limit() const;
   /// The number of the next `rows` tokens of a sequence of `length` that can be processed at once,
   /// because what their queries see is known in advance and no eviction depends on them. A limited
@@ -85,8 +85,8 @@ struct Rule {
 
   /// What the next `tokens` tokens of a sequence of `length` can do to an archive.
   struct ArchiveChange {
-    int most;    // entries that it has at some time, at most
-    bool drops;  // some may leave it
+    int most;    // the most entries that it has at any time
+    bool drops;  // whether entries may leave it
   };
   [[nodiscard]] ArchiveChange archive_change(int length, int tokens) const;
 };

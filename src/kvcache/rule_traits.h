@@ -1,4 +1,4 @@
-// The traits of every rule, one row per rule. Code asks for a trait and never for the rule.
+// The traits of every rule, one row per rule. Code tests a trait, never the rule.
 #pragma once
 
 #include <array>
@@ -23,16 +23,16 @@ enum class RuleKind : std::uint8_t {
   quest,      // everything is kept; decode reads the most promising pages
   random,     // over budget, drop any token of the answer
   snapkv,     // after the prompt, keep what its last queries attend to
-  rkv,        // over budget, drop entries with little attention that are like others
+  rkv,        // over budget, drop entries with little attention that are similar to others
   vatp,       // h2o, attention weighted by the size of values
   pyramidkv,  // snapkv, with more for the first layers and less for the last
-  expected_attention,  // after the prompt, keep what queries like its own are expected to attend to
+  expected_attention,  // after the prompt, keep what future queries are expected to attend to
   triattention,        // over budget, drop what the model's mean queries attend to least
   dms_quest,           // dms; decode reads the most promising pages of what is kept
   dms_budget,          // dms; over budget, drop the entry that the model came closest to evicting
 };
 
-/// What a budget is a part of, 1 / CR.
+/// The tokens that a budget of 1 / CR is counted from.
 enum class BudgetOf : std::uint8_t {
   sequence,  // the prompt and the new tokens
   prompt,    // the prompt: the new tokens come on top
@@ -45,41 +45,41 @@ struct RuleTraits {
   RuleKind kind = RuleKind::dense;
   std::string_view name;
 
-  // Decisions come from the model (a retrofit), from a budget (a sequence's length over --cr), or
-  // from both.
-  bool marks = false;       // a decision marks an entry of the window, which goes when it leaves
+  // The source of decisions: the model (a retrofit), a budget (a sequence's length over --cr), or
+  // both.
+  bool marks = false;       // a decision marks an entry to be dropped when it leaves the window
   bool merges = false;      // a decision merges a token into the open entry, a running average
-  bool has_budget = false;  // entries per head, by --cr
+  bool has_budget = false;  // entries per head, from --cr
   BudgetOf budget_of = BudgetOf::sequence;
 
   // What happens to entries.
-  bool has_sinks = false;              // what leaves the window is archived if it is a first token
-  const Eviction* eviction = nullptr;  // entries leave the archive, as it says
-  bool limits_archive = false;         // it holds what the window leaves of the budget; beyond it
-                                       // goes the entry with the highest logit of its decision
+  bool has_sinks = false;              // first tokens are archived when they leave the window
+  const Eviction* eviction = nullptr;  // how entries of the archive are dropped by score
+  bool limits_archive = false;         // the archive holds at most the budget less the window;
+                                       // over it, the entry with the highest logit is dropped
   bool selects = false;                // a query after the prompt reads only some archive pages
-  bool minds_prompt = false;           // what happens at a token depends on the prompt's length
-  bool keeps_all = false;              // every token keeps its entry, so that a sequence can be cut
+  bool minds_prompt = false;           // behaviour depends on the prompt's length
+  bool keeps_all = false;              // every token keeps its entry, so a sequence can be cut
 
   bool calibrated = false;  // needs statistics of the model's queries
-  bool has_kernels = true;  // runs on devices, not on the CPU alone
+  bool has_kernels = true;  // runs on devices as well as on the CPU
 
-  /// Whether the model decides, and whether nothing else does.
+  /// Whether the model decides, and whether only the model does.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
   [[nodiscard]] constexpr bool learned_alone() const { return learned() && !has_budget; }
   [[nodiscard]] constexpr bool drops() const { return eviction != nullptr; }
   /// Whether archived entries have scores by which some of them leave the archive.
   [[nodiscard]] constexpr bool scores_entries() const { return drops() || limits_archive; }
-  /// Statistics of the prompt's queries are held until its end.
+  /// Whether statistics of the prompt's queries are kept until its end.
   [[nodiscard]] bool notes_queries() const { return drops() && eviction->note_queries != nullptr; }
-  /// All heads of a layer drop the same position.
+  /// Whether all heads of a layer drop the same position.
   [[nodiscard]] bool drops_by_layer() const { return drops() && eviction->by_layer; }
   /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.
   /// A budget depends on the length of the whole request.
   [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }
 };
 
-/// By RuleKind.
+/// Indexed by RuleKind.
 inline constexpr std::array<RuleTraits, 16> kRules{{
     {.kind = RuleKind::dense, .name = "dense", .keeps_all = true},
     {.kind = RuleKind::dms, .name = "dms", .marks = true},
@@ -153,8 +153,8 @@ inline constexpr std::array<RuleTraits, 16> kRules{{
      .has_kernels = false},
 }};
 
-/// The traits of layers with a sliding window, under every cache rule: entries that leave the
-/// window are forgotten.
+/// The traits of layers with a sliding window, under every cache rule: entries are dropped when
+/// they leave the window.
 inline constexpr RuleTraits kSlidingWindow{.name = "sliding window", .has_sinks = true};
 
 constexpr const RuleTraits& traits_of(RuleKind kind) {
@@ -170,7 +170,7 @@ constexpr std::string_view rule_name(RuleKind kind) {
 /// "dense", "dms", ...; nullopt for anything else.
 std::optional<RuleKind> parse_rule(std::string_view name);
 
-/// The names of the rules that `has` is true of, at least one: "tova, h2o or quest".
+/// The names of the rules for which `has` is true, at least one: "tova, h2o or quest".
 std::string list_rules(
     std::string_view conjunction,
     bool (*has)(const RuleTraits&) = [](const RuleTraits&) { return true; });

@@ -1,4 +1,4 @@
-// The rows of a SavedSequence: what each of them has of its lists.
+// The rows of a SavedSequence: the part of its lists that belongs to each row.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace winnow::kvcache {
 
-/// How much a row has of each list of a SavedSequence, or all rows before one.
+/// The number of elements that a row, or all rows before one, have in the lists of a SavedSequence.
 struct RowParts {
   std::size_t entries = 0;
   std::size_t marks = 0;
   std::size_t logits = 0;
   std::size_t open = 0;
-  std::size_t scores = 0;  // positions, and attention
+  std::size_t scores = 0;  // elements of both `positions` and `attention`
   std::size_t query_statistics = 0;
 
   RowParts& operator+=(const RowParts& other) {
@@ -28,10 +28,10 @@ struct RowParts {
   }
 };
 
-/// The rule of a row's layer; `rule` is that of full layers.
+/// The rule of a row's layer; `rule` is the rule of full layers.
 Rule row_rule(const Rule& rule, const CacheShape& shape, std::size_t row);
 
-/// Of a row with so many archived entries after `length` tokens; `rule` is that of full layers.
+/// The parts of a row with `archived` entries after `length` tokens; `rule` is of full layers.
 RowParts row_parts(const Rule& rule, const CacheShape& shape, std::size_t row, int length,
                    int archived);
 
@@ -41,14 +41,14 @@ class SavedRows {
   SavedRows(const SavedSequence& saved, const CacheShape& shape, const ops::PageLayout& layout,
             const Rule& rule);
 
-  /// Puts a row behind the rows of `to`, a sequence of the same length, layout and rule that has
-  /// `entries` entries.
+  /// Appends a row to `to`, which has the same length, layout and rule, and `entries` entries so
+  /// far.
   void append_to(SavedSequence& to, std::size_t& entries, std::size_t row) const;
 
  private:
   const SavedSequence& saved_;
   ops::PageLayout layout_;
-  std::vector<RowParts> begins_;  // by row, and the end
+  std::vector<RowParts> begins_;  // the start of each row, and the end of the last
 };
 
 }  // namespace winnow::kvcache

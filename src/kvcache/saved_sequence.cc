@@ -14,14 +14,14 @@ std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// The archive's length of a row after `length` tokens: at least, at most.
+// The fewest and the most archive entries of a row after `length` tokens.
 struct Range {
   int least;
   int most;
 };
 
 Range archive_range(const Rule& rule, int length) {
-  const int left = std::max(0, length - (rule.window + 1));  // the window
+  const int left = std::max(0, length - (rule.window + 1));  // tokens that have left the window
   if (rule.traits->marks) {
     return {0, rule.traits->limits_archive ? std::min(left, rule.archive_limit()) : left};
   }
@@ -40,7 +40,7 @@ void require_size(const std::vector<T>& values, std::size_t expected, const char
   require(values.size() == expected, "{} values of {}, expected {}", values.size(), what, expected);
 }
 
-// A row's archive slots hold tokens that were taken, each once.
+// Checks that the archive slots of a row hold tokens that were taken, each at most once.
 void validate_positions(std::span<const std::int32_t> positions, int length) {
   std::vector<std::int32_t> sorted(positions.begin(), positions.end());
   std::ranges::sort(sorted);
@@ -49,7 +49,7 @@ void validate_positions(std::span<const std::int32_t> positions, int length) {
           "positions of entries are not different ones below {}", length);
 }
 
-// The KV head `row`, counted over all layers.
+// KV head `row`, an index over all layers.
 template <class Sequence>
 auto& head_of_row(Sequence& sequence, int row) {
   const CacheShape& shape = sequence.cache().shape();
@@ -144,7 +144,7 @@ void cut(SavedSequence& saved, const ops::PageLayout& layout, int length) {
   }
   saved.entries = std::move(kept);
   for (std::int32_t& archived : saved.archived) {
-    archived = std::min(archived, length);  // 0 where a sliding window holds all
+    archived = std::min(archived, length);  // 0 if a sliding window holds all
   }
   saved.length = length;
 }

@@ -13,7 +13,7 @@
 namespace winnow::kvcache {
 namespace {
 
-// Attention that each slot received, summed over the group's query heads.
+// Adds the attention that each slot received, summed over the group's query heads.
 void add_weights(HeadCache& head, const ops::DecodeRow& row, int group) {
   SlotScores& slots = head.slots();
   std::vector<float> sums(slots.size(), 0.0F);
@@ -41,7 +41,7 @@ std::vector<float> scores_of(const ScoredLayer& layer, const HeadCache& head) {
   return scores;
 }
 
-// The `count` slots that go, the last first: dropping one moves the last slot only.
+// The `count` slots to drop, the last first: dropping a slot moves only the last one.
 std::vector<int> least_slots(const Rule& rule, const HeadCache& head, std::span<const float> scores,
                              int count) {
   const SlotScores& slots = head.slots();
@@ -52,7 +52,7 @@ std::vector<int> least_slots(const Rule& rule, const HeadCache& head, std::span<
       least.push_back(static_cast<int>(slot));
     }
   }
-  const auto of = [&](std::size_t slot) {  // what is no number goes first: an order needs numbers
+  const auto of = [&](std::size_t slot) {  // NaN has no order: NaN is dropped first
     return std::isnan(scores[slot]) ? -std::numeric_limits<float>::infinity() : scores[slot];
   };
   const auto is_less = [&](int a, int b) {
@@ -75,10 +75,10 @@ void drop_slots(HeadCache& head, std::span<const int> slots) {
   head.slots().release_unused();
 }
 
-// body(h) for each of the layer's heads; on several threads where they hold much.
+// Calls body(h) for each of the layer's heads, on several threads if they hold enough entries.
 template <class Body>
 void for_heads(const SequenceCache& sequence, int layer, const Body& body) {
-  constexpr std::size_t kWorthATeam = std::size_t{1} << 14;  // numbers in keys
+  constexpr std::size_t kWorthATeam = std::size_t{1} << 14;  // floats in the keys
   const CacheShape& shape = sequence.cache().shape();
   const auto heads = static_cast<std::size_t>(shape.kv_heads_of(layer));
   const std::size_t slots = sequence.head(layer, 0).slots().size();

@@ -9,8 +9,8 @@
 
 namespace winnow::kvcache {
 
-/// Notes the queries [group * head_dim] of the token that a head has just taken, where its rule
-/// minds them.
+/// Updates the rule's query statistics with the queries [group * head_dim] of the token that a head
+/// has just taken, if the rule keeps any.
 void note_queries(SequenceCache& sequence, int layer, int head, std::span<const float> queries);
 
 /// Notes the attention of the token that `layer` has just taken, and drops what the layer's heads

@@ -28,8 +28,8 @@ class Cache {
   [[nodiscard]] ops::AttentionShape attention_shape(int layer) const;
 
   [[nodiscard]] PagePool& archive_pool() { return archive_pool_; }
-  /// Of full layers. DMC's open entries are running averages in float and have a pool of their own;
-  /// all other windows share the archive's.
+  /// The pool for windows of full layers. DMC's open entries are running averages in float, with a
+  /// pool of their own; all other windows use the archive's pool.
   [[nodiscard]] PagePool& window_pool() { return open_pool_ ? *open_pool_ : archive_pool_; }
   [[nodiscard]] PagePool& window_pool(int layer) {
     return shape_.reach_of(layer) > 0 ? archive_pool_ : window_pool();
@@ -46,7 +46,7 @@ class Cache {
   }
   /// Bytes of the states alone.
   [[nodiscard]] std::size_t state_bytes() const { return state_pool_.bytes(); }
-  /// The most that page_bytes() may be, of all pools together.
+  /// The limit of page_bytes(), which covers all pools together.
   [[nodiscard]] std::size_t capacity_bytes() const { return archive_pool_.capacity_bytes(); }
 
  private:
@@ -76,7 +76,7 @@ class SequenceCache {
   [[nodiscard]] const HeadCache& head(int layer, int head) const {
     return heads_[index(layer, head)];
   }
-  /// What recurrent layers keep.
+  /// The state of recurrent layers.
   [[nodiscard]] RecurrentState& state() { return state_; }
   [[nodiscard]] const RecurrentState& state() const { return state_; }
   /// Tokens that every layer has taken.

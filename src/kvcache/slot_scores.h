@@ -29,12 +29,12 @@ class SlotScores {
   [[nodiscard]] float score(std::size_t slot) const { return scores_[slot]; }
   void add_attention(std::size_t slot, float weight) { scores_[slot] += weight; }
   void forget_attention() { std::ranges::fill(scores_, 0.0F); }
-  /// Another entry takes the place of `slot`.
+  /// Replaces the entry of `slot` by another one.
   void replace(std::size_t slot, int position, float score) {
     positions_[slot] = position;
     scores_[slot] = score;
   }
-  /// The slot with the highest score, of equals the oldest entry's. There must be one.
+  /// The slot with the highest score, the oldest entry's of equals. There must be one.
   [[nodiscard]] std::size_t highest() const {
     std::size_t best = 0;
     for (std::size_t slot = 1; slot < scores_.size(); ++slot) {

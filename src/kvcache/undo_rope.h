@@ -8,8 +8,8 @@
 
 namespace winnow::kvcache {
 
-/// Turns the queries [heads * head_dim] of the token at `position` back. What scaled them, as
-/// YaRN's factor, stays.
+/// Rotates the queries [heads * head_dim] of the token at `position` back. Scaling, such as YaRN's
+/// factor, is not undone.
 void undo_rope(const LayerRope& rope, int head_dim, std::int32_t position,
                std::span<float> queries);
 

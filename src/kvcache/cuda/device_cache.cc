@@ -11,12 +11,12 @@ namespace {
 
 using ops::pages_for;
 
-// Few bytes per token; a multiple of 64 pages keeps tables from growing at every open.
+// Tables take few bytes per token; a multiple of 64 pages keeps them from growing at every open.
 std::size_t table_columns(int tokens) {
   return (pages_for(tokens) + 63) / 64 * 64;
 }
 
-// What all sequences share of the rule.
+// The part of the rule that all sequences share.
 CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   CacheView view;
   view.layers = shape.layers;
@@ -31,7 +31,7 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   return view;
 }
 
-// Of so many sequences, but no more than half of the memory holds.
+// States for `sequences` sequences, but for no more than fit in half of the memory.
 int states_for(const CacheConfig& config, const CacheShape& shape, int sequences) {
   if (shape.states.size() == 0) {
     return 0;
@@ -43,7 +43,7 @@ int states_for(const CacheConfig& config, const CacheShape& shape, int sequences
   return static_cast<int>(std::min(static_cast<std::size_t>(sequences), most));
 }
 
-// Rows of tables [layers, kv_heads] that are a head of their layer.
+// The rows of tables [layers, kv_heads] that belong to a head of their layer.
 std::vector<std::int32_t> places_of(const CacheShape& shape) {
   std::vector<std::int32_t> places;
   for (int layer = 0; layer < shape.layers; ++layer) {
@@ -62,7 +62,7 @@ std::vector<std::int32_t> layer_heads(const CacheShape& shape) {
   return heads;
 }
 
-// Moves a table of [layers, slots, heads, stride] into one with more slots or a longer stride.
+// Copies a table of [layers, slots, heads, stride] to one with more slots or a longer stride.
 template <class T>
 winnow::cuda::DeviceBuffer<T> grown(const winnow::cuda::DeviceBuffer<T>& old, const CacheView& view,
                                     std::size_t old_stride, int slots, std::size_t stride,

@@ -1,4 +1,4 @@
-// The cache of a model in device memory: pages, tables, and the slots that sequences take.
+// The cache of a model in device memory: pages, tables, and a slot for each sequence.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,66 +23,66 @@ namespace winnow::kvcache::cuda {
 /// the last step that it waited for.
 class DeviceCache {
  public:
-  /// Takes the memory of all pages and states at once: config.max_bytes. States of `sequences`
-  /// sequences have room, or as many as half of the memory holds. Throws Error when the rule or the
-  /// format has no kernels, or when the device has not that much.
+  /// Allocates the memory of all pages and states at once: config.max_bytes. There are states for
+  /// `sequences` sequences, or as many as fit in half of the memory. Throws Error when the rule or
+  /// the format has no kernels, or when the device has too little memory.
   DeviceCache(const CacheConfig& config, const CacheShape& shape, int sequences = 1);
 
-  /// Bytes that a page costs: itself, its place on the free list, its number of sharers, Quest's
+  /// Bytes per page: the page, its place on the free list, its number of sharers, and Quest's
   /// bounds.
   static std::size_t page_cost(const CacheConfig& config, const CacheShape& shape);
 
-  /// A slot for a sequence of, as far as is known, up to limits.total_tokens tokens.
+  /// Returns a slot for a sequence of probably up to limits.total_tokens tokens.
   int open(const SequenceLimits& limits, cudaStream_t stream);
   /// Makes room in the tables for `tokens` tokens of a sequence, which takes a state if it has none
-  /// yet. When tables must grow, pointers of view() and states() change: generation() tells.
+  /// yet. When tables grow, the pointers of view() and states() change, and so does generation().
   void reserve(int slot, int tokens, cudaStream_t stream);
-  /// Gives a sequence's pages back, but for those that others share.
+  /// Frees a sequence's pages, except those that others share.
   void close(int slot, cudaStream_t stream);
-  /// A slot with a sequence's entries and limits. Full pages of the archive are shared, what may
-  /// still change is copied: the archive's last page, the window, DMC's open entries, and all of
-  /// it where entries leave the archive (TOVA, H2O), the state. The caller has asked
-  /// has_pages(fork_need(slot)), and whether a state is free if the sequence holds one.
+  /// Returns a new slot with a sequence's entries and limits. Shares full pages of the archive.
+  /// Copies the rest, which may change: the archive's last page (all of it if entries are dropped:
+  /// TOVA, H2O), the window, DMC's open entries, and the state. The caller has checked
+  /// has_pages(fork_need(slot)), and that a state is free if the sequence holds one.
   int fork(int slot, cudaStream_t stream);
-  /// Most pages that a fork can need.
+  /// The most pages that a fork can need.
   [[nodiscard]] std::size_t fork_need(int slot) const;
 
-  /// All that a sequence holds, as the host's cache has it. Waits for `stream`.
+  /// All that a sequence holds, in the same form as the host's cache. Waits for `stream`.
   [[nodiscard]] SavedSequence save(int slot, cudaStream_t stream) const;
-  /// A slot with a sequence as it was when it was saved here or by the host's cache; nullopt when
-  /// there is no room for it. `saved` must be valid for this cache and the rule that follows from
-  /// `limits`. Waits for `stream`.
+  /// A slot with a sequence that was saved here or by the host's cache; nullopt when there is no
+  /// room for it. `saved` must be valid for this cache and for the rule that follows from `limits`.
+  /// Waits for `stream`.
   std::optional<int> restore(const SequenceLimits& limits, const SavedSequence& saved,
                              cudaStream_t stream);
 
-  /// As kernels see it that take all layers, and those that take one.
+  /// The view for kernels that handle all layers, and the one for kernels of one layer.
   [[nodiscard]] const CacheView& view() const { return view_; }
   [[nodiscard]] CacheView view(int layer) const;
   [[nodiscard]] const DeviceStates& states() const { return states_; }
   [[nodiscard]] int generation() const { return generation_; }
   [[nodiscard]] const CacheConfig& config() const { return config_; }
   [[nodiscard]] const CacheShape& shape() const { return shape_; }
-  /// Whether the kernels on tensor cores take attention of this shape; if not, the general ones do.
+  /// Whether tensor-core kernels support attention of this shape; if not, the general ones run.
   [[nodiscard]] bool has_fast_attention() const {
     return shape_.soft_cap == 0.0F && !shape_.sinks && shape_.heads.empty() &&
            ops::cuda::has_own_kernels(shape_.head_dim, shape_.group);
   }
   [[nodiscard]] const ops::cuda::DevicePageLayout& layout() const { return layout_; }
-  /// KV heads of all layers.
+  /// The number of KV heads in all layers.
   [[nodiscard]] int rows_per_sequence() const { return shape_.all_heads(); }
 
   [[nodiscard]] int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
-  /// Notes that a step which is in the stream appends `tokens` to a sequence, moves it on as
-  /// move_on() does (next_pages.cuh), and is waited for before page_need() is asked.
+  /// Records that a step in the stream appends `tokens` to a sequence and updates its length as
+  /// move_on() does (next_pages.cuh). The caller waits for the step before it calls page_need().
   void advance(int slot, int tokens) {
     lengths_[static_cast<std::size_t>(slot)] += tokens;
     counts_.clear();
   }
 
   [[nodiscard]] const Rule& rule(int slot) const { return rules_[static_cast<std::size_t>(slot)]; }
-  /// Entries of a sequence's window in a layer; 0: it has none.
+  /// The capacity of a sequence's window in a layer; 0: no window.
   [[nodiscard]] int ring(int layer, int slot) const;
-  /// The largest of them, as far as the tables have room.
+  /// The largest ring for which the tables have room.
   [[nodiscard]] int most_ring() const;
   /// Whether a layer follows the rule: it has no window of its own (CacheShape::reach).
   [[nodiscard]] bool is_full(int layer) const { return shape_.reach_of(layer) == 0; }
@@ -90,7 +90,7 @@ class DeviceCache {
   [[nodiscard]] bool merges() const { return config_.traits().merges; }
   [[nodiscard]] bool merges(int layer) const { return merges() && is_full(layer); }
 
-  /// TOVA, H2O: entries leave the archives of full layers.
+  /// TOVA, H2O: entries are dropped from the archives of full layers.
   [[nodiscard]] bool drops() const { return config_.traits().drops(); }
   [[nodiscard]] bool drops(int layer) const { return drops() && is_full(layer); }
 
@@ -98,23 +98,23 @@ class DeviceCache {
   [[nodiscard]] bool selects() const { return config_.traits().selects; }
   [[nodiscard]] bool selects(int layer) const { return selects() && is_full(layer); }
 
-  /// Most pages that `tokens` more tokens of a sequence can need. Of one token of DMS they are
-  /// exactly those that it takes, unless it decides itself about the entry that leaves.
+  /// The most pages that `tokens` more tokens of a sequence can need. For one token of DMS the
+  /// number is exact, unless that token itself decides about the entry that leaves.
   [[nodiscard]] std::size_t page_need(int slot, int tokens) const;
-  /// Whether so many pages are free. Waits for `stream` if sequences have come or gone meanwhile.
+  /// Whether that many pages are free. Waits for `stream` if sequences were opened or closed since.
   [[nodiscard]] bool has_pages(std::size_t pages, cudaStream_t stream);
-  /// Puts a report of the free pages into `stream`, to be captured with a step; it counts once the
-  /// caller has waited for the stream.
+  /// Puts a report of the free pages into `stream`, to be captured with a step. It is valid once
+  /// the caller has waited for the stream.
   void report_free_pages(cudaStream_t stream);
-  /// Where the report goes, in page-locked host memory: for a kernel that writes it itself.
+  /// The address of the report, in page-locked host memory: for a kernel that writes it itself.
   [[nodiscard]] std::int32_t* reported_free_pages() const { return reported_.data(); }
 
-  /// Entries in a sequence's archives, by KV head of all layers. Waits for `stream`.
+  /// Entries in a sequence's archives, for each KV head of each layer. Waits for `stream`.
   [[nodiscard]] std::vector<std::int32_t> archive_counts(int slot, cudaStream_t stream) const;
-  /// Entries of a sequence over layers and KV heads. Waits for `stream` and reads what all
-  /// sequences hold when something has changed since the last time.
+  /// Entries of a sequence, summed over layers and KV heads. Waits for `stream` and reads the
+  /// counts of all sequences if they have changed since the last call.
   [[nodiscard]] std::int64_t live_entries(int slot, cudaStream_t stream) const;
-  /// Entries that each window of a sequence holds in a layer, DMC's open entry included.
+  /// Entries that each window of a sequence holds in a layer, including DMC's open entry.
   [[nodiscard]] int window_count(int layer, int slot) const;
   /// Pages that a sequence holds, given its archive_counts().
   [[nodiscard]] std::size_t pages_of(int slot, std::span<const std::int32_t> archive_counts) const;
@@ -128,7 +128,7 @@ class DeviceCache {
   [[nodiscard]] std::size_t used_page_bytes(cudaStream_t stream);
 
  private:
-  // Columns of the tables of pages.
+  // The number of columns of the page tables.
   struct Columns {
     std::size_t archive;
     std::size_t window;
@@ -137,42 +137,42 @@ class DeviceCache {
   void ensure_tables(int slots, Columns columns, cudaStream_t stream);
   int open(const Rule& rule, int tokens, cudaStream_t stream);
   void upload_rules();
-  // What kernels that take one sequence see: its own ring of full layers.
+  // The view for kernels that take one sequence: its ring is that sequence's in full layers.
   [[nodiscard]] CacheView view_of(int slot) const;
-  // Entries of a sequence's window in full layers; 0: it has none.
+  // The capacity of a sequence's window in full layers; 0: no window.
   [[nodiscard]] int full_ring(int slot) const;
 
   // device_cache_pages.cc
   void refresh(cudaStream_t stream);
   [[nodiscard]] std::size_t window_pages(int reach, int slot) const;
-  // Most pages that a full layer's archive takes while the sequence grows.
+  // The most pages that a full layer's archive takes while the sequence grows.
   [[nodiscard]] std::size_t archive_growth(int slot, int before, int after) const;
   // The sum of pages(reach of the layer) over all rows.
   template <class F>
   [[nodiscard]] std::size_t over_rows(const F& pages) const;
-  // Of a full layer's row with so many entries, when the sequence is as long.
+  // The pages of a full layer's archive of `entries` entries in a sequence of `length` tokens.
   [[nodiscard]] std::size_t archive_pages(int slot, int length, int entries) const;
-  // Of any row of a sequence, a KV head counted over all layers.
+  // The same for any row of a sequence, where rows are the KV heads of all layers.
   [[nodiscard]] std::size_t archive_pages_of(int slot, int row, int entries) const;
 
   // device_cache_state.cc
   struct RowRange;
-  // Entries of a row's window in a SavedSequence, and its marks under DMS; rows are KV heads of all
-  // layers.
+  // The window entries of a row in a SavedSequence, and its marks under DMS. Rows are the KV heads
+  // of all layers.
   [[nodiscard]] int saved_window(int slot, int row) const;
   [[nodiscard]] std::size_t marks_of(int slot, std::size_t row) const;
-  // Those of rows that are a full layer's.
+  // The rows of full layers.
   [[nodiscard]] std::vector<std::size_t> full_rows() const;
-  // Of a table with `width` values for each row those of the full layers, and the inverse, with
-  // zeros elsewhere.
+  // From a table with `width` values per row, the values of full layers' rows; and the inverse,
+  // with zeros for the other rows.
   template <class T>
   [[nodiscard]] std::vector<T> full_part(std::span<const T> all, std::size_t width) const;
   template <class T>
   [[nodiscard]] std::vector<T> whole_table(std::span<const T> part, std::size_t width) const;
   [[nodiscard]] std::vector<RowRange> transfer_ranges(int slot,
                                                       std::span<const std::int32_t> archived) const;
-  // The part of a table [layers, slots, kv_heads, stride] that is a sequence's: of each of its rows
-  // the first `wanted` values, or what they become, and zeros behind them.
+  // A sequence's part of a table [layers, slots, kv_heads, stride]: reads the first `wanted` values
+  // of each row, or writes the given values of each row, followed by zeros.
   template <class T>
   [[nodiscard]] std::vector<T> read_table(const T* table, int slot, std::size_t stride,
                                           std::size_t wanted, cudaStream_t stream) const;
@@ -188,12 +188,12 @@ class DeviceCache {
   ops::cuda::DevicePageLayout layout_;
   std::size_t capacity_ = 0;
   bool stale_ = false;       // the last report is older than the last change
-  std::size_t claimed_ = 0;  // most pages that forks have taken since
+  std::size_t claimed_ = 0;  // the most pages that forks have taken since the report
   int generation_ = 0;
   std::vector<int> lengths_;     // by slot
   std::vector<Rule> rules_;      // by slot
-  std::vector<int> free_slots_;  // the lowest last
-  // [layers, slots, kv_heads] archive_counts_ as of the last change; empty when not read since.
+  std::vector<int> free_slots_;  // the lowest is last
+  // [layers, slots, kv_heads] archive_counts_ since the last change; empty: not read since then.
   mutable std::vector<std::int32_t> counts_;
   CacheView view_;
   DeviceStates states_;
@@ -208,8 +208,8 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::uint32_t> window_pages_;
   winnow::cuda::DeviceBuffer<std::uint32_t> marks_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_lengths_;
-  winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] as CacheView has them
-  // [layers] reaches, then [slots] zeros, the sinks of sliding windows: none is kept.
+  winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] in CacheView's order
+  // [layers] reaches, then [slots] zeros: sliding windows keep no sinks.
   winnow::cuda::DeviceBuffer<std::int32_t> sliding_;
   winnow::cuda::DeviceBuffer<std::int32_t> layer_heads_;  // [layers], or empty
   winnow::cuda::DeviceBuffer<float> bounds_;

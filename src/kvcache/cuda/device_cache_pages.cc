@@ -1,4 +1,4 @@
-// What sequences of the device's cache hold and need, in pages and bytes.
+// The pages and bytes that sequences of the device's cache hold and need.
 #include <algorithm>
 
 #include "kvcache/cuda/device_cache.h"
@@ -41,7 +41,7 @@ std::size_t DeviceCache::archive_growth(int slot, int before, int after) const {
   const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
   const auto left = [ring = full_ring(slot)](int length) { return std::max(0, length - ring); };
   if (config_.traits().learned()) {
-    // How much is archived is not known: every page may be full.
+    // The number of archived entries is not known: every page may be full.
     return pages_for(left(after) - left(before));
   }
   if (config_.traits().has_sinks) {
@@ -75,7 +75,7 @@ void DeviceCache::report_free_pages(cudaStream_t stream) {
 }
 
 bool DeviceCache::has_pages(std::size_t pages, cudaStream_t stream) {
-  // What came back since the last report only makes it more.
+  // Pages that were freed since the last report only increase the number.
   if (pages + claimed_ <= static_cast<std::size_t>(*reported_.data())) {
     return true;
   }

@@ -1,4 +1,4 @@
-// Sequences of the device's cache to the host and back.
+// Copies sequences of the device's cache to the host and back.
 #include <algorithm>
 #include <cstring>
 
@@ -26,7 +26,7 @@ struct TablePart {
   T* first;
   std::size_t width;  // bytes of a layer
   std::size_t pitch;  // bytes between layers
-  std::size_t count;  // of values
+  std::size_t count;  // values
 
   TablePart(const CacheView& view, T* table, int slot, std::size_t stride)
       : first(table + view.row(0, slot, 0) * stride),
@@ -73,13 +73,13 @@ std::vector<std::int32_t> DeviceCache::archive_counts(int slot, cudaStream_t str
   return read_table(view_.archive_counts, slot, 1, 1, stream);
 }
 
-// Rows whose pages are moved at a time.
+// The rows whose pages are moved at a time.
 struct DeviceCache::RowRange {
   int first;
-  std::vector<std::int32_t> offsets;  // of pages, by row
+  std::vector<std::int32_t> offsets;  // of the pages, by row
   std::size_t pages = 0;
 
-  // For kernels, in page-locked memory: the places of the rows, then the offsets.
+  // For kernels, in page-locked memory: the rows' places, then their page offsets.
   [[nodiscard]] PinnedBuffer<std::int32_t> staged(std::span<const std::int32_t> places) const {
     PinnedBuffer<std::int32_t> copy(2 * offsets.size());
     std::ranges::copy(places.subspan(size_of(first), offsets.size()), copy.data());
@@ -209,7 +209,7 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
       saved.open.push_back(weights[row]);
     }
   }
-  if (drops() && !full_rows().empty()) {  // all of them hold as many
+  if (drops() && !full_rows().empty()) {  // all have the same number
     const auto count = size_of(saved.archived[full_rows().front()]);
     const auto read = [&](const auto* table) {
       const auto all = read_table(table, slot, view_.entry_stride, count, stream);
@@ -279,7 +279,7 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
   return slot;
 }
 
-// All but the pages; first what the kernel that takes them wants to know.
+// Restores everything except the pages; first what the kernel that takes pages reads.
 void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStream_t stream) {
   check(cudaMemcpyAsync(view_.lengths + slot, &saved.length, sizeof(std::int32_t),
                         cudaMemcpyHostToDevice, stream),

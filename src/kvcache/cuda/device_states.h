@@ -12,27 +12,27 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Room for a number of states, which sequences take as they need them. A fork has a copy: the next
-/// token of either writes all of it. Kernels find a sequence's state by its slot.
+/// Room for a number of states, which sequences take as they need them. A fork copies the state,
+/// because the next token of either sequence overwrites it. Kernels find a state by its slot.
 class DeviceStates {
  public:
-  /// Takes the memory at once.
+  /// Allocates the memory at once.
   DeviceStates(const StateShape& shape, int count);
 
   [[nodiscard]] const StateShape& shape() const { return shape_; }
-  /// States that there is room for, and that are free.
+  /// The number of states in all, and the number that are free.
   [[nodiscard]] int count() const { return count_; }
   [[nodiscard]] int free() const { return static_cast<int>(free_.size()); }
-  /// Bytes of all of them, and of those that sequences hold.
+  /// Bytes of all states, and of those that sequences hold.
   [[nodiscard]] std::size_t bytes() const { return index(count_) * shape_.bytes(); }
   [[nodiscard]] std::size_t used_bytes() const { return index(count_ - free()) * shape_.bytes(); }
 
   /// Whether the sequence in `slot` has a state. Models without recurrent layers have none.
   [[nodiscard]] bool holds(int slot) const { return places_[index(slot)] != nullptr; }
-  /// States that the sequence's next tokens take: 0 or 1.
+  /// The number of states that the sequence's next tokens take: 0 or 1.
   [[nodiscard]] int need(int slot) const { return shape_.size() > 0 && !holds(slot) ? 1 : 0; }
 
-  /// By slot: where each sequence's state lies, in device memory. Another one after resize().
+  /// The address of each sequence's state, by slot, in device memory. resize() replaces the table.
   [[nodiscard]] float* const* table() const { return table_.data(); }
   void resize(int slots);
 
@@ -42,9 +42,9 @@ class DeviceStates {
   void fork(int from, int to, cudaStream_t stream);
   void release(int slot);
 
-  /// A sequence's numbers, [layers, floats]; empty where it has none. Waits for `stream`.
+  /// The values of a sequence's state, [layers, floats]; empty if it has none. Waits for `stream`.
   [[nodiscard]] std::vector<float> save(int slot, cudaStream_t stream) const;
-  /// Gives a sequence, which has none, a state of these numbers.
+  /// Gives a sequence, which has none, a state with these values.
   void restore(int slot, std::span<const float> values, cudaStream_t stream);
 
  private:
@@ -54,7 +54,7 @@ class DeviceStates {
   StateShape shape_;
   int count_;
   winnow::cuda::DeviceBuffer<float> memory_;
-  std::vector<float*> free_;    // the first one last
+  std::vector<float*> free_;    // the first state is last
   std::vector<float*> places_;  // by slot; null: none
   winnow::cuda::DeviceBuffer<float*> table_;
 };

@@ -17,7 +17,7 @@ inline __device__ int pages_for(int entries) {
   return (entries + ops::kPageEntries - 1) / ops::kPageEntries;
 }
 
-/// Entries of a sequence's window; 0: it has none.
+/// The capacity of a sequence's window; 0: no window.
 inline __device__ int ring_of(const CacheView& cache, int slot) {
   return cache.rings != nullptr ? cache.rings[slot] : cache.ring;
 }
@@ -32,8 +32,8 @@ inline __device__ bool has_head(const CacheView& cache, int layer, int head) {
   return cache.layer_heads == nullptr || head < cache.layer_heads[layer];
 }
 
-/// How many codes a key or a value has, a pair of 4-bit ones counted as one; and the most of a
-/// kernel that is built for D channels, or for any number (D = 0).
+/// The number of codes of a key or a value (a pair of 4-bit codes counts as one), and the most of
+/// a kernel that is built for D channels, or for any number (D = 0).
 template <class Code>
 __host__ __device__ constexpr int codes_of(int head_dim) {
   return std::is_same_v<Code, ops::cuda::CodePair> ? head_dim / 2 : head_dim;
@@ -41,7 +41,7 @@ __host__ __device__ constexpr int codes_of(int head_dim) {
 template <class Code, int D>
 inline constexpr int kMostCodes = codes_of<Code>(D > 0 ? D : ops::cuda::kMostHeadDim);
 
-/// An entry's place; a warp reads or writes its codes.
+/// The place of an entry, whose codes one warp reads or writes.
 template <class Code, int D>
 struct EntryPlace {
   std::byte* page;
@@ -74,7 +74,7 @@ struct EntryPlace {
   }
 };
 
-/// Two codes within words that others may be writing their own codes to at the same time.
+/// Two codes in a word, to which other threads may write their own codes at the same time.
 class CodePairReference {
  public:
   __device__ CodePairReference(std::byte* page, ops::cuda::CodePlace first, int step)
@@ -102,7 +102,7 @@ class CodePairReference {
   int second_;
 };
 
-/// The same of codes that may lie in two words.
+/// The same for two codes that may be in different words.
 class SplitPairReference {
  public:
   __device__ SplitPairReference(std::byte* page, ops::cuda::CodePlace first,
@@ -147,7 +147,7 @@ struct EntryPlace<ops::cuda::CodePair, D> {
   __device__ CodePairReference key(int pair) const {
     return {page, address().key_code(entry, 2 * pair), 1};
   }
-  /// Neighbouring channels lie in different eighths where head_dim is no multiple of 16.
+  /// Neighbouring channels are in different eighths if head_dim is no multiple of 16.
   __device__ auto value(int pair) const {
     const auto first = address().value_code(entry, 2 * pair);
     if constexpr (D > 0) {
@@ -167,7 +167,7 @@ struct EntryPlace<ops::cuda::CodePair, D> {
   }
 };
 
-/// Takes a page off the free list. The host has made sure that there is one.
+/// Takes a page off the free list. The host has made sure that one is free.
 inline __device__ std::uint32_t take_page(const CacheView& cache) {
   return cache.free_pages[atomicSub(cache.free_count, 1) - 1];
 }

@@ -19,14 +19,14 @@ __global__ void fill_free_list_kernel(CacheView cache, int capacity) {
   }
 }
 
-// A row's pages, those of the archive first.
+// A row's pages, the archive's first.
 struct RowPages {
   std::uint32_t* archive;
   std::uint32_t* window;
   int archived;  // pages
   int all;
 
-  // Of the sequence in `slot`, or of another one with as many entries.
+  // For the sequence in `slot`, or for another one with as many entries.
   __device__ RowPages(const CacheView& cache, int layer, std::size_t row, int slot, int entries)
       : archive(cache.archive_pages + row * cache.archive_stride),
         window(cache.window_pages + row * cache.window_stride) {
@@ -42,8 +42,8 @@ struct RowPages {
   }
 };
 
-// One block per row: layer blockIdx.y, head blockIdx.x. No other kernel knows of shared pages, and
-// no two rows of a sequence share one.
+// One block per row. No other kernel handles shared pages, and no two rows of a sequence share a
+// page.
 __global__ void __launch_bounds__(kThreads) release_kernel(CacheView cache, int slot) {
   if (!has_head(cache, blockIdx.y, blockIdx.x)) {
     return;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) {
     top = atomicSub(cache.free_count, pages.all - shared);
     cache.archive_counts[target] = entries;
-    cache.lengths[to] = length;  // all rows write the same
+    cache.lengths[to] = length;  // all rows write the same value
   }
   __syncthreads();
   for (int i = threadIdx.x; i < shared; i += kThreads) {

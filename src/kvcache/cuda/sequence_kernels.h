@@ -1,4 +1,4 @@
-// Between the host's side of the device cache and its kernels: whole sequences.
+// The interface between the host side of the device cache and its kernels for whole sequences.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,33 +10,33 @@ namespace winnow::kvcache::cuda {
 /// Puts all pages [0, capacity) on the free list.
 void launch_fill_free_list(const CacheView& cache, int capacity, cudaStream_t stream);
 
-/// What a sequence's limits make of the rule, into the tables of CacheView: rules [4, slots].
+/// The values of the rule that follow from a sequence's limits; rules [4, slots], see CacheView.
 struct SlotRule {
   std::int32_t values[4];  // ring, sinks, budget, prompt tokens
 };
 void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream);
 
-/// A sequence has `length` tokens from now on: move_on() of next_pages.cuh.
+/// Sets a sequence's length to `length`: move_on() of next_pages.cuh.
 void launch_move_on(const CacheView& cache, int slot, int length, cudaStream_t stream);
 
-/// Gives a sequence's pages back; its slot is as new afterwards. `cache.ring` is the sequence's.
+/// Frees a sequence's pages and resets its slot. `cache.ring` is the sequence's.
 void launch_release(const CacheView& cache, int slot, cudaStream_t stream);
 
 /// Makes slot `to`, which is new, a fork of slot `from` (DeviceCache::fork). `cache.ring` is the
 /// sequence's.
 void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStream_t stream);
 
-/// Pages of a sequence on their way to or from the host: a row's archive before its window, row
-/// after row. All pointers are to page-locked host memory.
+/// Pages of a sequence that are copied to or from the host: row after row, a row's archive before
+/// its window. All pointers are to page-locked host memory.
 struct PageTransfer {
   int slot = 0;
   int rows = 0;
-  const std::int32_t* places = nullptr;   // [rows] of tables [layers, kv_heads]
-  const std::int32_t* offsets = nullptr;  // [rows] pages before a row's
+  const std::int32_t* places = nullptr;   // [rows] rows of tables [layers, kv_heads]
+  const std::int32_t* offsets = nullptr;  // [rows] the number of pages of all rows before
   std::byte* pages = nullptr;
 };
 void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream);
-/// Takes pages from the free list for them. Lengths and archive counts are there already.
+/// Takes pages from the free list and fills them. Lengths and archive counts are set already.
 void launch_write_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

@@ -1,4 +1,4 @@
-// What a rule that drops entries of the archive says: when, which, and by what attention.
+// How a rule drops entries of the archive: when, which ones, and by which attention.
 #pragma once
 
 #include <cstddef>
@@ -20,38 +20,38 @@ struct ScoredLayer {
   const Rule& rule;
   const CacheShape& shape;
   int layer;
-  int head = 0;  // of score(): which KV head's
+  int head = 0;  // for score(): the KV head
 };
 
-/// One rule's answers; evict_by_score() (kvcache/score_eviction.h) acts on them. Each follows from
-/// positions, entries, queries and attention alone, so that neither chunks nor company change what
-/// it is.
+/// The functions of one rule; evict_by_score() (kvcache/score_eviction.h) calls them. Their results
+/// follow from positions, entries, queries and attention alone, so that they do not depend on how
+/// tokens are cut into chunks or on the other sequences of a batch.
 struct Eviction {
-  /// Entries that a head holds when `length` tokens are taken: at most one more than before the
-  /// last of them. Where it is fewer, entries with the least score are dropped; of equals, the
-  /// oldest first.
+  /// Entries that a head holds after `length` tokens: at most one more than after `length` - 1. If
+  /// that is fewer than it has, the entries with the lowest scores are dropped, the oldest first
+  /// among equals.
   int (*held_after)(const Rule& rule, int length);
-  /// Rule::budget of the `layer`-th of so many full layers, given their mean. Null: the mean.
+  /// Rule::budget of full layer `layer` of `layers`, where `rule` has the mean. Null: the mean.
   int (*layer_budget)(const Rule& rule, int layer, int layers) = nullptr;
 
-  /// Whether the attention of the query at `position` counts. Null: of none.
+  /// Whether the query at `position` adds to the scores. Null: no query does.
   bool (*observes)(const Rule& rule, int position) = nullptr;
-  /// Adds what the slots receive from the newest query, which counts, to HeadCache::slots(). `row`
-  /// has its queries and weights. Null: weights summed over the group's query heads.
+  /// Adds the attention that each slot receives from the newest query to HeadCache::slots(). `row`
+  /// has its queries and weights. Null: adds the weights, summed over the group's query heads.
   void (*observe)(const Rule& rule, HeadCache& head, const ops::DecodeRow& row,
                   const ops::AttentionShape& shape) = nullptr;
-  /// Whether attention and queries count until entries are dropped, and from then on anew.
+  /// Whether attention and query statistics start from zero after entries are dropped.
   bool forgets = false;
 
   /// Adds the newest token's queries [group * head_dim] to HeadCache::query_statistics(), whatever
-  /// they attend to. Null: they do not count.
+  /// their attention. Null: the rule keeps no query statistics.
   void (*note_queries)(const ScoredLayer& layer, HeadCache& head,
                        std::span<const float> queries) = nullptr;
-  /// The size of HeadCache::query_statistics() when `length` tokens are taken.
+  /// The size of HeadCache::query_statistics() after `length` tokens.
   std::size_t (*noted_after)(const ScoredLayer& layer, int length) = nullptr;
 
-  /// Whether the entry at `position` stays when `length` tokens are taken. Enough others must be
-  /// there. Null: any may go.
+  /// Whether the entry at `position` must stay after `length` tokens. Enough other entries must be
+  /// there to drop. Null: any entry may go.
   bool (*spares)(const Rule& rule, int length, int position) = nullptr;
   /// Each slot's score. Null: the attention that it has received.
   void (*score)(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) = nullptr;
@@ -59,10 +59,10 @@ struct Eviction {
   bool by_layer = false;
 };
 
-/// min(length, budget) entries: one goes with each token over the budget.
+/// min(length, budget) entries: over the budget, each new token drops one.
 int hold_budget(const Rule& rule, int length);
 
-// By rule. A file each.
+// One per rule, each in a file of its own.
 extern const Eviction kTovaEviction;
 extern const Eviction kH2oEviction;
 extern const Eviction kRandomEviction;

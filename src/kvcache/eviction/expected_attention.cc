@@ -1,12 +1,12 @@
-// Expected Attention (Devoto et al. 2025), as KVPress has it: the prompt is read whole. At its end
-// each head keeps its first tokens, and those of the others with the most attention expected from
-// later queries times the L2 norm of their values. All of the answer is kept.
+// Expected Attention (Devoto et al. 2025), as KVPress implements it. The prompt is read in full. At
+// its end each head keeps the first tokens. Of the other tokens it keeps those with the highest
+// product of expected attention from later queries and L2 norm of the value. The answer is kept.
 //
-// Later queries are taken to be normal, with the mean and covariance of the prompt's own before
-// RoPE, and behind it to be rotated by the mean rotation of the next 512 positions. A key's
-// expected weight is then exp(s mean . k + s^2 k covariance k / 2), s being the scale of scores;
-// these are normalised over the prompt and averaged over the group's query heads. Soft caps and
-// sinks of scores are left out. Queries that are normed behind RoPE are only rotated back.
+// Later queries are assumed to be normal, with the mean and covariance of the prompt's queries
+// before RoPE, and rotated by the mean rotation of the next 512 positions. A key's expected weight
+// is then exp(s mean . k + s^2 k covariance k / 2), where s is the scale of scores. These weights
+// are normalised over the prompt and averaged over the group's query heads. Soft caps and sinks of
+// scores are ignored. If queries are normed after RoPE, only the rotation is undone.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -26,8 +26,8 @@
 namespace winnow::kvcache {
 namespace {
 
-// Of KVPress.
-constexpr int kExpectedSinks = 4;  // kept, and their queries, which are unlike others, not counted
+// Values of KVPress.
+constexpr int kExpectedSinks = 4;  // kept; their queries are atypical and not counted
 constexpr int kFuturePositions = 512;
 
 std::size_t channels_of(const ScoredLayer& layer) {
@@ -43,13 +43,13 @@ bool counts_query(const Rule& rule, int position) {
          position < rule.prompt_tokens;
 }
 
-// HeadCache::query_statistics(): of each query head the mean [d], and the sum of products [d, d] of
-// what queries are beside it.
+// The size of HeadCache::query_statistics(): for each query head the mean [d], and the sum of outer
+// products [d, d] of the deviations from the mean.
 std::size_t query_numbers(const ScoredLayer& layer) {
   return group_size(layer) * channels_of(layer) * (1 + channels_of(layer));
 }
 
-// None is left at the end of the prompt.
+// Freed at the end of the prompt.
 std::size_t noted_in_prompt(const ScoredLayer& layer, int length) {
   return length < layer.rule.prompt_tokens && counts_query(layer.rule, length - 1)
              ? query_numbers(layer)
@@ -60,7 +60,7 @@ const LayerRope& rope_of(const ScoredLayer& layer) {
   return layer.shape.rope_of(layer.layer);
 }
 
-// One more query: mean and products by Welford's update, which loses no digits to a large mean.
+// Adds a query: mean and products by Welford's update, which stays accurate for large means.
 void add_query(std::span<float> numbers, std::span<const float> query, int count) {
   const std::size_t channels = query.size();
   const auto mean = numbers.first(channels);
@@ -113,7 +113,7 @@ class MeanRotation {
     }
   }
 
-  /// Its transpose: (R q) . k = q . (R^T k), so that keys meet queries as they were before RoPE.
+  /// The transpose: (R q) . k = q . (R^T k), so that keys can be multiplied with unrotated queries.
   void transpose_times(std::span<float> key) const {
     for (std::size_t plane = 0; plane < cosines_.size(); ++plane) {
       const auto [first_channel, second_channel] = rope_.channels_of(plane);
@@ -131,9 +131,9 @@ class MeanRotation {
   std::vector<float> sines_;
 };
 
-// The prompt's entries behind the first tokens. Nothing was dropped before, so slots are positions.
+// The prompt's entries after the first tokens. No entry was dropped yet, so slots are positions.
 struct PromptEntries {
-  std::vector<float> keys;         // [entries, d], turned to meet queries before RoPE
+  std::vector<float> keys;         // [entries, d], rotated to match queries before RoPE
   std::vector<float> value_norms;  // [entries]
 };
 
@@ -160,7 +160,7 @@ PromptEntries load_prompt(const ScoredLayer& layer, const HeadCache& head) {
   return entries;
 }
 
-// x = softmax(s mean . k + s^2 k (products / count) k / 2) over keys.
+// softmax(s mean . k + s^2 k (products / count) k / 2) over keys.
 std::vector<float> expected_weights(std::span<const float> keys, std::span<const float> numbers,
                                     std::size_t channels, float scale) {
   constexpr std::size_t kRows = 64;
@@ -193,7 +193,7 @@ std::vector<float> expected_weights(std::span<const float> keys, std::span<const
 
 void expect_attention(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
   if (scores.size() <= kExpectedSinks) {
-    return;  // no query counted; which go follows from what stays
+    return;  // no query counted: the entries that must stay decide which go
   }
   const std::size_t channels = channels_of(layer);
   const PromptEntries entries = load_prompt(layer, head);

@@ -1,5 +1,5 @@
-// H2O (Zhang et al. 2023): the most recent half of the budget stays. Of the other entries a head
-// drops the one with the least attention so far, summed over its query heads and all queries.
+// H2O (Zhang et al. 2023): the most recent half of the budget stays. A head drops the older entry
+// with the least attention so far, summed over its query heads and all queries.
 #include "kvcache/eviction/eviction.h"
 #include "kvcache/rule.h"
 

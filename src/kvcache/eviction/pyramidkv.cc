@@ -1,9 +1,9 @@
-// PyramidKV (Cai et al. 2024): SnapKV with more room in the first layers than in the last. Beside
-// the observation window, which every layer keeps, the last one holds a twentieth of the mean, the
-// first as much above the mean as the last is below, and between them it falls evenly with depth.
-// Where that is more than the first layer's prompt, it holds the prompt, and the last what this
-// leaves. A prompt shorter than twice the mean gives all layers the mean. So the authors' code, but
-// for rounding, which is to the nearest entry here, so that but for ties the mean is the budget.
+// PyramidKV (Cai et al. 2024): SnapKV with more room in the first layers than in the last. Every
+// layer keeps the observation window. Beyond it the last layer holds a twentieth of the mean, the
+// first as much above the mean as the last is below it, and the layers between fall linearly with
+// depth. The first layer holds at most the prompt; the last one then gets what this frees. If the
+// prompt is shorter than twice the mean, all layers get the mean. This follows the authors' code
+// except for rounding: to the nearest entry here, which keeps the mean at the budget but for ties.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@
 namespace winnow::kvcache {
 namespace {
 
-constexpr int kBeta = 20;  // the mean over the last layer's
+constexpr int kBeta = 20;  // the mean divided by the last layer's share
 
 int fall_with_depth(const Rule& rule, int layer, int layers) {
   const int window = std::min(kSnapWindow, rule.budget);

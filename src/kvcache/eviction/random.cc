@@ -1,5 +1,5 @@
-// Random eviction: the prompt stays. Over the budget, which is the prompt and what the answer may
-// hold beside it, all heads of a layer drop one token of the answer; each is as likely.
+// Random eviction: the prompt stays. Over the budget, which is the prompt and the answer's share,
+// all heads of a layer drop the same token of the answer, each with equal probability.
 #include <cstdint>
 
 #include "base/random.h"
@@ -14,10 +14,10 @@ bool spare_prompt(const Rule& rule, int /*length*/, int position) {
   return position < rule.prompt_tokens;
 }
 
-// Drawn anew at each length: numbers that stayed with their tokens would keep old ones for ever.
-// They depend on the layer but not on the head, as ranks do not know heads by the same numbers, and
-// on no seed: what is cached must be the same whichever chunks, company, preemptions and saved
-// states a sequence goes through, and a seed is of sampling, which greedy answers do not depend on.
+// Scores are drawn anew at each length: fixed scores would keep the same old tokens for ever. They
+// depend on the layer but not on the head, because ranks number heads differently. They depend on
+// no seed: the seed is for sampling, and a sequence's cache must not change with it, nor with
+// chunks, the batch, preemption or saved states.
 void draw_scores(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
   const auto length = static_cast<std::uint64_t>(head.length());
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {

@@ -1,11 +1,11 @@
-// R-KV (Cai et al. 2025): the prompt is read whole. At its end, if it reaches the budget, and
-// whenever the answer reaches it, each head drops all but the budget less a buffer: the entries
-// with the least lambda importance - (1 - lambda) redundancy. Its newest tokens, the window, stay.
+// R-KV (Cai et al. 2025): the prompt is read in full. At its end, if it reaches the budget, and
+// whenever the answer fills the budget, each head keeps (budget - buffer) entries and drops those
+// with the lowest lambda importance - (1 - lambda) redundancy. The newest tokens (window) stay.
 //
-// Importance is attention from the window's queries to the entries before it: the softmax, over
-// these, of the largest logit of the group's query heads, averaged over queries; of neighbours the
-// most counts. Redundancy is the softmax of an entry's mean cosine similarity with the other keys,
-// where each key leaves out the newest one that is similar to it, so that one of them stays.
+// Importance is attention from the window's queries to the entries before the window: the softmax
+// over these entries of the largest logit of the group's query heads, averaged over the queries and
+// max-pooled over neighbours. Redundancy is the softmax of an entry's mean cosine similarity with
+// the others. Each key leaves out the newest key that is similar to it, so that one of them stays.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -24,7 +24,7 @@
 namespace winnow::kvcache {
 namespace {
 
-// Of the paper and the authors' code; a budget too small for it has a smaller window.
+// Values of the paper and the authors' code. Small budgets have a smaller window.
 constexpr int kRkvWindow = 8;
 constexpr std::size_t kRkvNeighbours = 3;  // on each side: a kernel of 7
 constexpr float kLambda = 0.1F;
@@ -47,7 +47,7 @@ bool drops_at(const Rule& rule, int length) {
   return hold_up_to_budget(rule, length) <= hold_up_to_budget(rule, length - 1);
 }
 
-// The length in the window before which the query at `position` is, at which entries go; or 0.
+// The length at which entries are dropped, if `position` is in the window before that; or 0.
 int drops_next(const Rule& rule, int position) {
   for (int length = position + 1; length <= position + rkv_window(rule); ++length) {
     if (drops_at(rule, length)) {
@@ -70,7 +70,7 @@ std::vector<float> load_key(const EntryList& archive, std::size_t slot) {
   return key;
 }
 
-// Slots at positions before `end`, by position.
+// Slots of entries before position `end`, ordered by position.
 std::vector<std::size_t> slots_before(const SlotScores& scores, int end) {
   std::vector<std::size_t> slots;
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {
@@ -114,7 +114,7 @@ void observe_largest_logits(const Rule& rule, HeadCache& head, const ops::Decode
   }
 }
 
-// Keys of unit length as columns, in the order of `slots`; columns of zeros fill up the last eight.
+// Keys of unit length as columns, in the order of `slots`; padded with zeros to a multiple of 8.
 class UnitKeys {
  public:
   UnitKeys(const EntryList& archive, std::span<const std::size_t> slots)
@@ -134,7 +134,7 @@ class UnitKeys {
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t padded_count() const { return stride_; }
 
-  /// Cosines of keys [begin, begin + out.rows) with all.
+  /// Cosine similarities of keys [begin, begin + out.rows) with all keys.
   void cosines(std::size_t begin, ops::Matrix<float> out) const {
     constexpr std::size_t kTile = 256;  // keys whose channels stay in the second-level cache
     std::fill_n(out.data, out.rows * out.stride, 0.0F);
@@ -153,7 +153,7 @@ class UnitKeys {
   std::vector<float> numbers_;  // [channels, padded_count()]
 };
 
-// Of all keys, by position.
+// The redundancy of all keys, by position.
 std::vector<float> redundancy_of(const UnitKeys& keys) {
   constexpr std::size_t kRows = 32;
   std::vector<float> sums(keys.count(), 0.0F);

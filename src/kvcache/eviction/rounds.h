@@ -1,4 +1,4 @@
-// Rules that drop entries in rounds: a buffer fills, then as many go.
+// Rules that drop entries in rounds: when the buffer is full, as many entries are dropped.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,18 @@
 
 namespace winnow::kvcache {
 
-/// Entries that go in a round: R-KV's and TriAttention's 128, of a small budget fewer.
+/// Entries dropped in a round: 128 as in R-KV and TriAttention, fewer for small budgets.
 inline int round_size(const Rule& rule) {
   constexpr int kMost = 128;
   return std::clamp(rule.budget / 4, 1, kMost);
 }
 
-/// Entries that stay in each.
+/// Entries kept in each round.
 inline int kept_of_round(const Rule& rule) {
   return std::max(1, rule.budget - round_size(rule));
 }
 
-/// Entries held when so many have come since the last ones were dropped, or ever.
+/// Entries held, where `filled` would be held if no round had dropped any.
 inline int held_in_rounds(const Rule& rule, int filled) {
   return filled < rule.budget ? filled
                               : kept_of_round(rule) + (filled - rule.budget) % round_size(rule);

@@ -1,6 +1,6 @@
-// SnapKV (Li et al. 2024): the prompt is read whole. At its end each head keeps its last tokens,
-// the observation window, and of those before them the ones with most attention from the window's
-// queries: summed over the group's query heads, and averaged with their neighbours' so that whole
+// SnapKV (Li et al. 2024): the prompt is read in full. At its end each head keeps the last tokens,
+// the observation window, and the earlier ones with the most attention from the window's queries.
+// Attention is summed over the group's query heads and averaged over neighbours so that whole
 // phrases stay. All of the answer is kept. Sizes are the defaults of the authors' code.
 #include "kvcache/eviction/snapkv.h"
 
@@ -36,7 +36,7 @@ bool spare_snap_window(const Rule& rule, int /*length*/, int position) {
   return position >= snap_window_begin(rule);
 }
 
-// Nothing was dropped before, so slots are positions.
+// No entry was dropped yet, so slots are positions.
 void pool_votes(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
   const int count = snap_window_begin(layer.rule);
   for (int slot = 0; slot < count; ++slot) {

@@ -1,4 +1,4 @@
-// What SnapKV and PyramidKV share: all but how much a layer holds.
+// The code that SnapKV and PyramidKV share. They differ only in how much a layer holds.
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@ namespace winnow::kvcache {
 
 constexpr int kSnapWindow = 32;  // the observation window: the prompt's last tokens
 
-/// All of the prompt until its end, then Rule::budget of its tokens; and the answer.
+/// The whole prompt until its end, then Rule::budget of its tokens; and the whole answer.
 int hold_part_of_prompt(const Rule& rule, int length);
-/// Whether the query at `position` is of the observation window, and the prompt will shrink.
+/// Whether the query at `position` is in the observation window of a prompt over the budget.
 bool is_in_snap_window(const Rule& rule, int position);
 /// Keeps the observation window and the answer.
 bool spare_snap_window(const Rule& rule, int length, int position);

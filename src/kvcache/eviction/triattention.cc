@@ -1,14 +1,14 @@
-// TriAttention (Mao et al. 2026), of whose variants: each head of each layer chooses for itself,
-// the prompt counts like all else, and no token is spared. Whenever a head's entries reach the
-// budget it drops a round of those with the least score.
+// TriAttention (Mao et al. 2026), in the variant where each head of each layer chooses for itself,
+// the prompt is treated like the rest, and no token is protected. Whenever a head's entries reach
+// the budget, it drops a round of the entries with the lowest scores.
 //
-// A query head's score of a key is the mean over distances from here of what its mean query, turned
-// to that place, gives with the key; and for each plane of RoPE the key's length times what queries
-// there are longer than their mean is. Of the group's query heads the largest score counts, each
-// head's scores being set to mean 0 and deviation 1 over the entries. As RoPE keeps products of
-// what is turned alike, keys are scored as they are cached: the mean query is turned instead.
+// A query head's score of a key has two parts. The first is the product of the key with the mean
+// query, rotated to a future position and averaged over distances. The second is a sum over the
+// planes of RoPE: the key's length times (mean query length - length of the mean query). Scores are
+// standardised over the entries, and a key gets the largest score of the group's query heads. Keys
+// stay rotated as they are cached: RoPE preserves products, so the mean query is rotated instead.
 //
-// The paper has planes that RoPE turns. A channel that it does not is one that never turns.
+// The paper has only planes that RoPE rotates. A channel without RoPE is a plane with no rotation.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,7 +27,7 @@
 namespace winnow::kvcache {
 namespace {
 
-// Of the authors' code.
+// Values of the authors' code.
 constexpr int kFarthest = 1 << 16;  // distances are the powers of two up to this one
 constexpr double kLeastDeviation = 1e-6;
 
@@ -35,7 +35,7 @@ int hold_rounds(const Rule& rule, int length) {
   return held_in_rounds(rule, length);
 }
 
-// A query head's statistics as keys meet them.
+// A query head's statistics, rotated like the cached keys.
 struct FutureQueries {
   std::vector<double> mean;    // [head_dim], rotated to the positions of future queries, on average
   std::vector<double> excess;  // [planes]: the mean length of queries less that of their mean
@@ -124,7 +124,7 @@ std::vector<double> scores_by(const FutureQueries& queries, const CachedKeys& ca
   return scores;
 }
 
-// Mean 0, deviation 1.
+// Scales to mean 0 and standard deviation 1.
 void standardize(std::span<double> x) {
   const auto count = static_cast<double>(x.size());
   const double mean = std::accumulate(x.begin(), x.end(), 0.0) / count;

@@ -1,5 +1,5 @@
-// VATP (Guo et al. 2024), "H2O w/ VATP": H2O whose attention is multiplied by the L1 norm of the
-// entry's value. As the first tokens receive much attention for small values, they always stay.
+// VATP (Guo et al. 2024), "H2O w/ VATP": H2O with attention multiplied by the L1 norm of the
+// entry's value. The first tokens get much attention but have small values, so they always stay.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,7 +24,7 @@ bool spare_sinks_and_recent(const Rule& rule, int length, int position) {
   return position < std::min(kVatpSinks, rule.budget / 4) || position >= length - rule.budget / 2;
 }
 
-// Of the channels from `first` on.
+// The L1 norm of the value's channels from `first` on.
 float value_norm(const EntryList& archive, int slot, std::size_t first) {
   std::array<float, ops::kMostEntryChannels> key;
   std::array<float, ops::kMostEntryChannels> value;
@@ -33,7 +33,7 @@ float value_norm(const EntryList& archive, int slot, std::size_t first) {
   ops::load_entry(archive.pool().layout(), place.page, place.slot, std::span(key).first(dim),
                   std::span(value).first(dim));
   if (archive.pool().layout().rotated()) {
-    ops::rotate_back(std::span(value).first(dim));  // the norm is the value's own
+    ops::rotate_back(std::span(value).first(dim));  // the norm is of the original value
   }
   float norm = 0.0F;
   for (std::size_t d = first; d < dim; ++d) {

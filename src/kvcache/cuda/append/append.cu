@@ -1,5 +1,5 @@
-// One token per sequence. A block takes a sequence and a KV head: query_warps() + 2 warps, one for
-// each query head, one for the key, one for the value.
+// One token per sequence. A block handles one sequence and one KV head with query_warps() + 2
+// warps: one for each query head, one for the key, one for the value.
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/append_row.cuh"

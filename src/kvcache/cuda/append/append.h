@@ -1,5 +1,5 @@
-// Appending to the device's cache. Both forms read q, k and v as the layer's product gives them,
-// take the decision, and leave queries ready for attention.
+// Appending to the device's cache. Both forms read q, k and v from the output of the layer's
+// projection, make the decision, and leave queries ready for attention.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,25 +12,25 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Appends a token of each sequence and leaves its queries. Of a layer that stores no entries, the
-/// queries alone, here and below.
+/// Appends a token of each sequence and writes its queries. Here and below, a layer that stores no
+/// entries only writes its queries.
 void append(const DeviceCache& cache, const Projection& projection, const DecodeAppend& step,
             cudaStream_t stream);
 
-/// Moves on the length of a sequence whose tokens all layers have taken.
+/// Adds `tokens` to the length of a sequence, once all layers have taken them.
 void advance(DeviceCache& cache, int slot, int tokens, cudaStream_t stream);
 
-/// The band of a chunk as prefill attention reads it: the `lead` entries before the chunk, then the
-/// chunk's own, as codes of the cache's format; and how many archive entries each query sees. Of a
-/// layer that merges (DMC): what was open at each token, in 16 bits.
+/// The band of a chunk as prefill attention reads it: the `lead` entries before the chunk and the
+/// chunk's own, as codes of the cache's format, and the number of archive entries that each query
+/// sees. In a layer that merges (DMC): the open entry at each token, in 16 bits.
 struct Band {
   Band(const DeviceCache& cache, int most_tokens);
   [[nodiscard]] BandView view() const;
 
-  int stride = 0;                                      // entries per head that there is room for
+  int stride = 0;                                      // capacity in entries per head
   winnow::cuda::DeviceBuffer<std::byte> keys;          // [kv_heads, stride, head_dim]
   winnow::cuda::DeviceBuffer<std::byte> values;        // [kv_heads, stride, head_dim]
-  winnow::cuda::DeviceBuffer<bf16> scales;             // [kv_heads, 2, stride] of keys, of values
+  winnow::cuda::DeviceBuffer<bf16> scales;             // [kv_heads, 2, stride] keys', then values'
   winnow::cuda::DeviceBuffer<std::uint8_t> decisions;  // [kv_heads, most_tokens]
   winnow::cuda::DeviceBuffer<std::int32_t> seen;       // [kv_heads, tokens] archive entries
   winnow::cuda::DeviceBuffer<std::int32_t> kept;       // [kv_heads, stride] band entries to archive
@@ -46,7 +46,7 @@ struct Band {
 int lead_of(const DeviceCache& cache, int layer, int slot, int length);
 void append(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
             const Band& band, cudaStream_t stream);
-/// The chunk's queries, and its entries to the band alone, from its begin on.
+/// Writes the chunk's queries from its begin on, and its entries to the band only.
 void project(const DeviceCache& cache, const Projection& projection, const PrefillAppend& chunk,
              const Band& band, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-// A chunk of one sequence, in three kernels: the chunk's queries, and the band, of which the window
-// has the lead; what leaves the window, and what of it is archived; entries to their pages (few of
-// them in the kernel before).
+// A chunk of one sequence, in three kernels: (1) the chunk's queries and the band, whose lead comes
+// from the window; (2) which entries leave the window and which of those are archived; (3) storing
+// entries in their pages (kernel 2 does so if they are few).
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/block_scan.cuh"
@@ -14,10 +14,10 @@ namespace {
 
 constexpr int kWarpsPerBlock = 8;
 
-// The entries of a head in the band.
+// A head's entries in the band.
 template <class Code, int D>
 struct BandEntries {
-  int codes;  // of a key or a value
+  int codes;  // per key or value
   Code* keys;
   Code* values;
   __nv_bfloat16* key_scales;
@@ -33,7 +33,7 @@ struct BandEntries {
   }
 };
 
-// By a warp: entry i < lead of the band, that of position length - lead + i.
+// One warp copies entry i < lead of the band, from position length - lead + i.
 template <class Format, int D>
 __device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
                           int lead, int head, int i) {
@@ -53,7 +53,7 @@ __device__ void copy_lead(const CacheView& cache, const PrefillAppend& chunk, co
   }
 }
 
-// By a block of query_warps() + 2 warps.
+// Called by a block of query_warps() + 2 warps.
 template <class Format, int D>
 __device__ void project_token(const Projection& projection, const PrefillAppend& chunk,
                               const BandView& band, int lead, int head, int token,
@@ -89,7 +89,7 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
   }
 }
 
-// The first blocks of a head take a token each, the others an entry of the lead per warp.
+// The first blocks of a head take a token each; in the others, a warp copies an entry of the lead.
 template <class Format, int D>
 __global__ void __launch_bounds__(kMostAppendThreads<D>)
     band_kernel(CacheView cache, Projection projection, PrefillAppend chunk, BandView band,
@@ -109,16 +109,16 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   }
 }
 
-// The fate of the positions around a chunk in one row.
+// Whether the positions around a chunk are kept or evicted in one row.
 struct Fate {
   const CacheView& cache;
   const std::uint32_t* marks;     // of the ring's slots, before the chunk
   const std::uint8_t* decisions;  // of the chunk's tokens
   int length;
   int tokens;
-  int sinks;  // streaming: what is kept; else -1
+  int sinks;  // streaming: the number of sinks; else -1
 
-  /// Whether the entry at `position` < length + tokens is marked, as far as is known.
+  /// Whether the entry at `position` < length + tokens is marked by any token so far.
   __device__ bool is_marked(int position) const {
     const int decider = position + cache.shift;
     if (decider < length) {
@@ -132,8 +132,8 @@ struct Fate {
   }
 };
 
-// The ring's marks after the chunk: a warp per word, a thread per slot. Of the old ones a slot's
-// own word is all that is read.
+// Writes the ring's marks after the chunk: a warp per word, a thread per slot. A thread reads only
+// its own word of the old marks.
 __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint32_t* marks) {
   const int last = fate.length + fate.tokens - 1;
   const int lane = threadIdx.x % 32;
@@ -152,7 +152,7 @@ __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint3
   }
 }
 
-// Who of those that leave the window is kept, and pages for them. By a block of kScanThreads.
+// Finds which leaving entries are kept and takes pages for them. By a block of kScanThreads.
 __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
                         int lead, int head) {
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
@@ -163,7 +163,7 @@ __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, cons
   std::int32_t* seen = band.seen + static_cast<std::size_t>(head) * chunk.tokens;
   std::int32_t* kept = band.kept + static_cast<std::size_t>(head) * band.stride;
   const int archived = cache.archive_counts[row];
-  // Token t makes entry t - (ring - lead) of the band leave.
+  // Token t pushes entry t - (ring - lead) of the band out of the window.
   const int first_leaver = cache.ring - lead;
   int count = 0;
   for (int first = 0; first < chunk.tokens; first += kScanThreads) {
@@ -192,7 +192,7 @@ __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, cons
     extend(cache, cache.window_pages + row * cache.window_stride, in_window,
            min(chunk.length + chunk.tokens, cache.ring) - in_window);
   }
-  __syncthreads();  // all have read the old marks
+  __syncthreads();  // all threads have read the old marks
   if (cache.ring > 0) {
     renew_marks(cache, fate, marks);
   }
@@ -203,8 +203,8 @@ __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, cons
   }
 }
 
-// By a warp: entry `job` of those that are stored, first what is archived, then the newest, which
-// the ring holds.
+// One warp stores entry `job`: first come the archived entries, then the newest ones, which go to
+// the ring.
 template <class Format, int D>
 __device__ void store(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
                       int lead, int in_ring, int head, int job) {
@@ -261,7 +261,7 @@ __global__ void store_kernel(CacheView cache, PrefillAppend chunk, BandView band
                    static_cast<int>(blockIdx.x * kWarpsPerBlock + threadIdx.x / 32));
 }
 
-// Both for few tokens: a block per head, of which a warp stores an entry.
+// Both steps for few tokens: a block per head, in which each warp stores an entry.
 template <class Format, int D>
 __global__ void __launch_bounds__(kScanThreads)
     archive_and_store_kernel(CacheView cache, PrefillAppend chunk, BandView band, int lead,

@@ -1,6 +1,6 @@
-// Queries of a layer that attends to entries which another layer has stored, and those of large
-// groups that the kernels of other layers have no warps for. A block takes a token and, of a KV
-// head, up to kMostQueryWarps query heads, a warp each.
+// Queries of layers that attend to another layer's entries, and those queries of large groups for
+// which the kernels of other layers have no warps. A block handles one token and up to
+// kMostQueryWarps query heads of one KV head, one per warp.
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/projection.cuh"
@@ -9,12 +9,12 @@
 namespace winnow::kvcache::cuda {
 namespace {
 
-// The first query head of a group that is taken here.
+// The first query head of a group that these kernels handle.
 __host__ __device__ constexpr int first_query(const Projection& projection) {
   return projection.queries_alone ? 0 : projection.query_warps();
 }
 
-// By a warp. No query here carries a decision: the first one of a group does.
+// Run by one warp. No query here carries a decision: the first one of a group does.
 template <class Format, class Row, class Number>
 __device__ void take_query(const Projection& projection, const Row& products, int token,
                            int position, ops::cuda::HeadDim<0> dim, Number* queries) {
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMostQueryWarps * 32)
   winnow::cuda::release_successor();
   const int token = static_cast<int>(blockIdx.y);
   const ops::cuda::HeadDim<0> dim(cache.head_dim);
-  if (const int slot = step.slots[token]; slot >= 0) {  // else the row pads the batch
+  if (const int slot = step.slots[token]; slot >= 0) {  // else the row is padding
     take_query<Format>(projection, step.qkv + row_of(projection, token, dim), token,
                        cache.lengths[slot], dim, step.queries);
   }

@@ -1,20 +1,20 @@
-// What one token does to one row of the cache.
+// The effect of one token on one row of the cache.
 #pragma once
 
 #include "kvcache/cuda/entry_place.cuh"
 
 namespace winnow::kvcache::cuda {
 
-inline constexpr int kLeastThreads = 96;  // of a block: one query head, key and value
+inline constexpr int kLeastThreads = 96;  // per block: one query head, key and value
 
-/// What a thread knows of its row before the token is known: nothing of it was written by the
-/// kernels just before, so it is read while they finish.
+/// The part of a row's state that a thread reads before the token is available. The preceding
+/// kernels do not write it, so it is read while they finish.
 struct RowState {
-  int ring;                    // entries of the window
-  int count;                   // archive entries
-  int decided;                 // ring slot of the key that the token decides about
-  std::uint32_t mark_of_slot;  // the words that hold the marks of the ring slot that is overwritten
-  std::uint32_t mark_of_decided;  // and of that key
+  int ring;                       // entries of the window
+  int count;                      // archive entries
+  int decided;                    // ring slot of the key that the token decides about
+  std::uint32_t mark_of_slot;     // the word with the mark of the ring slot that is overwritten
+  std::uint32_t mark_of_decided;  // the word with the mark of `decided`
 
   __device__ RowState(const CacheView& cache, std::size_t row, int slot, int length)
       : ring(ring_of(cache, slot)),
@@ -32,11 +32,11 @@ struct RowState {
 };
 
 struct Places {
-  int newest;    // slot of the new entry, in the ring or, without one, in the archive
-  int archived;  // archive slot that the leaving entry goes to, -1 if it is forgotten
+  int newest;    // slot of the new entry, in the ring or, if there is none, in the archive
+  int archived;  // archive slot of the entry that leaves the ring; -1: evicted
 };
 
-/// Takes a token's decision. Returns whether the key in the ring slot that is overwritten is
+/// Stores a token's decision. Returns whether the key in the ring slot that is overwritten is
 /// marked.
 inline __device__ bool renew_marks(const CacheView& cache, std::size_t row, int length,
                                    bool decision, const RowState& state) {
@@ -56,8 +56,8 @@ inline __device__ bool renew_marks(const CacheView& cache, std::size_t row, int 
   return (marks >> (slot % 32) & 1U) != 0;
 }
 
-/// A slot at the end of a row's archive. `opens`: its page is not there yet if it is the first on
-/// it. One thread's work, as is what follows.
+/// Returns a new slot at the end of a row's archive. `opens`: takes a page if the slot is the first
+/// of its page. For one thread, like the functions below.
 inline __device__ int push_archive(const CacheView& cache, std::size_t row, int count,
                                    bool opens = true) {
   if (opens && count % ops::kPageEntries == 0) {
@@ -67,11 +67,11 @@ inline __device__ int push_archive(const CacheView& cache, std::size_t row, int 
   return count;
 }
 
-/// Moves the row's state on by one token.
+/// Advances the row's state by one token.
 inline __device__ Places advance_row(const CacheView& cache, std::size_t row, int sequence,
                                      int length, bool decision, const RowState& state) {
   if (state.ring == 0) {
-    // After a token has been dropped (TOVA, H2O) the page is there.
+    // Once a token has been dropped (TOVA, H2O), the row has the page already.
     return {push_archive(cache, row, state.count, state.count == length), -1};
   }
   const int slot = length % state.ring;
@@ -87,7 +87,7 @@ inline __device__ Places advance_row(const CacheView& cache, std::size_t row, in
   return places;
 }
 
-/// The entry that the ring's slot holds now, spread over threads, of which this is one.
+/// The entry in the ring slot that is overwritten, spread over the threads that construct this.
 template <class Code, int D>
 class LeavingEntry {
  public:

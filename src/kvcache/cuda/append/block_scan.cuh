@@ -1,11 +1,11 @@
-// Sums over the threads of a block that takes a whole row.
+// Prefix sums over the threads of a block that handles a whole row.
 #pragma once
 
 namespace winnow::kvcache::cuda {
 
 inline constexpr int kScanThreads = 1024;
 
-/// Inclusive sums over a block's threads; `total` is that of all.
+/// Inclusive sums over a block's threads; `total` receives the sum of all.
 inline __device__ int block_scan(int x, int& total) {
   __shared__ int sums[kScanThreads / 32];
   const int lane = threadIdx.x % 32;
@@ -14,7 +14,7 @@ inline __device__ int block_scan(int x, int& total) {
     const int before = __shfl_up_sync(0xFFFFFFFFU, x, step);
     x += lane >= step ? before : 0;
   }
-  __syncthreads();  // the sums of an earlier call have been read
+  __syncthreads();  // all threads have read the sums of an earlier call
   if (lane == 31) {
     sums[warp] = x;
   }

@@ -1,5 +1,5 @@
-// DMC, one token per sequence. A block takes a sequence and a KV head, its warps as in
-// append.cu. The open entry is merged into, or archived and begun anew.
+// DMC, one token per sequence. A block handles one sequence and one KV head, with warps as in
+// append.cu. It merges the token into the open entry, or archives that entry and opens a new one.
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/append_row.cuh"
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   winnow::cuda::release_successor();
   __shared__ float omega;
   __shared__ float open_key[D > 0 ? D : ops::cuda::kMostHeadDim];
-  __shared__ int archived;  // slot that the entry which closes goes to, or -1
+  __shared__ int archived;  // slot of the entry that is closed, or -1
   ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
   const float* qkv = step.qkv + row_of(projection, token, dim);
   const bool decision =

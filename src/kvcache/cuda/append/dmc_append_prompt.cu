@@ -1,5 +1,5 @@
-// DMC, a chunk of one sequence, in three kernels: queries, keys and values in float with what is
-// decided about them; which tokens close a segment; and the running averages, a warp per segment.
+// DMC, a chunk of one sequence, in three kernels: queries, keys and values in float with their
+// decisions; which tokens close a segment; and the running averages, one warp per segment.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/block_scan.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarpsPerBlock = 8;
 
-// A head's part of the chunk's scratch.
+// A head's part of the chunk's scratch memory.
 template <int D>
 struct HeadMerges {
   float* keys;    // [tokens, dim]
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   }
 }
 
-// A block per head: token t sees `seen` archived segments; one that does not merge has closed the
+// A block per head. Token t sees `seen` archived segments; a token that does not merge closes the
 // segment before it.
 template <int D>
 __global__ void __launch_bounds__(kScanThreads)
@@ -132,7 +132,7 @@ struct OpenEntry {
   }
 };
 
-// A warp per token that begins a segment, or the chunk.
+// A warp per token that begins a segment, and one for the chunk's first token.
 template <class Format, int D>
 __global__ void average_kernel(CacheView cache, PrefillAppend chunk, BandView band) {
   const int head = blockIdx.y;
@@ -157,7 +157,7 @@ __global__ void average_kernel(CacheView cache, PrefillAppend chunk, BandView ba
       before.template archive<Format>(cache, row, from.seen[0] - 1);
     }
   }
-  // Queries see 16 bits of it, as of everything in prefill.
+  // Queries see the open entry in 16 bits, like everything in prefill.
   const auto show = [&] {
     const std::size_t at = (static_cast<std::size_t>(head) * band.stride + token) * dim;
     open.key.template store_16_bits<Format>(band.keys + 2 * at);

@@ -1,4 +1,4 @@
-// What the next token of a sequence takes from the free list.
+// The pages that the next token of a sequence takes from the free list.
 #pragma once
 
 #include "kvcache/cuda/entry_place.cuh"
@@ -6,8 +6,8 @@
 namespace winnow::kvcache::cuda {
 
 /// Whether a row of the archive may take a page for the token at position `length`, the next one.
-/// Known for DMS, but when the token itself decides about the entry that leaves; DMC's open entry
-/// is archived or not.
+/// For DMS this is exact unless that token itself decides about the entry that leaves. For DMC the
+/// open entry may or may not be archived.
 inline __device__ bool may_take_page(const CacheView& cache, std::size_t row, int length) {
   if (cache.archive_counts[row] % ops::kPageEntries != 0 || length < cache.ring) {
     return false;
@@ -19,7 +19,7 @@ inline __device__ bool may_take_page(const CacheView& cache, std::size_t row, in
   return (cache.marks[row * cache.mark_words + leaving / 32] >> (leaving % 32) & 1U) == 0;
 }
 
-/// Moves a sequence on to `length` tokens and leaves its next_pages. By all threads of a block.
+/// Sets a sequence's length to `length` and writes its next_pages. By all threads of a block.
 inline __device__ void move_on(const CacheView& cache, int slot, int length) {
   const int rows = cache.layers * cache.kv_heads;
   int pages = 0;

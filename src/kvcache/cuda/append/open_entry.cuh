@@ -6,13 +6,13 @@
 
 namespace winnow::kvcache::cuda {
 
-/// What a token of weight `omega` is of the average, when the tokens before it weigh `weight`.
+/// The share of a token of weight `omega` in the average, if the tokens before it weigh `weight`.
 inline __device__ float share_of(float weight, float omega) {
   const float total = __fadd_rn(weight, omega);
   return total > 0.0F ? __fdiv_rn(omega, total) : 0.5F;
 }
 
-/// Rounds a key or a value, held by a warp, into its place.
+/// Rounds a key or a value, held by a warp, and stores it in its place.
 template <class Format, int D, class Code>
 __device__ void store_half(const ops::cuda::HeadVector<D>& vector, const EntryPlace<Code, D>& place,
                            bool is_key) {

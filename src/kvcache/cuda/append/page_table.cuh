@@ -1,4 +1,4 @@
-// Pages for a row that grows by many entries.
+// Takes pages for a row that grows by many entries.
 #pragma once
 
 #include "kvcache/cuda/entry_place.cuh"
@@ -12,7 +12,7 @@ inline __device__ void extend(const CacheView& cache, std::uint32_t* pages, int 
   __shared__ int top;
   const int first = pages_for(entries);
   const int count = pages_for(entries + added) - first;
-  __syncthreads();  // the last call's top has been read
+  __syncthreads();  // all threads have read the `top` of an earlier call
   if (threadIdx.x == 0 && count > 0) {
     top = atomicSub(cache.free_count, count);
   }

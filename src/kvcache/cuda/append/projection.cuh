@@ -1,5 +1,5 @@
-// One token and one KV head of a Projection, taken by a block of query_warps() + 2 warps: the query
-// heads, the key, the value.
+// One token and one KV head of a Projection, handled by a block of query_warps() + 2 warps: the
+// query heads, the key, the value.
 #pragma once
 
 #include "kvcache/cuda/append/projection.h"
@@ -8,13 +8,13 @@
 
 namespace winnow::kvcache::cuda {
 
-/// The sum of x over a block's threads, in each of them.
+/// The sum of x over a block's threads, returned to each of them.
 inline __device__ float sum_over_block(float x) {
   __shared__ float sums[32];
   for (int step = 16; step > 0; step /= 2) {
     x += __shfl_xor_sync(0xFFFFFFFFU, x, step);
   }
-  __syncthreads();  // the sums of an earlier call have been read
+  __syncthreads();  // all threads have read the sums of an earlier call
   if (threadIdx.x % 32 == 0) {
     sums[threadIdx.x / 32] = x;
   }
@@ -26,7 +26,7 @@ inline __device__ float sum_over_block(float x) {
   return total;
 }
 
-/// The probe's x for one token.
+/// x of a probe (DecisionSource) for one token.
 inline __device__ float probe(const DecisionSource& source, int token, int output) {
   const float* hidden = source.hidden + static_cast<std::size_t>(token) * source.width;
   const float* weight = source.projection + static_cast<std::size_t>(output) * source.width;
@@ -43,7 +43,7 @@ inline __device__ float probe(const DecisionSource& source, int token, int outpu
          (source.bias != nullptr ? source.bias[output] : 0.0F);
 }
 
-/// A token's row of a chunk's products, by index.
+/// A token's row of a chunk's q, k, v products.
 class QkvRow {
  public:
   __device__ QkvRow(const QkvRows& rows, std::size_t first) : rows_(rows), first_(first) {}
@@ -58,19 +58,19 @@ class QkvRow {
   std::size_t first_;
 };
 
-/// Channels of a head as the product gives it.
+/// The number of channels of a head in the layer's q, k, v products.
 template <int D>
 __device__ ops::cuda::HeadDim<D> width_of(const Projection& projection, ops::cuda::HeadDim<D> dim) {
   return D > 0 || projection.head_dim == 0 ? dim : ops::cuda::HeadDim<D>(projection.head_dim);
 }
 
-/// Where a token's row begins in the layer's product.
+/// Where a token's row begins in the layer's products.
 template <int D>
 __device__ std::size_t row_of(const Projection& projection, int token, ops::cuda::HeadDim<D> dim) {
   return static_cast<std::size_t>(token) * projection.columns() * width_of(projection, dim);
 }
 
-/// RoPE. Kernels that are built for a head dimension take plain projections alone.
+/// Applies RoPE. Kernels that are built for a head dimension take plain projections only.
 template <int D>
 __device__ void rotate(const Projection& projection, int token, ops::cuda::HeadVector<D>& vector) {
   const int rotary = D > 0 || projection.rotary < 0 ? int{vector.dim()} : projection.rotary;
@@ -85,7 +85,7 @@ __device__ void rotate(const Projection& projection, int token, ops::cuda::HeadV
   }
 }
 
-/// Of a query.
+/// Scales a query by its growth.
 template <int D>
 __device__ void grow(const QueryGrowth& q, int position, ops::cuda::HeadVector<D>& vector) {
   if (q.growth != 0.0F) {
@@ -94,11 +94,11 @@ __device__ void grow(const QueryGrowth& q, int position, ops::cuda::HeadVector<D
   }
 }
 
-/// Takes KV head `head` of token `token`, whose products are `qkv`, by index. The query
-/// warps end with their query in `vector`, the last two, if there are any, with key and value;
-/// `vector` is of the projection's width. Returns the decision to
-/// all threads; `omega`, if given, is set to DMC's weight of the token (in shared memory, for all
-/// of them).
+/// Computes KV head `head` of token `token` from its products `qkv`. Each query warp ends with its
+/// query in `vector`; the last two warps, if there are any, end with the key and the value.
+/// `vector` has the projection's width. Returns the decision to all threads.
+/// `omega`, if given, is set to DMC's weight of the token. It is in shared memory, for all
+/// threads.
 template <int D, class Row>
 __device__ bool project(const Projection& projection, const Row& qkv, int token, int position,
                         int layer, int head, ops::cuda::HeadVector<D>& vector,
@@ -114,7 +114,7 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
     into.load(qkv + column * width,
               projection.bias != nullptr ? projection.bias + column * width : nullptr);
   };
-  // Of a head of queries (before `heads`), or of keys behind them.
+  // The norm of a query head (column < `heads`) or of a key head (the columns after them).
   const auto norm_of = [&](int column) {
     const bool query = column < heads;
     const float* weight = query ? projection.query_norm : projection.key_norm;
@@ -142,7 +142,7 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
       }
     }
   } else if (merges) {
-    // Key and first query are read below, when they are there.
+    // The key and the first query are read below, after they are loaded.
   } else if (source.kind == Kind::probe) {
     decide(probe(source, token, deciding));
   } else if (warp == 0) {

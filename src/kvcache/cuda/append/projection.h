@@ -1,4 +1,4 @@
-// From a layer's q, k, v products to what attention and cache take: bias, q/k-norm, decision, RoPE.
+// From a layer's q, k, v products to attention and cache: bias, q/k-norm, decision, RoPE.
 #pragma once
 
 #include <vector_types.h>
@@ -21,18 +21,18 @@ struct DecisionSource {
   bool clear_after_rope = false;
   // merge: the key is merged iff its `channel` - offset > 0; its weight is the sigmoid of that
   // channel of the group's first query head. Both are then cleared.
-  int pooled = 0;  // merge: if not 0, merged iff it does not divide the position
+  int pooled = 0;  // merge: if not 0, a token is merged iff its position is not a multiple
   // probe: x = projection [outputs, width] . rms_norm(hidden [tokens, width]) + bias [outputs]
   const float* hidden = nullptr;
-  const float* norm = nullptr;  // or null: hidden as it is
+  const float* norm = nullptr;  // or null: hidden is not normed
   const float* projection = nullptr;
   const float* bias = nullptr;  // or null
   int width = 0;
   float eps = 0.0F;
-  bool is_drawn = false;  // instead
+  bool is_drawn = false;  // decisions come from `drawn` instead
   DrawnDecisions drawn;
 
-  /// DMS's decision that follows from x.
+  /// The DMS decision for x.
   [[nodiscard]] constexpr bool decides(float x) const { return scale * x - offset > 0.0F; }
 };
 
@@ -43,43 +43,43 @@ struct QueryGrowth {
   int first = 0;
 };
 
-/// Query heads of a KV head that a block takes, a warp each, beside key and value. Further ones are
-/// taken by blocks of their own.
+/// The most query heads of a KV head that a block handles, one per warp, together with key and
+/// value. Blocks of their own handle the others.
 inline constexpr int kMostQueryWarps = 30;
 
-/// What is done to a token's q, k and v [columns() * head_dim], q first.
+/// How a token's q, k and v [columns() * head_dim], q first, are processed.
 struct Projection {
   int kv_heads = 0;
   int group = 0;
-  int head_dim = 0;                   // 0: the cache's; else up to that, filled up with zeros
-  bool queries_alone = false;         // the layer attends to entries that another one has stored
-  bool values_are_keys = false;       // what the product gives for keys, too
+  int head_dim = 0;                   // 0: the cache's; else at most that, padded with zeros
+  bool queries_alone = false;         // the layer attends to another layer's entries
+  bool values_are_keys = false;       // the projection's keys are the values, too
   const float* bias = nullptr;        // [columns() * head_dim] or null
   const float* query_norm = nullptr;  // [head_dim] or null
   const float* key_norm = nullptr;
   const float* value_norm = nullptr;
   float eps = 0.0F;
-  bool own_norms = false;         // each head has a part of query_norm, key_norm of its own
+  bool own_norms = false;         // query_norm and key_norm have a part for each head
   bool norms_center = false;      // LayerNorm; else RMSNorm
   bool norms_after_rope = false;  // else before it
-  /// Channels of a head that RoPE turns, the first ones; 0: none; negative: all.
+  /// The number of first channels of a head that RoPE rotates; 0: none; negative: all.
   int rotary = -1;
-  int angle_planes = 0;            // of a token in `angles`; 0: half of the channels that turn
-  bool interleaved = false;        // channels 2i and 2i + 1 turn together; else i and i + half
+  int angle_planes = 0;            // planes per token in `angles`; 0: half of the rotated channels
+  bool interleaved = false;        // RoPE rotates channels 2i and 2i + 1; else i and i + half
   const float2* angles = nullptr;  // [tokens, angle_planes] cosine and sine
   QueryGrowth query_growth;
   DecisionSource decision;
 
-  /// Warps of a block that take a query head.
+  /// The number of a block's warps that handle a query head.
   [[nodiscard]] constexpr int query_warps() const {
     return group < kMostQueryWarps ? group : kMostQueryWarps;
   }
-  /// Heads that the product gives.
+  /// Heads in the layer's products.
   [[nodiscard]] constexpr int columns() const {
     return kv_heads * (group + (queries_alone ? 0 : values_are_keys ? 1 : 2));
   }
-  /// Whether heads, norms and RoPE are those of Llama and Qwen: as the cache has them, per head,
-  /// and of whole heads in halves.
+  /// Whether heads, norms and RoPE are as in Llama and Qwen: the cache's head_dim, norms per head,
+  /// and RoPE of whole heads in halves.
   [[nodiscard]] constexpr bool is_plain() const {
     return rotary < 0 && !interleaved && !own_norms && !norms_center && !norms_after_rope &&
            head_dim == 0 && !queries_alone && !values_are_keys && value_norm == nullptr;

@@ -1,4 +1,4 @@
-// A layer's share of a step, as the kernels see it.
+// One layer's part of a step, as the kernels see it.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace winnow::kvcache::cuda {
 
-/// One token of each of `batch` sequences, in slots[batch] (device memory). lengths are those
-/// before this token and stay so until all layers are done. A negative slot is none: nothing
+/// One token of each of `batch` sequences, in slots[batch] (device memory). The cache's lengths do
+/// not include this token until all layers are done. A negative slot is padding: nothing
 /// happens.
 struct DecodeAppend {
   int layer = 0;
@@ -21,8 +21,8 @@ struct DecodeAppend {
   float* open_scores = nullptr;         // [batch, heads] DMC: query . open key
 };
 
-/// What the layer's product leaves, [tokens, columns * head_dim] of the projection: that of many
-/// rows in 16 bits, that of few in float. The other one is null.
+/// The layer's products [tokens, columns * head_dim] of the projection: in 16 bits for many rows,
+/// in float for few. The other pointer is null.
 struct QkvRows {
   const bf16* rounded = nullptr;
   const float* exact = nullptr;

@@ -21,7 +21,7 @@ int most_heads(const CacheShape& shape) {
   return most;
 }
 
-// Whether every query head, as a row of its own, has fast kernels.
+// Whether the fast kernels support attention with a row for every query head.
 bool is_fast(const CacheShape& shape) {
   return shape.soft_cap == 0.0F && !shape.sinks && shape.heads.empty() &&
          ops::cuda::has_own_kernels(shape.head_dim, 1);
@@ -76,8 +76,8 @@ void QuestAttention::plan(const std::int32_t* slots, int batch, cudaStream_t str
   plan({.batch = batch, .slots = slots}, stream);
 }
 
-// To the attention every query head of every token is a row of its own, whose archive is what it
-// has chosen: as many entries in all layers.
+// The attention kernels treat every query head of every token as a row of its own, whose archive is
+// the pages that it has chosen. The number of entries is the same in all layers.
 void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
   tokens_ = tokens;
   if (tokens.batch == 0 || !plan_) {
@@ -85,7 +85,7 @@ void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
   }
   launch_count_chosen(cache_.view(), heads_, tokens, choice(), stream);
   plan_->make({.archive_counts = planned_.data(),
-               .lengths = in_order_.data(),  // without a window the last few suffice
+               .lengths = in_order_.data(),  // 0, 1, ... will do: there is no window
                .slots = in_order_.data(),
                .kv_heads = heads_},
               0, tokens.batch, stream);

@@ -1,4 +1,4 @@
-// Quest (kvcache/quest.h): bounds of the keys of a page, and the pages that a query reads.
+// Quest (kvcache/quest.h): bounds of the keys of each page, and the choice of pages to read.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace winnow::kvcache::cuda {
 namespace {
 
 constexpr int kBoundWarps = 8;
-constexpr int kBoundLanes = 8;  // that work on a page's bound
+constexpr int kBoundLanes = 8;  // lanes that share a page's bound
 constexpr int kBoundThreads = 256;
 
 template <int D>
@@ -75,11 +75,11 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   }
 }
 
-// How a token's queries choose.
+// The sizes of a token's choice of pages.
 struct Selection {
-  int entries;  // that there are, the token's own included
-  int pages;    // of the method
-  int wanted;   // of them
+  int entries;  // in the archive, including the token's own
+  int pages;    // Quest's
+  int wanted;   // pages to read
 
   __device__ Selection(const CacheView& cache, const TokenPlace& token, int page_entries)
       : entries(token.position + 1),
@@ -88,7 +88,7 @@ struct Selection {
                    ? pages
                    : min(pages, (cache.budgets[token.slot] + page_entries - 1) / page_entries)) {}
 
-  // The last page, which holds the newest token, is always among them.
+  // The last page, which holds the newest token, is always chosen.
   __device__ int chosen_entries(int page_entries) const {
     return (wanted - 1) * page_entries + entries - (pages - 1) * page_entries;
   }
@@ -102,7 +102,7 @@ __global__ void count_chosen_kernel(CacheView cache, QuestTokens tokens, QuestCh
   choice.planned[row] = choice.entries[row] - 1;
 }
 
-// Bounds of the keys on the pages [0, parts) of ours: this lane's quads of channels.
+// Bounds of the keys on the cache's pages [0, parts): this lane's groups of four channels.
 template <int D>
 struct KeyBounds {
   static constexpr int kEach = (kMostDim<D> / 4 + kBoundLanes - 1) / kBoundLanes;
@@ -110,7 +110,7 @@ struct KeyBounds {
   float4 low[kEach];
   float4 high[kEach];
 
-  // The lane's i-th quad; past the last one for lanes that have fewer.
+  // The lane's i-th group of four; beyond the last one for lanes that have fewer.
   static __device__ int quad(int i) {
     return static_cast<int>(threadIdx.x) % kBoundLanes + i * kBoundLanes;
   }
@@ -129,7 +129,7 @@ struct KeyBounds {
     }
   }
 
-  // The most that query . key can be, in all lanes.
+  // The upper bound of query . key, returned to all lanes.
   __device__ float product(const float* query) const {
     float sum = 0.0F;
 #pragma unroll
@@ -168,12 +168,12 @@ __global__ void __launch_bounds__(kBoundThreads)
   const TokenPlace token(cache, tokens, blockIdx.z);
   const Selection selection(cache, token, choice.page_entries);
   if (selection.wanted == selection.pages) {
-    return;  // all of them are read
+    return;  // all pages are read
   }
   __syncthreads();
   const std::size_t state_row = cache.row(layer, token.slot, blockIdx.y);
   const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
-  const int parts = choice.page_entries / ops::kPageEntries;  // pages of ours per page
+  const int parts = choice.page_entries / ops::kPageEntries;  // cache pages per Quest page
   const int last = selection.pages - 1;
   constexpr int kTogether = kBoundThreads / kBoundLanes;
   for (int first = blockIdx.x * kTogether; first < last; first += gridDim.x * kTogether) {
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kScanThreads)
     const int rank = equals + block_scan(equal ? 1 : 0, more);
     equals += more;
     const bool keep = page == last || (page < last && key > threshold.key) ||
-                      (equal && rank <= threshold.equals);  // of equals, the oldest
+                      (equal && rank <= threshold.equals);  // the oldest of equals
     const int place = count + block_scan(keep ? 1 : 0, more) - 1;
     count += more;
     for (int part = 0; keep && part < parts && page * parts + part < pages; ++part) {
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-// The union of what the queries of a group have chosen: block (KV head, token).
+// The size of the union of what the queries of a group have chosen: block (KV head, token).
 __global__ void __launch_bounds__(kScanThreads)
     count_reads_kernel(CacheView cache, int group, QuestTokens tokens, QuestChoice choice,
                        std::int32_t* reads) {
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kScanThreads)
   const TokenPlace token(cache, tokens, blockIdx.y);
   const Selection selection(cache, token, choice.page_entries);
   const int entries = selection.chosen_entries(choice.page_entries);
-  const int chosen = pages_for(entries);  // by each query
+  const int chosen = pages_for(entries);  // per query
   if (thread == 0) {
     pages = chosen;
   }
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(kScanThreads)
     __syncthreads();
   }
   if (thread == 0) {
-    // All pages are full but the last one, which all queries read.
+    // All pages are full except the last one, which all queries read.
     reads[own] = pages * ops::kPageEntries - (chosen * ops::kPageEntries - entries);
   }
 }
@@ -296,7 +296,7 @@ void launch_choose(int head_dim, const CacheView& cache, const QuestLayer& layer
 void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache,
                          const QuestLayer& layer, const QuestTokens& first, int tokens,
                          cudaStream_t stream) {
-  const int pages = tokens / ops::kPageEntries + 2;  // that may be touched
+  const int pages = tokens / ops::kPageEntries + 2;  // that may have changed
   const dim3 grid((pages + kBoundWarps - 1) / kBoundWarps, layer.kv_heads, first.batch);
   const bool own = ops::cuda::has_own_kernels(head_dim, 1);
   ops::cuda::with_any_shape(format, head_dim, own, [&]<ops::EntryFormat kType, int D>() {

@@ -17,42 +17,42 @@ namespace winnow::kvcache::cuda {
 
 class QuestAttention {
  public:
-  /// For up to `most_tokens` tokens at once; `layers` of them follow one plan.
+  /// For up to `most_tokens` tokens at once; `layers` layers share one plan.
   QuestAttention(const DeviceCache& cache, int most_tokens, int layers);
 
-  /// Makes room for what the cache's tables have room for. To be called when they have grown.
+  /// Grows buffers to match the cache's tables. To be called when those have grown.
   void reserve();
 
-  /// Bounds of the pages that append() has just put a chunk's entries on, in a full layer.
+  /// Updates the bounds of the pages to which append() has just added a chunk, in a full layer.
   void renew_bounds(const PrefillAppend& chunk, cudaStream_t stream) const;
 
-  /// Plans a step of one token of each of `batch` sequences, all layers; `count_reads`: for
-  /// reads().
+  /// Plans a step of one token of each of `batch` sequences, for all layers. `count_reads`: the
+  /// step also counts what reads() returns.
   void plan(const std::int32_t* slots, int batch, cudaStream_t stream, bool count_reads = false);
-  /// Whether plan() puts something into the stream.
+  /// Whether plan() puts any work into the stream.
   [[nodiscard]] bool has_plan() const { return plan_.has_value(); }
-  /// Attends in a full layer for those tokens, which append() has just taken. `counts`: its reads
-  /// are those of reads(), if they are asked for. out [batch, heads * head_dim].
+  /// Computes attention of those tokens, which append() has just taken, in a full layer. `counts`:
+  /// counts the layer's reads, if plan() asked for them. out [batch, heads * head_dim].
   void attend(const DecodeAppend& step, const ops::cuda::AttentionLogits& logits, bool counts,
               bf16* out, cudaStream_t stream) const;
-  /// Entries that the queries of a layer's KV heads read between them, of a step that is over: per
-  /// layer reads_stride() values, of which the first are [batch, KV heads of the layer].
+  /// Distinct entries that the queries of each KV head read in a completed step: reads_stride()
+  /// values per layer, the first of which are [batch, KV heads of the layer].
   [[nodiscard]] std::vector<std::int32_t> reads() const;
   [[nodiscard]] std::size_t reads_stride() const {
     return static_cast<std::size_t>(most_tokens_ * cache_.shape().most_kv_heads());
   }
 
-  /// Attends for a chunk, which append() and renew_bounds() have just taken, a few tokens at a
-  /// time. out [tokens, heads * head_dim]. `visible` [tokens, kv_heads], unless it is empty,
-  /// receives how many entries a KV head's queries read between them.
+  /// Computes attention of a chunk, for which append() and renew_bounds() have just run, a few
+  /// tokens at a time. out [tokens, heads * head_dim]. `visible` [tokens, kv_heads], unless empty,
+  /// receives the number of distinct entries that a KV head's queries read.
   void attend(const PrefillAppend& chunk, const ops::cuda::AttentionLogits& logits, bf16* out,
               std::span<std::int32_t> visible, cudaStream_t stream);
 
  private:
   void plan(const QuestTokens& tokens, cudaStream_t stream);
   [[nodiscard]] QuestLayer layer(int index) const;
-  // Attends for the planned tokens, whose pages have bounds already. `place`: of the layer in the
-  // plan.
+  // Computes attention of the planned tokens, whose pages have bounds already. `place`: the layer's
+  // index in the plan.
   template <class Query>
   void attend_to_best(const QuestLayer& layer, int place, const ops::cuda::AttentionLogits& logits,
                       const Query* queries, bf16* out, cudaStream_t stream) const;
@@ -62,11 +62,11 @@ class QuestAttention {
   [[nodiscard]] QuestChoice choice() const;
 
   const DeviceCache& cache_;
-  int heads_;  // query heads of the layer that has most
+  int heads_;  // the most query heads of any layer
   int most_tokens_;
-  QuestTokens tokens_;         // that are planned
-  bool counts_reads_ = false;  // of those
-  // One of them:
+  QuestTokens tokens_;         // the planned tokens
+  bool counts_reads_ = false;  // of the planned step
+  // Exactly one of these two exists:
   std::optional<ops::cuda::DecodePlan> plan_;
   std::optional<ops::cuda::GeneralDecodeAttention> general_;
   winnow::cuda::DeviceBuffer<std::int32_t> in_order_;  // [most_tokens] 0, 1, 2 ...

@@ -1,4 +1,4 @@
-// Between the host's side of Quest and its kernels.
+// The interface between the host side of Quest and its kernels.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 namespace winnow::kvcache::cuda {
 
 /// Tokens whose queries choose pages: one of each of `batch` sequences in slots[batch] (device
-/// memory), whose lengths do not count it yet; or, where that is null, `batch` consecutive ones of
+/// memory), whose lengths do not include it yet. If `slots` is null: `batch` consecutive tokens of
 /// the sequence in `slot`, the first at `position`.
 struct QuestTokens {
   int batch = 0;
@@ -19,7 +19,7 @@ struct QuestTokens {
   int position = 0;
 };
 
-/// A layer in the cache, one that follows the rule.
+/// A layer of the cache that follows the rule.
 struct QuestLayer {
   int index = 0;
   int kv_heads = 0;
@@ -28,28 +28,28 @@ struct QuestLayer {
   [[nodiscard]] constexpr int heads() const { return kv_heads * group; }
 };
 
-/// By row: one per token and query head of a layer.
+/// The chosen pages. There is a row for each token and query head of a layer.
 struct QuestChoice {
   std::uint32_t* pages = nullptr;  // [rows, stride]
   float* bounds = nullptr;         // [rows, stride] scratch
   std::size_t stride = 0;
   std::int32_t* entries = nullptr;  // [rows] entries on the chosen pages
-  std::int32_t* planned = nullptr;  // [rows] one less
+  std::int32_t* planned = nullptr;  // [rows] `entries` less 1
   float* queries = nullptr;         // [rows, head_dim]: bf16 queries in float
-  int page_entries = 0;             // of a page of the method
+  int page_entries = 0;             // per page of the method
 };
 
-/// Bounds of the pages that hold the entries of `tokens` tokens of each sequence, from the place of
-/// `first` on, which are in the cache.
+/// Updates the bounds of the pages that hold `tokens` tokens of each sequence, beginning with
+/// `first`. Their entries are in the cache.
 void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache,
                          const QuestLayer& layer, const QuestTokens& first, int tokens,
                          cudaStream_t stream);
 
-/// How many entries each row's query will read.
+/// Computes the number of entries that each row's query will read.
 void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,
                          const QuestChoice& choice, cudaStream_t stream);
 
-/// Which pages: the last one and those with the highest bounds. queries [batch, heads * head_dim].
+/// Chooses the last page and those with the highest bounds. queries [batch, heads * head_dim].
 void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
                          cudaStream_t stream);
@@ -57,7 +57,7 @@ void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer&
                          const QuestTokens& tokens, const bf16* queries, const QuestChoice& choice,
                          cudaStream_t stream);
 
-/// How many entries the queries of each KV head read between them, once pages are chosen. reads
+/// Counts the distinct entries that the queries of each KV head read, after pages are chosen. reads
 /// [batch, kv_heads].
 void launch_count_reads(const CacheView& cache, const QuestLayer& layer, const QuestTokens& tokens,
                         const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream);

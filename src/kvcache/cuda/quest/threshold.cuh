@@ -1,4 +1,4 @@
-// The k-th largest of many numbers, by a block.
+// The k-th largest of many numbers, found by a block.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@ namespace winnow::kvcache::cuda {
 
 inline constexpr int kDigits = 256;
 
-/// Ascends with x.
+/// Maps x to an unsigned integer in the same order.
 inline __device__ std::uint32_t ordered(float x) {
   const std::uint32_t bits = __float_as_uint(x);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-/// The `wanted`-th largest of ordered(bounds), and how many of its equals are among those.
+/// The `wanted`-th largest of ordered(bounds), and how many numbers equal to it are wanted.
 struct Threshold {
   std::uint32_t key = 0xFFFFFFFFU;
   int equals = 0;
@@ -37,7 +37,7 @@ inline __device__ void choose_digit(const int (&counts)[kDigits], int wanted, in
   }
   int rest = wanted - (through - own);
   if (rest < 1 || rest > own) {
-    return;  // another lane's
+    return;  // another lane has the digit
   }
   int i = 0;
   while (counts[top - i] < rest) {
@@ -47,7 +47,7 @@ inline __device__ void choose_digit(const int (&counts)[kDigits], int wanted, in
   left = rest;
 }
 
-/// Digit by digit, from the highest on. All threads of a block; 1 <= wanted <= pages.
+/// Digit by digit, from the highest on. By all threads of a block; 1 <= wanted <= pages.
 inline __device__ Threshold find_threshold(const float* bounds, int pages, int wanted) {
   __shared__ int counts[kDigits];
   __shared__ int chosen_digit;

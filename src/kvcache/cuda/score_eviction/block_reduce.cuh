@@ -1,4 +1,4 @@
-// What the threads of a block that takes a whole head agree on.
+// Reductions and barriers for blocks that each handle a whole head.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace winnow::kvcache::cuda {
 inline constexpr int kScoreEvictionWarps = 16;
 inline constexpr int kScoreEvictionThreads = kScoreEvictionWarps * 32;
 
-/// combine() over the x of `lanes` neighbouring lanes, in each of them.
+/// combine() over the x of `lanes` neighbouring lanes; each of them gets the result.
 template <class F>
 __device__ float reduce_warp(float x, int lanes, const F& combine) {
   for (int step = lanes / 2; step > 0; step /= 2) {
@@ -23,7 +23,7 @@ struct Candidate {
   int position;
   int slot;
 
-  /// Of equals, the oldest.
+  /// The lower score first, the older entry first among equals.
   __device__ bool before(const Candidate& other) const {
     return score < other.score || (score == other.score && position < other.position);
   }
@@ -33,13 +33,13 @@ struct Candidate {
   }
 };
 
-/// The candidate that is before() all others of a block's threads, in each of them.
+/// The candidate that is before() all others of a block's threads, returned to each of them.
 inline __device__ Candidate first_of_block(Candidate x, Candidate (&places)[kScoreEvictionWarps]) {
   for (int step = 16; step > 0; step /= 2) {
     const Candidate other = x.shuffled(step);
     x = other.before(x) ? other : x;
   }
-  __syncthreads();  // what an earlier call left has been read
+  __syncthreads();  // all threads have read the result of an earlier call
   if (threadIdx.x % 32 == 0) {
     places[threadIdx.x / 32] = x;
   }
@@ -50,8 +50,8 @@ inline __device__ Candidate first_of_block(Candidate x, Candidate (&places)[kSco
   return x;
 }
 
-/// Waits until the blocks that share `arrived` have come here `all` times between them. What they
-/// wrote before can be read afterwards.
+/// A barrier between blocks: waits until the blocks that share `arrived` have called it `all` times
+/// in total. Their earlier writes are visible afterwards.
 inline __device__ void meet(std::uint32_t* arrived, std::uint32_t all) {
   __syncthreads();
   if (threadIdx.x == 0) {

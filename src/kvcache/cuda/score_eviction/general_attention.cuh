@@ -14,8 +14,8 @@
 
 namespace winnow::kvcache::cuda {
 
-/// By a block: page after page comes into shared memory as floats, and each warp takes a query
-/// head.
+/// Run by a block: it loads one page after another into shared memory as floats, and each warp
+/// handles a query head.
 template <class Format, int kSteps>
 class GeneralAttention {
  public:
@@ -26,7 +26,7 @@ class GeneralAttention {
   using Code = std::conditional_t<kBits == 4, ops::cuda::CodePair,
                                   std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>>;
 
-  /// Of shared memory: queries, a page, and what total() tells.
+  /// Bytes of shared memory: queries, a page, and the values of total().
   static int shared_bytes(int head_dim, int group) {
     return (group * (ops::cuda::tile_stride(head_dim) + 2) +
             ops::cuda::EntryTile::floats(head_dim)) *
@@ -44,7 +44,7 @@ class GeneralAttention {
         tile_(shared + a_.group * (stride() + 2), dim_),
         weights_(weights) {}
 
-  /// As MatrixAttention::attend().
+  /// See MatrixAttention::attend().
   __device__ void attend(const std::uint32_t* pages, int count, std::size_t first) {
     load_queries(first);
     for (int head = warp_; head - warp_ < a_.group; head += kScoreEvictionWarps) {
@@ -53,7 +53,7 @@ class GeneralAttention {
     __syncthreads();
   }
 
-  /// What a head's scores are relative to, and the inverse of the sum of exponentials.
+  /// The reference (largest score) of a head, and the inverse of the sum of exponentials.
   [[nodiscard]] __device__ float2 total(int head) const { return totals_[head]; }
 
  private:
@@ -68,7 +68,7 @@ class GeneralAttention {
     }
   }
 
-  // All warps of the block go through the pages together; those without a head only bring them.
+  // All warps of the block go through the pages together; those without a head only help to load.
   __device__ void take_head(const std::uint32_t* pages, int count, int head, std::size_t first) {
     const ops::cuda::LogitRule logit(a_.logits);
     ops::cuda::SoftmaxOutputs<1, kSteps> outputs;

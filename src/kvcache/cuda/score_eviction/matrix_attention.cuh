@@ -1,4 +1,4 @@
-// A token's attention for TOVA and H2O on tensor cores, where has_own_kernels().
+// A token's attention for TOVA and H2O on tensor cores, if has_own_kernels().
 #pragma once
 
 #include <numbers>
@@ -14,7 +14,7 @@ namespace winnow::kvcache::cuda {
 
 inline constexpr int kMostGroup = 8;
 
-// Queries in shared memory: the quarters of a head's channels lie in different banks.
+// Queries in shared memory: padding puts the quarters of a head's channels into different banks.
 __host__ __device__ constexpr int padded_quarter(int head_dim) {
   return head_dim / 4 + 4;
 }
@@ -22,19 +22,19 @@ __host__ __device__ constexpr int query_floats(int head_dim, int group) {
   return group * 4 * padded_quarter(head_dim);
 }
 
-/// By a block: each warp takes some of the pages.
+/// Run by a block: each warp handles some of the pages.
 template <class Codes, int D, class Query>
 class MatrixAttention {
  public:
   static constexpr int kBits = ops::cuda::kCodeBits<Codes>;
   static constexpr int kDim = D;
   static constexpr bool kScaled = Codes::kScaled;
-  /// What weights are multiplied by, as a power of two.
+  /// The factor of the weights, as a power of two.
   static constexpr float kWeightBits = Codes::kWeightBits;
   using Code = std::conditional_t<kBits == 4, ops::cuda::CodePair,
                                   std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>>;
 
-  /// Of shared memory: queries and each warp's part of the output.
+  /// Bytes of shared memory: queries and each warp's part of the output.
   static int shared_bytes(int head_dim, int group) {
     return (query_floats(head_dim, group) + kScoreEvictionWarps * group * head_dim) *
            int{sizeof(float)};
@@ -49,8 +49,8 @@ class MatrixAttention {
         parts_(shared + query_floats(D, a_.group)),
         weights_(weights) {}
 
-  /// Attends to the first `count` entries on `pages` for the queries whose channels begin at
-  /// `first`, and leaves the outputs there and the scores, in powers of two, among the weights.
+  /// Attends to the first `count` entries on `pages` with the queries whose channels begin at
+  /// `first`. Writes the outputs at `first` of `out`, and the scores, in base 2, to the weights.
   __device__ void attend(const std::uint32_t* pages, int count, std::size_t first) {
     pages_ = pages;
     count_ = count;
@@ -60,7 +60,7 @@ class MatrixAttention {
     write_output(first);
   }
 
-  /// What a head's scores are relative to, and the inverse of the sum of exponentials.
+  /// The reference of a head's scores, and the inverse of the sum of exponentials.
   [[nodiscard]] __device__ float2 total(int head) const { return shared_sums().totals[head]; }
 
  private:
@@ -71,7 +71,7 @@ class MatrixAttention {
   static __device__ constexpr ops::cuda::PageAddress address() { return {D, kBits}; }
   static constexpr int kQuarter = padded_quarter(D);
   static constexpr bool kRotated = kBits == 4;
-  static constexpr int kWords = address().lane_words();  // that a lane reads at once
+  static constexpr int kWords = address().lane_words();  // words that a lane reads at once
 
   static __device__ Sums& shared_sums() {
     __shared__ Sums sums;
@@ -87,7 +87,7 @@ class MatrixAttention {
     }
   }
 
-  // This lane's words of half a page's keys or values: as WarpAttention reads them.
+  // This lane's words of half a page's keys or values, in WarpAttention's order.
   __device__ void load(const std::byte* part, int half, std::uint32_t (&words)[kWords]) const {
     constexpr int kWide = kWords % 4 == 0 ? 4 : kWords % 2 == 0 ? 2 : 1;
     const std::byte* from = part + half * (address().values() / 2) + lane_ * (kWords * 4);
@@ -113,7 +113,7 @@ class MatrixAttention {
                           : 1.0F;
   }
 
-  // Scores of a page's entries, in float: which entry leaves may hang on any bit. Lane 4 r + c
+  // Scores of a page's entries, in float: any bit may decide which entry is dropped. Lane 4 r + c
   // takes a quarter (c) of the channels of entries r and r + 8.
   __device__ void score(const std::byte* from, int index) const {
 #pragma unroll 1
@@ -147,7 +147,7 @@ class MatrixAttention {
     }
   }
 
-  // Each warp's part of the attention: scores, and the sums of what they weigh.
+  // Each warp's part of the attention: scores, and the weighted sums.
   __device__ void attend_to_pages() {
     attention_.begin();
     for (int index = warp_; index * ops::kPageEntries < count_; index += kScoreEvictionWarps) {
@@ -212,7 +212,7 @@ class MatrixAttention {
     }
   }
 
-  // The outputs in `query_` [group, D], a warp per query head.
+  // Rotates the outputs in `query_` [group, D] back, one warp per query head.
   __device__ void rotate_back(bf16* out) const {
     __syncthreads();
     for (int head = warp_; head < a_.group; head += kScoreEvictionWarps) {

@@ -32,7 +32,7 @@ void ScoreEvictionAttention::reserve() {
   sums_.ensure(2 * entries);
 }
 
-// What a launch of all of a step's or a chunk's tokens has in common.
+// The arguments that all launches for a step's or a chunk's tokens share.
 ScoreEvictionArguments ScoreEvictionAttention::arguments(
     int layer, const ops::cuda::AttentionLogits& logits) const {
   return {.cache = cache_.view(),
@@ -70,7 +70,7 @@ void ScoreEvictionAttention::attend(const DecodeAppend& step,
                                     cudaStream_t stream) const {
   ScoreEvictionArguments all = arguments(step.layer, logits);
   const int heads = all.kv_heads;
-  // As many sequences at once as the device holds: their heads wait for each other.
+  // At most as many sequences as the device holds at once, because their heads wait for each other.
   const int most = all.by_layer ? std::max(1, resident_blocks_ / heads) : step.batch;
   const std::size_t width = static_cast<std::size_t>(heads * all.group * cache_.shape().head_dim);
   for (int first = 0; first < step.batch; first += most) {

@@ -32,7 +32,7 @@ Kernel kernel_of(int head_dim, int group) {
   return kernel;
 }
 
-// For queries in float, those of a step, or in bf16.
+// Queries are float in a step, bf16 in a chunk.
 template <class Query>
 Kernel kernel_for(const ScoreEvictionShape& shape, int group) {
   if (shape.fast) {

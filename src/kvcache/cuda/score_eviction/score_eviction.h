@@ -1,5 +1,5 @@
-// TOVA and H2O on the device: attention of one token after another, each of which decides what
-// leaves the cache (kvcache/score_eviction.h).
+// TOVA and H2O on the device: attention of one token after another, each of which decides which
+// entries are dropped (kvcache/score_eviction.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,11 +15,11 @@ class ScoreEvictionAttention {
   /// For up to `most_batch` sequences at once.
   ScoreEvictionAttention(const DeviceCache& cache, int most_batch);
 
-  /// Makes room for what the cache's tables have room for. To be called when they have grown.
+  /// Grows buffers to match the cache's tables. To be called when those have grown.
   void reserve();
 
-  /// Attends in a full layer for tokens that append() has just taken, and drops what they make
-  /// leave. out [batch, heads * head_dim].
+  /// Computes attention of tokens that append() has just taken in a full layer, and drops entries
+  /// over the budget. out [batch, heads * head_dim].
   void attend(const DecodeAppend& step, const ops::cuda::AttentionLogits& logits, bf16* out,
               cudaStream_t stream) const;
 

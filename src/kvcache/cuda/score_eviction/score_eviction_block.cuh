@@ -1,6 +1,6 @@
-// TOVA and H2O: a block takes a KV head of a sequence, token after token: the entry, its attention,
-// and which entry leaves. Blocks of a layer's heads wait for each other only where they must agree
-// (TOVA). docs/method.md; kvcache/score_eviction.cc.
+// TOVA and H2O: a block handles a KV head of a sequence. For one token after another it appends the
+// entry, computes attention, and drops an entry. The blocks of a layer's heads wait for each other
+// only if they must agree (TOVA). docs/method.md; kvcache/score_eviction.cc.
 #pragma once
 
 #include <climits>
@@ -15,7 +15,7 @@ namespace winnow::kvcache::cuda {
 template <class Attention>
 class ScoreEvictionBlock {
  public:
-  /// `shared`: Attention::shared_bytes() of shared memory.
+  /// `shared`: Attention::shared_bytes() bytes of shared memory.
   __device__ ScoreEvictionBlock(const ScoreEvictionArguments& arguments, float* shared)
       : a_(arguments),
         cache_(arguments.cache),
@@ -34,7 +34,7 @@ class ScoreEvictionBlock {
 
   __device__ void run() {
     const int length = a_.slots != nullptr ? cache_.lengths[slot_] : a_.length;
-    __syncthreads();  // all have read the count
+    __syncthreads();  // all threads have read the count
     for (int token = 0; token < a_.tokens; ++token) {
       const int position = length + token;
       if (a_.slots == nullptr) {
@@ -63,7 +63,7 @@ class ScoreEvictionBlock {
   using Code = typename Attention::Code;
   using Place = EntryPlace<Code, Attention::kDim>;
 
-  // An entry of the band to the end of the archive.
+  // Copies an entry of the band to the end of the archive.
   __device__ void append(int token, int position) {
     if (threadIdx.x == 0 && count_ == position && count_ % ops::kPageEntries == 0) {
       pages_[count_ / ops::kPageEntries] = take_page(cache_);
@@ -92,7 +92,7 @@ class ScoreEvictionBlock {
     return (row * gridDim.x + head_) * a_.group * cache_.head_dim;
   }
 
-  // What each entry received.
+  // Adds up the attention that each entry received.
   __device__ void note_weights(int token) {
     float* sums = sums_of(token, head_);
     for (int i = threadIdx.x; i < count_; i += kScoreEvictionThreads) {
@@ -110,13 +110,13 @@ class ScoreEvictionBlock {
     __syncthreads();
   }
 
-  // Two alternating sets: a head may be a token ahead of those that still read.
+  // Two alternating sets: a head may be one token ahead of heads that still read.
   [[nodiscard]] __device__ float* sums_of(int token, int head) const {
     const std::size_t rows = gridDim.y * gridDim.x;
     return a_.sums + ((token % 2) * rows + blockIdx.y * gridDim.x + head) * a_.stride;
   }
 
-  // The slot with the least score among positions before `end`.
+  // The slot with the lowest score among positions before `end`.
   __device__ int choose(int token, int end) {
     __shared__ Candidate places[kScoreEvictionWarps];
     Candidate best{INFINITY, INT_MAX, -1};
@@ -127,7 +127,7 @@ class ScoreEvictionBlock {
       }
     }
     best = first_of_block(best, places);
-    return max(best.slot, 0);  // where scores are no numbers, any will do
+    return max(best.slot, 0);  // if all scores are NaN, any slot will do
   }
 
   [[nodiscard]] __device__ float layer_sum(int token, int entry) const {
@@ -138,7 +138,7 @@ class ScoreEvictionBlock {
     return sum;
   }
 
-  // The last entry takes its place. Its page stays the row's: the next token needs it.
+  // The last entry takes the slot. The row keeps the last entry's page: the next token needs it.
   __device__ void drop(int slot) {
     const int last = count_ - 1;
     if (slot != last) {

@@ -1,4 +1,4 @@
-// Between the host's side of TOVA and H2O and their kernel.
+// The interface between the host side of TOVA and H2O and their kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,8 +11,8 @@
 
 namespace winnow::kvcache::cuda {
 
-/// Tokens that are taken one after another: one of each of `batch` sequences, whose entries are in
-/// the cache already, or `tokens` of one sequence, whose entries are the band's first ones.
+/// Tokens that are handled one after another: one of each of `batch` sequences, whose entries are
+/// in the cache already, or `tokens` of one sequence, whose entries are the first of the band.
 struct ScoreEvictionArguments {
   CacheView cache;
   int layer;
@@ -29,21 +29,21 @@ struct ScoreEvictionArguments {
   const void* queries;     // decode: float [batch, heads * head_dim]; chunk: bf16 [tokens, ...]
   bf16* out;               // the same shape
   float* weights;          // [batch * kv_heads, group, stride] scratch
-  float* sums;             // [2, batch * kv_heads, stride] TOVA: a layer's heads see each other's
-  std::uint32_t* arrived;  // [batch] TOVA: zeros
-  std::size_t stride;      // entries of a row that there is room for
+  float* sums;             // [2, batch * kv_heads, stride] TOVA: shared by a layer's heads
+  std::uint32_t* arrived;  // [batch] TOVA: zero at launch
+  std::size_t stride;      // capacity of a row in entries
 };
 
-/// What the kernels are built for. `fast`: attention on tensor cores, where has_own_kernels() and
-/// logits are plain; else of any shape.
+/// The variants of the kernel. `fast`: attention on tensor cores, for has_own_kernels() and plain
+/// logits; else the kernel for any shape.
 struct ScoreEvictionShape {
   ops::EntryFormat format;
   int head_dim;
   bool fast;
 };
 
-/// Blocks of the kernel that the device holds at once, for layers of `group` query heads per KV
-/// head: TOVA's wait for each other.
+/// The number of the kernel's blocks that the device holds at once, for layers of `group` query
+/// heads per KV head. TOVA's blocks wait for each other.
 int resident_score_eviction_blocks(const ScoreEvictionShape& shape, int group);
 void launch_score_eviction(const ScoreEvictionShape& shape, const ScoreEvictionArguments& arguments,
                            cudaStream_t stream);
