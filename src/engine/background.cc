@@ -44,7 +44,7 @@ void Background::work() {
     ++running_;
     lock.unlock();
     task();
-    task = nullptr;  // and all that it holds
+    task = nullptr;  // frees everything that it holds
     lock.lock();
     --running_;
     changed_.notify_all();

@@ -1,4 +1,4 @@
-// Work in the background.
+// Runs work in the background.
 #pragma once
 
 #include <condition_variable>
@@ -10,8 +10,8 @@
 
 namespace winnow::engine {
 
-/// Runs functions, which must not throw, on separate threads, in order; with one thread one after
-/// another.
+/// Runs functions, which must not throw, on threads of its own. They start in order; a single
+/// thread runs them one after another.
 class Background {
  public:
   explicit Background(int threads = 1);

@@ -1,4 +1,4 @@
-// How much memory a cache takes where --kv-gib does not say.
+// The size of a cache without --kv-gib.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace winnow::engine {
 
-/// CacheConfig::max_bytes of a cache that takes what there is. The backend, which knows its
-/// weights, replaces it.
+/// CacheConfig::max_bytes of a cache that takes all free memory. The backend, which knows its
+/// weights, replaces it by a number.
 inline constexpr std::size_t kAllThereIs = std::numeric_limits<std::size_t>::max();
 
-/// What a cache may take of the memory that weights leave: activations and tables need room, too.
+/// The cache's part of the memory that weights leave: activations and tables need room, too.
 constexpr std::size_t cache_room(std::size_t left) {
   return left / 10 * 9;
 }
 
-/// The memory that weights have to leave for a cache of so many bytes.
+/// The memory that weights must leave for a cache of `bytes` bytes.
 constexpr double memory_of_cache(double bytes) {
   return bytes * 10 / 9;
 }

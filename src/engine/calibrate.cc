@@ -19,7 +19,7 @@ class QuerySums {
         means_(static_cast<std::size_t>(shape.kv_heads_of(layer) * shape.group_of(layer)) * dim_),
         lengths_(means_.size() / dim_ * planes_) {}
 
-  /// Those of the tokens behind the ones that were added before.
+  /// Adds the queries of the next tokens, those after the tokens added before.
   void add(ops::Matrix<const float> queries) {
     std::vector<float> plain(means_.size());
     std::vector<float> lengths(planes_);

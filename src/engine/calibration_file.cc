@@ -12,7 +12,7 @@
 namespace winnow::engine {
 namespace {
 
-// A layer's statistics in the file.
+// The names of a layer's tensors in the file.
 struct LayerTensors {
   std::string means;
   Shape means_shape;

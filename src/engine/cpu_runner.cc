@@ -32,8 +32,8 @@ CacheUsage usage_of(const kvcache::SequenceCache& cache) {
   return usage;
 }
 
-/// Copies of the weights in tiles, if steps may multiply them, and they have room in the last-level
-/// cache beside the entries and what other programs have there.
+/// Copies of the weights in tiles, if steps can multiply them and they fit in the last-level cache,
+/// of which entries and other programs need a share as well.
 std::optional<ops::AmxPackedWeights> amx_packed_weights(const model::Model& model,
                                                         const EngineConfig& config) {
   const bool used =
@@ -52,9 +52,9 @@ std::size_t weight_bytes(const model::Weights& weights) {
   return total + (weights.embedding.data == weights.head.data ? 0 : weights.embedding.bytes());
 }
 
-// What the cache may take, as address space: pages cost memory when they are first written. Where
-// weights are larger than the memory, which reads them from the disk again and again, a cache needs
-// some nevertheless.
+// The address space that the cache may take: pages take memory only when they are first written.
+// If the weights are larger than the memory, so that they are read from the disk again and again,
+// the cache still gets a tenth of it.
 std::size_t all_there_is(const model::Weights& weights, int ranks) {
   const std::size_t memory = total_host_memory() / static_cast<std::size_t>(ranks);
   const std::size_t taken = weight_bytes(weights);
@@ -148,7 +148,7 @@ class CpuRunner : public Runner {
                      std::span<std::int32_t> next) {
     struct Row {
       const SequenceShare* share;
-      bool last;  // of its share: chosen as the share says, the others are the most likely
+      bool last;  // of its share: chosen by the share's rule; other rows take the most likely
     };
     std::vector<Row> rows;
     for (const SequenceShare& share : shares) {

@@ -1,4 +1,4 @@
-// The engine's device when it is the CPU.
+// The engine's backend for the CPU.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@ namespace winnow::engine {
 
 class CpuBackend : public Backend {
  public:
-  /// `model` must outlive the backend, as must the ranks that compute its other parts (may be
-  /// null).
+  /// `model` must outlive the backend. `ranks` compute the other parts of the model; they must
+  /// outlive it, too, and may be null.
   explicit CpuBackend(const model::Model& model, parallel::Communicator* ranks = nullptr)
       : model_(model), ranks_(ranks) {}
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }

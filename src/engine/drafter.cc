@@ -6,11 +6,11 @@
 namespace winnow::engine {
 namespace {
 
-constexpr std::size_t kLeastMatch = 2;  // tokens; one alone says little about the next
-constexpr std::size_t kMostMatch = 8;   // a longer one is not worth looking further back for
-constexpr int kLongestPause = 64;       // steps; a draft that is wrong costs less than one of them
+constexpr std::size_t kLeastMatch = 2;  // tokens; a single matching token predicts little
+constexpr std::size_t kMostMatch = 8;   // enough to stop searching further back
+constexpr int kLongestPause = 64;       // steps; a wrong draft costs less than one step
 
-// How many tokens before `end` are those at the end of `tokens`, up to kMostMatch.
+// How many tokens before `end` match those at the end of `tokens`, up to kMostMatch.
 std::size_t match_before(std::span<const std::int32_t> tokens, std::size_t end) {
   std::size_t length = 0;
   while (length < std::min(end, kMostMatch) &&
@@ -25,7 +25,7 @@ std::size_t match_before(std::span<const std::int32_t> tokens, std::size_t end) 
 std::vector<std::int32_t> PromptLookup::draft(std::span<const std::int32_t> tokens,
                                               int most) const {
   std::size_t longest = kLeastMatch - 1;
-  std::size_t next = 0;  // where the longest match goes on
+  std::size_t next = 0;  // where the longest match continues
   const std::size_t last = std::max<std::size_t>(tokens.size(), 1) - 1;
   for (std::size_t end = last; end >= kLeastMatch && longest < kMostMatch; --end) {
     const std::size_t length = match_before(tokens, end);
@@ -36,7 +36,7 @@ std::vector<std::int32_t> PromptLookup::draft(std::span<const std::int32_t> toke
   }
   std::vector<std::int32_t> draft;
   for (std::size_t i = next; next > 0 && static_cast<int>(draft.size()) < most; ++i) {
-    // What repeats itself goes on in the draft.
+    // A match that runs into the end of `tokens` repeats itself: the draft continues from itself.
     draft.push_back(i < tokens.size() ? tokens[i] : draft[i - tokens.size()]);
   }
   return draft;

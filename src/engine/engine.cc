@@ -96,7 +96,7 @@ RequestId Engine::submit(Request request) {
     sequence->reads.emplace(config_.cache.traits(), shape_);
   }
   ask_sources(*sequence);
-  auto place = waiting_.end();  // behind those that are as urgent
+  auto place = waiting_.end();  // after those of the same priority
   while (place != waiting_.begin() && (*std::prev(place))->spec->priority > spec->priority) {
     --place;
   }
@@ -176,7 +176,7 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
     estimate_.observe_answer(sequence.length() - sequence.prompt_length(),
                              reason == FinishReason::stop);
   }
-  // An answer that was cancelled is often gone on from, or asked for again.
+  // Users often continue a cancelled answer or ask for it again.
   if (whole ||
       (reason == FinishReason::cancelled && sequence.length() > sequence.prompt_length())) {
     keep_prefix(sequence, std::move(sequence.cache), PrefixCache::Purpose::continuation);
@@ -224,7 +224,7 @@ void Engine::drop_prefixes() {
   }
 }
 
-// Forgets the prefix that was used least recently; false when there is none.
+// Drops the least recently used prefix; false when there is none.
 bool Engine::drop_prefix() {
   std::optional<PrefixCache::Prefix> prefix = prefixes_.take_oldest();
   if (prefix && prefix->unstored && store_ != nullptr) {

@@ -31,24 +31,24 @@ struct EngineConfig {
   DType compute = DType::bf16;  // bf16 or f32, see ops::Context
   bool deterministic = false;   // results do not depend on batching or chunking, to the last bit
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
-  int max_sequences = 256;      // that hold cache at a time
-  int draft_tokens = 0;         // most that are drafted for a sequence in a step; 0: none
+  int max_sequences = 256;      // the most that hold cache at a time
+  int draft_tokens = 0;         // the most drafted tokens per sequence and step; 0: no drafts
   bool reuse_prefixes =
-      false;  // finished sequences leave their cache for others with the same prefix
-  std::optional<std::size_t> prefix_bytes;    // prefixes are dropped while all sequences hold
-                                              // more than this; nullopt: a quarter of the cache
+      false;  // finished sequences keep their cache for others with the same prefix
+  std::optional<std::size_t> prefix_bytes;    // prefixes are dropped while the cache in use is more
+                                              // than this; nullopt: a quarter of the cache
   PrefixListener* prefix_listener = nullptr;  // must outlive the engine
   WeightStorage weights = WeightStorage::as_stored;
-  bool fp8_products = false;       // of prompts and large batches, with fp8 weights on a device
+  bool fp8_products = false;       // for prompts and large batches, with fp8 weights on a device
   std::optional<int> cuda_device;  // nullopt: the CPU
-  int ranks = 1;                   // that each have a part of the model
+  int ranks = 1;                   // each with a part of the model
 };
 
-/// Tokens that went through the model, and the time that took.
+/// Tokens that went through the model, and the time they took.
 struct Throughput {
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
-  double prefill_seconds = 0.0;  // of steps with any prompt tokens in them
+  double prefill_seconds = 0.0;  // steps with any prompt tokens
   double decode_seconds = 0.0;
 };
 
@@ -58,47 +58,47 @@ struct EngineStats {
   std::size_t waiting = 0;
   std::size_t prefixes = 0;  // states in the prefix cache
   std::size_t page_bytes = 0;
-  std::size_t state_bytes = 0;  // of these, what recurrent layers keep
+  std::size_t state_bytes = 0;  // part of page_bytes: states of recurrent layers
   std::size_t capacity_bytes = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
   std::int64_t drafted_tokens = 0;
-  std::int64_t accepted_tokens = 0;  // of those
-  std::int64_t prompt_tokens = 0;    // of sequences that began; computed or reused
-  std::int64_t reused_tokens = 0;    // of those, found in the cache
-  std::int64_t prefix_hits = 0;      // sequences that found something
+  std::int64_t accepted_tokens = 0;  // part of drafted_tokens
+  std::int64_t prompt_tokens = 0;    // of sequences that have started; computed or reused
+  std::int64_t reused_tokens = 0;    // part of prompt_tokens: found in the cache
+  std::int64_t prefix_hits = 0;      // sequences that found a prefix
   std::int64_t prefix_misses = 0;
   double plan_seconds = 0.0;     // planning: choosing the sequences of a step
-  double forward_seconds = 0.0;  // the model, and tokens that it chooses
-  double sample_seconds = 0.0;   // tokens that are chosen outside of it, ends, prefixes
+  double forward_seconds = 0.0;  // the model, and choosing tokens on the device
+  double sample_seconds = 0.0;   // choosing tokens on the host, finishing, prefixes
 };
 
 /// Continuous batching with chunked prefill over one compressed cache.
 ///
-/// A step takes one token of every sequence that decodes, with drafted ones behind it, and deals
-/// the rest of its tokens out to prompts (token_budget.h), so no sequence starves and no step is
-/// longer than config.step_tokens and the decoding sequences. New sequences are admitted in order
-/// while the cache is expected to hold what they will keep (expected_peak.h). When pages run out
-/// all the same, unused prefixes are dropped first. Then the youngest sequence is preempted: it
-/// frees its pages and is computed again later. A request only fails when it does not fit alone.
+/// A step takes one token of every decoding sequence, followed by its draft, and divides its other
+/// tokens among prompts (token_budget.h). So no sequence starves, and no step is longer than
+/// config.step_tokens and the decoding sequences. New sequences are admitted in order while the
+/// cache is expected to hold what they will need (expected_peak.h). If pages run out nevertheless,
+/// unused prefixes are dropped first. Then the youngest sequence is preempted: its pages are freed,
+/// and it is computed again later. A request only fails when it does not fit alone.
 /// Not thread-safe: one caller drives it.
 class Engine {
  public:
-  /// `backend`, `store` and `remote` (may be null) must outlive the engine. The store keeps
-  /// prefixes that do not fit into memory; the other source is asked for what the store does not
-  /// have.
+  /// `backend`, `store` and `remote` (these two may be null) must outlive the engine. The store
+  /// keeps prefixes that do not fit into memory. `remote` is asked for prefixes that the store does
+  /// not have.
   Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store = nullptr,
          StateSource* remote = nullptr);
   ~Engine();
 
-  /// Makes an adapter of requests to come ready. Throws Error where the device cannot run it.
+  /// Prepares an adapter for later requests. Throws Error where the device cannot run it.
   void prepare(const model::Lora& adapter) { runner_->prepare(adapter); }
-  /// Queues a request, or throws as validate() does.
+  /// Queues a request, or throws the errors of validate().
   RequestId submit(Request request);
   /// Ends all samples of a request; their last events come with the next step.
   void cancel(RequestId request);
-  /// Drops a request without using the device, which may have failed. No event of the request
-  /// follows. Between steps.
+  /// Drops a request without using the device, which may have failed. No further events of the
+  /// request follow. To be called between steps.
   void give_up(RequestId request) noexcept;
   /// Ends one sample that has produced a token, as a stop token would.
   void stop(RequestId request, int sample);
@@ -109,9 +109,9 @@ class Engine {
   /// Traces of the last step.
   std::vector<CacheTrace> take_traces() { return std::exchange(traces_, {}); }
 
-  /// What a sample's cache holds now, between two steps; zeros while it has none.
+  /// What a sample's cache holds now; zeros while it has none. To be called between steps.
   [[nodiscard]] CacheUsage usage(RequestId request, int sample) const;
-  /// What a finished sample's cache held; may be read once.
+  /// What a finished sample's cache held. Can be called once per sample.
   CacheUsage take_usage(RequestId request, int sample);
   /// Drops all prefixes.
   void drop_prefixes();
@@ -132,7 +132,7 @@ class Engine {
   struct Share {
     Sequence* sequence;
     int tokens;
-    int rows;  // of logits, for its last tokens
+    int rows;  // rows of logits, for its last tokens
     kvcache::PageNeed need;
   };
 
@@ -203,12 +203,12 @@ class Engine {
   std::deque<SequencePtr> waiting_;   // hold no cache
   std::vector<SequencePtr> running_;  // oldest first
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
-  Buffer<float> logits_;            // of a step, empty when `next_` is enough
-  std::vector<std::int32_t> next_;  // the tokens that a step has chosen
+  Buffer<float> logits_;            // of a step; empty if `next_` is enough
+  std::vector<std::int32_t> next_;  // the tokens that a step's runner has chosen
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // a sequence was preempted and none has finished since: admit no new ones
-  bool reads_prompts_ = false;  // the step that runs, or the last one
+  bool reads_prompts_ = false;  // whether the current or last step has prompt tokens
   EngineStats stats_;
   Throughput throughput_;
   Stopwatch step_clock_;

@@ -1,6 +1,6 @@
-// Speculation. A step takes a sequence's last token and the drafted ones after it; a copy of the
-// cache keeps what was before. Where a draft is wrong, the copy takes the cache's place, so nothing
-// is left of it under any rule, and the next step takes the tokens that were right once more.
+// Speculation. A step takes a sequence's last token and the drafted ones after it, while a copy of
+// the cache keeps the state from before. If a draft is wrong, the copy replaces the cache, which
+// removes the draft under any rule, and the next step takes the accepted tokens once more.
 #include <algorithm>
 #include <utility>
 
@@ -11,12 +11,12 @@
 namespace winnow::engine {
 namespace {
 
-// Of a step with drafts: with more, a row costs about as much as a step of its own.
+// The limit of a step with drafts: beyond it, a row costs about as much as a step of its own.
 constexpr int kMostRows = kMostDrafted + 1;
 
 }  // namespace
 
-// Drafts for sequences that decode, as far as a step has rows for them.
+// Drafts tokens for decoding sequences, as long as the step has rows for them.
 void Engine::draft() {
   int rows = kMostRows;
   for (const SequencePtr& sequence : running_) {
@@ -36,11 +36,11 @@ bool Engine::may_draft(const Sequence& sequence) const {
          !sequence.is_watched();
 }
 
-// Up to `rows` tokens, and never beyond the answer's longest.
+// Drafts up to `rows` tokens, but no more than the answer may still have.
 void Engine::draft(Sequence& sequence, int rows) {
   const int most = sequence.spec->draft_tokens.value_or(config_.draft_tokens);
   const int left = sequence.prompt_length() + sequence.spec->max_tokens - sequence.length();
-  // Tokens that a wrong draft has left to be taken again have a place in the step, too.
+  // Accepted tokens of a wrong draft, which must be taken again, use the step's rows, too.
   const int room = std::min({rows, left - 1, most - sequence.uncommitted});
   const int wanted = room > 0 ? sequence.draft_length.next(room) : 0;
   if (wanted == 0) {
@@ -49,7 +49,7 @@ void Engine::draft(Sequence& sequence, int rows) {
   sequence.draft = drafter_->draft(sequence.tokens, wanted);
   if (!sequence.draft.empty()) {
     sequence.undrafted = sequence.cache->fork();
-    // Prefixes may have taken the last of the states that recurrent layers keep.
+    // Prefixes may hold all states of recurrent layers: drop one and try again.
     if (!sequence.undrafted && model_.recurrent() != nullptr && drop_prefix()) {
       sequence.undrafted = sequence.cache->fork();
     }
@@ -59,14 +59,14 @@ void Engine::draft(Sequence& sequence, int rows) {
   }
 }
 
-// Where there is no room for them. The step has not run: cache and copy are the same.
+// Drops all drafts because there is no room. The step has not run: cache and copy are the same.
 void Engine::drop_drafts() {
   for (const SequencePtr& sequence : running_) {
     sequence->forget_draft();
   }
 }
 
-// The same of a step that is being planned: whether there were any.
+// The same for a step that is being planned. Returns whether there were any.
 bool Engine::drop_drafts(std::vector<Share>& shares) {
   bool any = false;
   for (Share& share : shares) {
@@ -81,8 +81,8 @@ bool Engine::drop_drafts(std::vector<Share>& shares) {
   return any;
 }
 
-// Gives a sequence the tokens of the step's rows from `row` on: that of its last token, and those
-// of drafted tokens for as long as they are what the row before has brought.
+// Gives a sequence its tokens from the step's rows from `row` on: the token after its last one, and
+// those after drafted tokens as long as each drafted token equals the token of the row before.
 void Engine::verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>& events) {
   const bool from_logits = sequence.chooses_from_logits();
   const std::vector<std::int32_t> draft = std::exchange(sequence.draft, {});
@@ -91,7 +91,7 @@ void Engine::verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>
   sequence.drafted_tokens += drafted;
   for (std::size_t right = 0;; ++right) {
     if (right == draft.size()) {
-      sequence.undrafted.reset();  // all of it was right
+      sequence.undrafted.reset();  // the whole draft was right
       sequence.uncommitted = 0;
     }
     accept(sequence, row + right, from_logits, events);
@@ -109,7 +109,7 @@ void Engine::verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>
   throughput_.decode_tokens += reads_prompts_ ? 0 : accepted;
 }
 
-// The cache as it was before a draft that was wrong.
+// Restores the cache from before a wrong draft.
 void Engine::take_back(Sequence& sequence) {
   if (sequence.undrafted) {
     sequence.cache = std::move(sequence.undrafted);
@@ -117,8 +117,8 @@ void Engine::take_back(Sequence& sequence) {
   }
 }
 
-// Before an answer ends: takes the tokens that a wrong draft has left, so that its cache is as
-// without drafts.
+// Before an answer ends: takes the accepted tokens of a wrong draft, so that the cache is the same
+// as without drafts.
 void Engine::catch_up(Sequence& sequence) {
   take_back(sequence);
   const int tokens = sequence.uncommitted;

@@ -1,4 +1,4 @@
-// Chooses the sequences of the next step, and their numbers of tokens.
+// Chooses the sequences of the next step and their numbers of tokens.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -11,15 +11,15 @@
 namespace winnow::engine {
 namespace {
 
-constexpr std::chrono::milliseconds kNap{2};  // between looks for what the caller wants
-constexpr int kMostPrompts = 8;  // that are read at a time: more would only all end later
+constexpr std::chrono::milliseconds kNap{2};  // between checks for new or cancelled requests
+constexpr int kMostPrompts = 8;               // read at a time: with more, all would only end later
 constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at a time
 
 }  // namespace
 
 std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
   std::vector<Share> shares = deal_step();
-  // The youngest sequence got all tokens and has no room for them: preempt it for the others.
+  // The youngest sequence got all tokens but has no room for them: preempt it for the others.
   while (shares.empty() && running_.size() > 1) {
     preempt_youngest(shares);
     shares = deal_step();
@@ -28,8 +28,8 @@ std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
   return shares;
 }
 
-// Deals out the step's tokens: first one to every sequence that decodes, and drafts; then those of
-// prompts.
+// Deals out the step's tokens: first one to every decoding sequence, with its draft; then the rest
+// to prompts.
 std::vector<Engine::Share> Engine::deal_step() {
   std::vector<Share> shares;
   draft();
@@ -43,7 +43,7 @@ std::vector<Engine::Share> Engine::deal_step() {
       need += shares.back().need;
     }
   }
-  // Nearly always there is room for all of them, which one question tells; else one by one.
+  // Nearly always there is room for all of them, so ask once; if not, ask for each.
   if (!runner_->has_room(need)) {
     shares.clear();
     drop_drafts();
@@ -75,8 +75,8 @@ std::vector<Engine::Share> Engine::deal_step() {
   return shares;
 }
 
-// Gives `sequence` as many of `wanted` tokens as there is room for. Prefixes are dropped and
-// younger sequences preempted to make room. A sequence that runs alone and has no room ends.
+// Adds `sequence` to the step with as many of `wanted` tokens as fit. Drops prefixes and preempts
+// younger sequences to make room. If the sequence runs alone and has no room, it ends.
 bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
   int tokens = admissible_tokens(sequence, wanted, shares);
   while (tokens == 0 && make_room(sequence, shares)) {
@@ -97,7 +97,7 @@ bool Engine::claim(Sequence& sequence, int wanted, std::vector<Share>& shares) {
   return true;
 }
 
-// As many of `wanted` tokens as the free pages can surely hold beside what is planned already.
+// The number of `wanted` tokens that are sure to fit into the free pages after `shares`.
 int Engine::admissible_tokens(const Sequence& sequence, int wanted,
                               const std::vector<Share>& shares) const {
   kvcache::PageNeed planned;
@@ -114,8 +114,8 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
   return 0;
 }
 
-// Frees pages for `sequence`: those of drafts, else a prefix's, else those of a younger sequence.
-// False when there is none of them.
+// Frees pages for `sequence`: those of drafts, else a prefix's, else a younger sequence's. False if
+// there are none of these.
 bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
   if (drop_drafts(shares) || drop_prefix()) {
     return true;
@@ -127,7 +127,7 @@ bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
   return true;
 }
 
-// Frees the pages of the youngest running sequence, which then waits, first in line.
+// Frees the pages of the youngest running sequence and puts it at the front of the queue.
 void Engine::preempt_youngest(std::vector<Share>& shares) {
   SequencePtr victim = std::move(running_.back());
   running_.pop_back();
@@ -140,7 +140,7 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
   crowded_ = true;
 }
 
-// New sequences, first come first served, as long as there is room for them.
+// Admits new sequences, first come first served, as long as there is room.
 void Engine::admit(std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
   int prompts = static_cast<int>(running_.size() - shares.size());
@@ -152,7 +152,7 @@ void Engine::admit(std::vector<Share>& shares) {
     observe_one();
   }
   while (may_admit()) {
-    // Those whose states are still on their way let others pass.
+    // Sequences whose states have not arrived let others pass.
     const auto next = std::ranges::find_if(
         waiting_, [](const SequencePtr& sequence) { return sequence->has_arrived(); });
     if (next == waiting_.end() || !is_expected_to_fit(**next)) {
@@ -175,7 +175,7 @@ void Engine::admit(std::vector<Share>& shares) {
   wait_for_states();
 }
 
-// Where nothing else is to be done: for a moment only, as requests may come or be cancelled.
+// Waits if there is nothing else to do. Only for a moment, as requests may come or be cancelled.
 void Engine::wait_for_states() const {
   if (running_.empty() && !waiting_.empty()) {
     for (const ComingState& coming : waiting_.front()->coming) {
@@ -184,8 +184,8 @@ void Engine::wait_for_states() const {
   }
 }
 
-// What one of the running sequences keeps now, for the estimate; another one in each step. Asks the
-// device.
+// Observes what a running sequence holds, for the estimate; a different sequence in each step. Asks
+// the device.
 void Engine::observe_one() {
   if (running_.empty()) {
     return;
@@ -196,7 +196,7 @@ void Engine::observe_one() {
   }
 }
 
-// Whether the cache will hold what this sequence and the running ones become, as far as is known.
+// Whether the cache is expected to hold this sequence and the running ones until they end.
 bool Engine::is_expected_to_fit(const Sequence& sequence) const {
   if (running_.empty()) {
     return true;
@@ -217,11 +217,11 @@ Growing Engine::growing(const Sequence& sequence) const {
       .count = sequence.end_sample() - sequence.sample};
 }
 
-// Tokens that the sequence may take in one step.
+// The most tokens that the sequence may take in one step.
 int Engine::most_tokens(const Sequence& sequence) const {
   int most = sequence.pending();
   if (sequence.cached() < sequence.branch) {
-    most = std::min(most, sequence.branch - sequence.cached());  // a state is to be left there
+    most = std::min(most, sequence.branch - sequence.cached());  // to store a state there
   }
   if (sequence.cached() < sequence.saved_length()) {
     most = std::min(most, sequence.saved_length() - sequence.cached());
@@ -234,13 +234,13 @@ int Engine::most_tokens(const Sequence& sequence) const {
   return most;
 }
 
-// Scores and traces are of tokens that are computed.
+// No if scores or traces are wanted: they need every token to be computed.
 bool Engine::may_begin_with_a_prefix(const Sequence& sequence) const {
   return config_.reuse_prefixes && !sequence.spec->beginning && !sequence.is_scored() &&
          !sequence.is_watched();
 }
 
-// Asks for states of the sequence's prefixes that are longer than what memory has.
+// Asks for states of the sequence's prefixes that are longer than those in memory.
 void Engine::ask_sources(Sequence& sequence) {
   if (sequence.spec->adapter || !may_begin_with_a_prefix(sequence)) {
     return;
@@ -259,7 +259,7 @@ void Engine::ask_sources(Sequence& sequence) {
   }
 }
 
-// A cache for the sequence: one that knows the beginning of its tokens, else an empty one.
+// Opens a cache for the sequence: with a known prefix of its tokens if there is one, else empty.
 void Engine::open_cache(Sequence& sequence) {
   sequence.reused = 0;
   sequence.branch = 0;
@@ -289,9 +289,9 @@ void Engine::count_admitted(Sequence& sequence) {
   }
 }
 
-// Finds the beginning of the sequence's tokens among the prefixes, if it is there.
+// Opens the sequence's cache from the longest prefix in memory, if there is one.
 void Engine::open_known(Sequence& sequence) {
-  // The last token is computed in any case: its logits are wanted.
+  // The last token is always computed: its logits are needed.
   const int most = sequence.length() - 1;
   const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
   const auto& adapter = sequence.spec->adapter;
@@ -302,15 +302,15 @@ void Engine::open_known(Sequence& sequence) {
   }
   sequence.reused = sequence.cached();
   sequence.left = sequence.reused;
-  // Who asks for the prompt's cache may ask again.
+  // A client that saves the prompt's cache may send the prompt again.
   const int branch = std::max(match.common, sequence.saved_length());
   if (branch >= sequence.reused + kLeastPrefix) {
     sequence.branch = branch;
   }
 }
 
-// Goes on from the longest state that has come, if that is longer than what is `known` and there is
-// room for it. Others will find it in memory.
+// Continues from the longest state that has arrived, if it is longer than `known` and there is room
+// for it. Keeps it in memory for other sequences.
 void Engine::open_coming(Sequence& sequence, int known) {
   std::vector<ComingState> all = std::exchange(sequence.coming, {});
   for (auto coming = all.rbegin(); coming != all.rend() && !sequence.cache; ++coming) {

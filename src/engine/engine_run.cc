@@ -1,4 +1,4 @@
-// A step: the forward pass, and what follows from it.
+// Runs a step: the forward pass, and the processing of its results.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kPrefixDistance = 256;
 
-// Tokens between states that a prompt leaves: more where what recurrent layers keep, which states
-// do not share, weighs as much as the entries of more tokens.
+// Tokens between the states that a prompt stores. The distance grows with the size of recurrent
+// states, which are not shared: a state costs no more than the entries of so many tokens.
 int prefix_distance(const kvcache::CacheShape& shape, ops::EntryFormat format) {
   const std::size_t entry_bytes = shape.page_layout(format).entry_bytes();
   const std::size_t token_bytes = static_cast<std::size_t>(shape.all_heads()) * entry_bytes;
@@ -48,7 +48,7 @@ void Engine::run(std::span<const Share> shares) {
     }
     steps.push_back(step);
     rows += static_cast<std::size_t>(share.rows);
-    tokens += decodes ? 1 : share.tokens;  // drafts count once they are accepted
+    tokens += decodes ? 1 : share.tokens;  // drafted tokens count once they are accepted
   }
   std::vector<CacheTrace> seen = watch(shares, steps);
   const std::vector<std::vector<float>> states = ask_for_states(shares, steps);
@@ -73,7 +73,7 @@ void Engine::run(std::span<const Share> shares) {
   }
 }
 
-// Where the queries of sequences that are watched leave how much they see.
+// Buffers for the number of entries that each query sees, for sequences that are watched.
 std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
                                       std::span<SequenceShare> steps) const {
   std::vector<CacheTrace> seen(shares.size());
@@ -93,7 +93,7 @@ std::vector<CacheTrace> Engine::watch(std::span<const Share> shares,
   return seen;
 }
 
-// Where the states of prompts' last tokens are left, for those who want them.
+// Buffers for the states of prompts' last tokens, for requests that want them.
 std::vector<std::vector<float>> Engine::ask_for_states(std::span<const Share> shares,
                                                        std::span<SequenceShare> steps) const {
   std::vector<std::vector<float>> states(shares.size());
@@ -138,7 +138,7 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
     leave_prefix(sequence);
     save_prompt(sequence);
     if (sequence.pending() > 0) {
-      continue;  // its prompt goes on in the next step
+      continue;  // its prompt continues in the next step
     }
     sequence.uncommitted = 0;
     const bool from_logits = sequence.needs_logits();
@@ -146,7 +146,7 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
     accept(sequence, row - 1, from_logits, events);
     for (SequencePtr& fork : forks) {
       accept(*fork, row - 1, from_logits, events);
-      // One that found no room for its entries waits, and its prompt is read again.
+      // A fork without room for its entries waits and reads its prompt again.
       if (fork->cache || fork->finish != FinishReason::none) {
         running_.push_back(std::move(fork));
       } else {
@@ -156,7 +156,7 @@ void Engine::sample_all(std::span<const Share> shares, std::vector<TokenEvent>& 
   }
 }
 
-// Shows those of the step's rows from `row` on that are of the prompt's tokens.
+// Passes the logits of prompt tokens, in the step's rows from `row` on, to the request.
 void Engine::show_logits(const Share& share, std::size_t row) const {
   const Sequence& sequence = *share.sequence;
   const auto vocab = static_cast<std::size_t>(model_.vocab);
@@ -169,13 +169,13 @@ void Engine::show_logits(const Share& share, std::size_t row) const {
   }
 }
 
-// Tells the log-probabilities of the prompt's tokens, from the step's rows from `row` on.
+// Reports the log-probabilities of prompt tokens, from the step's rows from `row` on.
 void Engine::score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events) {
   Sequence& sequence = *share.sequence;
   const auto vocab = static_cast<std::size_t>(model_.vocab);
   const int first = sequence.cached() - share.tokens;
   for (int i = 0; i < share.tokens; ++i) {
-    const int position = first + i + 1;  // of the token that this row's logits are about
+    const int position = first + i + 1;  // of the token that this row predicts
     if (position < sequence.scored || position >= sequence.prompt_length()) {
       continue;
     }
@@ -196,7 +196,7 @@ void Engine::score_prompt(const Share& share, std::size_t row, std::vector<Token
   }
 }
 
-// Leaves the state of a prompt's cache for others to begin with: where they branch off, and every
+// Stores a state of a prompt's cache for later sequences: where sequences branch, and every
 // prefix_distance() tokens.
 void Engine::leave_prefix(Sequence& sequence) {
   if (!config_.reuse_prefixes || sequence.is_watched()) {
@@ -232,7 +232,7 @@ void Engine::save_prompt(Sequence& sequence) {
   }
 }
 
-// The other samples of a prompt that has just been read.
+// Forks the other samples of a prompt that has just been read.
 std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
   std::vector<SequencePtr> forks;
   if (!first.forks_at_prompt) {
@@ -264,7 +264,7 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
   return forks;
 }
 
-// The next token of a sequence, from its logits.
+// Chooses the next token of a sequence from its logits.
 std::int32_t Engine::choose(Sequence& sequence, std::span<float> logits) const {
   const Request& spec = *sequence.spec;
   if (sequence.constraint) {
@@ -284,7 +284,7 @@ std::int32_t Engine::choose(Sequence& sequence, std::span<float> logits) const {
 }
 
 // Gives a sequence its next token: the one that the runner has chosen in row `row` of the step, or
-// one that is sampled here from the row's logits.
+// one sampled here from the row's logits.
 void Engine::accept(Sequence& sequence, std::size_t row, bool from_logits,
                     std::vector<TokenEvent>& events) {
   const Request& spec = *sequence.spec;

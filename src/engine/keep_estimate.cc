@@ -6,7 +6,7 @@
 namespace winnow::engine {
 namespace {
 
-constexpr double kForget = 0.98;  // per observation: the last fifty or so count
+constexpr double kForget = 0.98;  // per observation: about the last fifty count
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void KeepEstimate::observe(const CacheUsage& usage) {
   y_ = y_ * kForget + y;
   xx_ = xx_ * kForget + x * x;
   xy_ = xy_ * kForget + x * y;
-  // What recurrent layers keep does not grow: the engine knows it beforehand.
+  // The states of recurrent layers do not grow: the engine knows their size.
   bytes_ = bytes_ * kForget + static_cast<double>(usage.bytes - usage.state_bytes);
 }
 
@@ -47,7 +47,7 @@ double KeepEstimate::bytes_per_token() const {
   const double variance = xx_ / weight_ - mean_x * mean_x;
   const double covariance = xy_ / weight_ - mean_x * mean_y;
   const double through_zero = mean_y / mean_x;
-  // Lengths that hardly differ say nothing of the slope; no cache grows faster than in proportion.
+  // Lengths that hardly differ do not show the slope; no cache grows faster than in proportion.
   const double slope = variance > 1e-3 * mean_x * mean_x
                            ? std::clamp(covariance / variance, 0.0, through_zero)
                            : through_zero;

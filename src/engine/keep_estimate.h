@@ -1,4 +1,4 @@
-// Estimates from earlier sequences the cache that one will take, and how long its answer will be.
+// Estimates a sequence's cache size and its answer's length from earlier sequences.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,22 @@
 
 namespace winnow::engine {
 
-/// A line of entries over tokens, fitted to observations with most weight on recent ones: a window
-/// costs the same at any length, and beyond it a model keeps a constant share of tokens. An entry
-/// takes its share of the bytes observed, which grow by pages and would hide the slope.
+/// Fits a line of entries over tokens, with most weight on recent observations: a window has a
+/// fixed cost, and beyond it a model keeps a constant share of tokens. Bytes per entry come from
+/// the observed totals; bytes grow by pages, and a line through them would hide the slope.
 class KeepEstimate {
  public:
-  /// A sequence's cache at this moment.
+  /// Records the current cache of a sequence.
   void observe(const CacheUsage& usage);
-  /// An answer of `tokens` tokens, which ended by itself or else at its limit.
+  /// Records an answer of `tokens` tokens, which ended by itself or at its limit.
   void observe_answer(int tokens, bool by_itself);
 
-  /// Bytes that a sequence of `tokens` will hold; 0 while nothing is known.
+  /// Bytes that a sequence of `tokens` will hold; 0 before the first observation.
   [[nodiscard]] double bytes_at(int tokens) const;
-  /// Bytes of one token more.
+  /// Bytes of one more token.
   [[nodiscard]] double bytes_per_token() const;
-  /// The mean length of answers without a limit: tokens of all answers over the ends among them,
-  /// so one that met its limit does not count as short. Infinite while none ended by itself.
+  /// The mean length of answers without a limit: tokens of all answers over the number that ended
+  /// by themselves (infinite if none did), so that one at its limit does not count as short.
   [[nodiscard]] double answer_tokens() const;
 
  private:
@@ -34,7 +34,7 @@ class KeepEstimate {
   double xy_ = 0.0;
   double bytes_ = 0.0;     // weighted sum
   double answered_ = 0.0;  // weighted tokens of answers
-  double ended_ = 0.0;     // weight of those that ended by themselves
+  double ended_ = 0.0;     // weight of answers that ended by themselves
 };
 
 }  // namespace winnow::engine

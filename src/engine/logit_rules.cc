@@ -12,7 +12,7 @@ namespace winnow::engine {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-constexpr double kMostDryPenalty = 1e4;  // more is as good as never
+constexpr double kMostDryPenalty = 1e4;  // a larger penalty makes no difference
 
 void keep_allowed(std::span<const std::int32_t> allowed, std::span<float> logits) {
   std::vector<float> kept;
@@ -26,7 +26,7 @@ void keep_allowed(std::span<const std::int32_t> allowed, std::span<float> logits
   }
 }
 
-// Takes away the last token of every sequence whose other tokens end the answer.
+// Forbids the last token of every banned sequence whose other tokens end the answer.
 void ban_words(std::span<const std::vector<std::int32_t>> words,
                std::span<const std::int32_t> answer, std::span<float> logits) {
   for (const auto& word : words) {
@@ -37,7 +37,7 @@ void ban_words(std::span<const std::vector<std::int32_t>> words,
   }
 }
 
-// Where nothing but a stop token is left (a grammar is at its end), it stays.
+// Forbids stop tokens, unless they are the only ones left (a grammar is at its end).
 void ban_stops(std::span<const std::int32_t> stops, std::span<float> logits) {
   std::vector<std::pair<std::int32_t, float>> saved;
   for (const std::int32_t stop : stops) {
@@ -46,14 +46,14 @@ void ban_stops(std::span<const std::int32_t> stops, std::span<float> logits) {
     }
   }
   if (!saved.empty() && leaves_nothing(logits)) {
-    for (auto i = saved.rbegin(); i != saved.rend(); ++i) {  // the first of equals was the true one
+    for (auto i = saved.rbegin(); i != saved.rend(); ++i) {  // a repeated id's first value is real
       logits[static_cast<std::size_t>(i->first)] = i->second;
     }
   }
 }
 
-// matches[i]: how many tokens that end at i are those that end the history (Gusfield's Z-algorithm
-// from the back), at most `most`.
+// matches[i]: the length of the longest common suffix of history[..i] and the history (Gusfield's
+// Z-algorithm from the back), at most `most`.
 std::vector<std::size_t> suffix_matches(std::span<const std::int32_t> history, std::size_t most) {
   const std::size_t size = history.size();
   const auto token = [&](std::size_t i) { return history[size - 1 - i]; };
@@ -123,7 +123,7 @@ std::vector<LogitBias> dry_penalties(const DryRule& rule, std::span<const std::i
   if (rule.last_tokens >= 0) {
     history = history.last(std::min(history.size(), static_cast<std::size_t>(rule.last_tokens)));
   }
-  // Only what follows the last breaker can come again.
+  // Only tokens after the last breaker can be repeated.
   std::size_t most = 0;
   while (most < history.size() &&
          !std::ranges::binary_search(rule.breakers, history[history.size() - 1 - most])) {
@@ -134,7 +134,7 @@ std::vector<LogitBias> dry_penalties(const DryRule& rule, std::span<const std::i
     return {};
   }
   const std::vector<std::size_t> matches = suffix_matches(history, most);
-  std::unordered_map<std::int32_t, std::size_t> longest;  // by the token that would come again
+  std::unordered_map<std::int32_t, std::size_t> longest;  // by the token that would be repeated
   for (std::size_t i = 0; i + 1 < history.size(); ++i) {
     const std::int32_t next = history[i + 1];
     if (matches[i] >= least && !std::ranges::binary_search(rule.breakers, next)) {

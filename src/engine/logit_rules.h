@@ -7,20 +7,20 @@
 
 namespace winnow::engine {
 
-/// What is added to a token's logit; -infinity: the token never comes.
+/// A value added to a token's logit; -infinity forbids the token.
 struct LogitBias {
   std::int32_t token = 0;
   float bias = 0.0F;
 };
 
-/// DRY (Don't Repeat Yourself): a token that would repeat a text of `allowed_length` tokens or more
-/// loses multiplier * base^(length - allowed_length) of its logit.
+/// DRY (Don't Repeat Yourself): if a token would extend a repetition of `allowed_length` tokens or
+/// more, its logit is reduced by multiplier * base^(length - allowed_length).
 struct DryRule {
   double multiplier = 0.0;  // 0: off
   double base = 1.75;
   int allowed_length = 2;
-  int last_tokens = -1;                     // that are looked at; -1: all
-  std::vector<std::int32_t> breakers = {};  // tokens, sorted, beyond which no repetition reaches
+  int last_tokens = -1;                     // last tokens to search; -1: all
+  std::vector<std::int32_t> breakers = {};  // sorted tokens that no repetition spans
 };
 
 /// XTC (Exclude Top Choices): with a given probability, removes all tokens above the threshold
@@ -30,7 +30,7 @@ struct XtcRule {
   double threshold = 0.1;
 };
 
-/// Mirostat (Basu et al. 2021): truncates such that the text's surprise stays near tau bits a
+/// Mirostat (Basu et al. 2021): truncates so that the text's surprise stays near tau bits per
 /// token.
 struct MirostatRule {
   int version = 0;  // 0: off; 1 or 2
@@ -40,10 +40,10 @@ struct MirostatRule {
 
 struct LogitRules {
   std::vector<LogitBias> bias = {};
-  std::vector<std::int32_t> allowed = {};                 // not empty: no other tokens
-  std::vector<std::vector<std::int32_t>> bad_words = {};  // token sequences that never come
-  int min_tokens = 0;      // of the answer, before which no stop token comes
-  int penalty_tokens = 0;  // last tokens that penalties look at; 0: all
+  std::vector<std::int32_t> allowed = {};                 // if not empty: the only tokens allowed
+  std::vector<std::vector<std::int32_t>> bad_words = {};  // forbidden token sequences
+  int min_tokens = 0;      // no stop token before so many tokens of the answer
+  int penalty_tokens = 0;  // last tokens that penalties consider; 0: all
   DryRule dry = {};
   double typical_p = 1.0;  // locally typical sampling (Meister et al. 2022); 1: off
   XtcRule xtc = {};
@@ -57,7 +57,7 @@ struct LogitRules {
   }
 };
 
-/// Throws Error naming the rule that is out of range, or a token outside a vocabulary of `vocab`.
+/// Throws Error, which names the rule, if a value is out of range or a token not below `vocab`.
 void validate(const LogitRules& rules, int vocab);
 
 /// Applies bias, DRY, allowed tokens, bad words and min_tokens to the logits of the token after

@@ -18,13 +18,13 @@ namespace {
 
 using kvcache::RuleKind;
 
-/// A format by the name that other programs give it.
+/// A format's name in other programs and here.
 struct ForeignName {
   std::string_view theirs;
   std::string_view ours;
 };
 
-/// " (is int8 meant?)", or nothing where the name is unknown.
+/// " (is int8 meant?)", or nothing if the name is unknown.
 std::string meant(std::string_view given, std::span<const ForeignName> names) {
   const auto found = std::ranges::find(names, given, &ForeignName::theirs);
   return found == names.end() ? "" : fmt::format(" (is {} meant?)", found->ours);
@@ -95,7 +95,7 @@ void resolve_window(const LoadOptions& options, const model::ModelSpec& model,
   cache.shift = model.dms->shift;
   require(cache.window >= 0 && cache.window <= kMaxWindow, "--window {}: expected 0 to {}",
           cache.window, kMaxWindow);
-  cache.window = std::min(cache.window, model.max_positions);  // behind them nothing leaves it
+  cache.window = std::min(cache.window, model.max_positions);  // no sequence is longer
 }
 
 std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cache,
@@ -106,7 +106,7 @@ std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cac
   }
   const auto bytes = static_cast<std::size_t>(gib * 0x1p30);
   const std::size_t least = least_cache_bytes(cache, model::cache_shape(model));
-  constexpr double kDigits = 1e6;  // the number in the message is rounded up
+  constexpr double kDigits = 1e6;  // decimal places: the number in the message is rounded up
   require(bytes >= least,
           "--kv-gib {}: has no room for one page of each KV head; the least is {:.6f}", gib,
           std::ceil(static_cast<double>(least) / 0x1p30 * kDigits) / kDigits);
@@ -116,7 +116,7 @@ std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cac
   return bytes;
 }
 
-// Tokens that are drafted in a step.
+// The number of tokens to draft in a step.
 int parse_speculate(std::string_view text) {
   constexpr int kDefault = 8;
   constexpr std::string_view kLookup = "lookup";
@@ -146,7 +146,7 @@ std::size_t least_cache_bytes(const kvcache::CacheConfig& config,
                               const kvcache::CacheShape& shape) {
   // DMC's open entries have pages of their own.
   const ops::EntryFormat format = config.traits().merges ? ops::EntryFormat::f32 : config.format;
-  constexpr std::size_t kTables = 2 * sizeof(std::uint32_t);  // of a page, on a device
+  constexpr std::size_t kTables = 2 * sizeof(std::uint32_t);  // per page, on a device
   const std::size_t page = shape.page_layout(format).page_bytes() + kTables;
   const auto heads = static_cast<std::size_t>(shape.all_heads());
   return heads * page + shape.states.bytes();
@@ -249,12 +249,12 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(!config.cuda_device || config.cache.traits().has_kernels,
           "--cache {}: runs on the CPU only; a CUDA device takes {}", config.cache.traits().name,
           kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels; }));
-  // Of 576 channels and 128 heads noted queries would be gigabytes a prompt, beside --kv-gib.
+  // Query statistics of 576 channels and 128 heads would be gigabytes per prompt, beyond --kv-gib.
   require((!config.cache.traits().notes_queries() && !config.cache.traits().calibrated) ||
               !model.has_latents(),
           "--cache {}: does not run with latent attention", config.cache.traits().name);
-  // Over ranks whether memory suffices has been seen to depend on other sequences; and a rank does
-  // not know which of the statistics are its heads'.
+  // With several ranks, tests showed that whether memory suffices depends on other sequences. And a
+  // rank does not know which of the statistics belong to its heads.
   require(config.ranks == 1 || (config.cache.traits().budget_of != kvcache::BudgetOf::answer &&
                                 !config.cache.traits().calibrated),
           "--cache {} with --tensor-parallel: runs on one rank only", config.cache.traits().name);

@@ -12,15 +12,15 @@
 
 namespace winnow::engine {
 
-/// The engine's configuration for `options` on a model. Everything is checked here; an Error names
-/// the flag.
+/// The engine's configuration for `options` on a model. Checks everything; an Error names the
+/// flag.
 EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec& model);
 
 /// The rule that a checkpoint was trained for.
 kvcache::RuleKind trained_rule(const model::ModelSpec& model);
 
-/// The format to which the CPU quantises weights while loading; nullopt: as stored. For a CUDA
-/// device they are loaded as stored and converted there.
+/// The format to which weights are quantised while they are loaded for the CPU; nullopt: as stored.
+/// For a CUDA device they are loaded as stored and converted there.
 std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 
 /// "auto", "fp8" (not on CPUs), "int8" or "int4".

@@ -10,18 +10,18 @@ using Tokens = std::span<const std::int32_t>;
 
 struct PrefixCache::Node {
   Node* parent = nullptr;
-  std::vector<std::int32_t> edge;  // from the parent to here; empty at the root only
+  std::vector<std::int32_t> edge;  // tokens from the parent to this node; empty only at the root
   std::map<std::int32_t, std::unique_ptr<Node>> children;  // by the first token of their edges
   std::unique_ptr<SequenceState> state;
-  StateNumber number = 0;  // of the state, as the listener knows it
+  StateNumber number = 0;  // the state's number for the listener
   std::uint64_t used = 0;
   Purpose purpose = Purpose::interval;
 };
 
-// How far tokens lead into the tree: to `node`, and `beyond` tokens into the edge of its child.
+// The place where tokens end in the tree: `beyond` tokens past `node` on an edge to a child.
 struct PrefixCache::Place {
   Node* node = nullptr;
-  std::size_t depth = 0;  // of the node
+  std::size_t depth = 0;  // of `node`, in tokens
   std::size_t beyond = 0;
 };
 
@@ -107,10 +107,10 @@ void PrefixCache::tell_stored(const Node& node, Tokens tokens, const Adapter& ad
                            adapter.get());
 }
 
-// The node that `tokens` lead to, made if need be.
+// The node for `tokens`, created if needed.
 PrefixCache::Node& PrefixCache::node_at(Node& root, Tokens tokens) {
   Place place = walk(root, tokens);
-  if (place.beyond > 0) {  // a new node parts the edge
+  if (place.beyond > 0) {  // a new node splits the edge
     auto& slot = place.node->children[tokens[place.depth]];
     auto upper = std::make_unique<Node>();
     const auto cut = slot->edge.begin() + static_cast<std::ptrdiff_t>(place.beyond);
@@ -165,7 +165,7 @@ std::optional<PrefixCache::Unstored> PrefixCache::take_unstored() {
   return std::nullopt;
 }
 
-// Files are of the model alone.
+// Only states without an adapter are stored in files.
 bool PrefixCache::is_unstored(const Node& node) const {
   return node.purpose == Purpose::continuation && adapter_of(node) == nullptr;
 }
@@ -187,7 +187,7 @@ std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {
   return tokens;
 }
 
-// Removes what leads to no state, and joins edges that no longer part.
+// Removes nodes that lead to no state, and merges edges that no longer branch.
 void PrefixCache::tidy(Node* node) {
   while (node->parent != nullptr && !node->state && node->children.empty()) {
     Node* parent = node->parent;

@@ -21,12 +21,12 @@ namespace winnow::engine {
 /// sequences.
 class PrefixCache {
  public:
-  /// What computed a state beside the model; null: the model alone. Each adapter has a tree of its
-  /// own, as the same tokens have other entries under it.
+  /// The adapter with which a state was computed; null: the model alone. Each adapter has a tree of
+  /// its own, because the same tokens have different entries under it.
   using Adapter = std::shared_ptr<const model::Lora>;
 
   struct Match {
-    const SequenceState* state = nullptr;  // of the longest known prefix; null: there is none
+    const SequenceState* state = nullptr;  // of the longest known prefix, or null
     int length = 0;                        // of that prefix
     int common = 0;                        // tokens shared with some earlier sequence
   };
@@ -41,30 +41,30 @@ class PrefixCache {
   struct Prefix {
     std::vector<std::int32_t> tokens;
     std::unique_ptr<SequenceState> state;
-    bool unstored = false;  // worth a place on disk, and not there; never with an adapter
+    bool unstored = false;  // worth storing on disk, but not there; false with an adapter
   };
 
   /// `listener` (may be null) must outlive this.
   explicit PrefixCache(PrefixListener* listener = nullptr);
   ~PrefixCache();
 
-  /// The longest prefix of `tokens` that a state is known for; it counts as used now.
+  /// The longest prefix of `tokens` with a stored state, which is marked as used now.
   Match find(std::span<const std::int32_t> tokens, const Adapter& adapter = nullptr);
   /// Stores `state`, the cache after `tokens`; replaces an existing one.
   void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state,
               Purpose purpose = Purpose::continuation, const Adapter& adapter = nullptr);
-  /// Takes out the state that was used least recently; nullopt when there is none.
+  /// Removes and returns the least recently used state; nullopt when there is none.
   std::optional<Prefix> take_oldest();
 
   struct Unstored {
     std::vector<std::int32_t> tokens;
     const SequenceState* state = nullptr;
   };
-  /// A state that is worth a place on disk and not there: it counts as stored from now on.
+  /// A state worth storing on disk that is not there yet. Marks it as stored.
   std::optional<Unstored> take_unstored();
   /// States held.
   [[nodiscard]] std::size_t size() const { return by_use_.size(); }
-  /// Tokens on the edges of the trees: what they remember beside states.
+  /// Tokens on the edges of the trees, which take memory in addition to the states.
   [[nodiscard]] std::size_t tokens() const;
 
  private:
@@ -83,7 +83,7 @@ class PrefixCache {
 
   PrefixListener* listener_;
   StateNumber last_number_ = 0;
-  std::map<Adapter, std::unique_ptr<Node>> roots_;  // at least that of the model alone
+  std::map<Adapter, std::unique_ptr<Node>> roots_;  // always has the root without an adapter
   std::map<std::uint64_t, Node*> by_use_;           // nodes with a state, least recently used first
   std::uint64_t clock_ = 0;
 };

@@ -1,4 +1,4 @@
-// Who wants to know which prefixes the engine can go on from.
+// An observer of the prefixes from which the engine can continue.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@ class Lora;
 
 namespace winnow::engine {
 
-/// Which state of a prefix is meant: from 1 on; each has another.
+/// Identifies the state of a prefix: unique, from 1 on.
 using StateNumber = std::uint64_t;
 
-/// Called by the engine's thread, in the order of what happens. Must not throw.
+/// Called by the engine's thread, in the order of events. Must not throw.
 class PrefixListener {
  public:
   virtual ~PrefixListener() = default;
-  /// There is a state of another prefix now: of the prefix of state `base`, which is there, and
-  /// `tokens` behind it. 0: `tokens` are all. `adapter`: what computed it beside the model; null:
-  /// the model alone. The longest base is told, so a long conversation costs no more than its
-  /// tokens.
+  /// A state of another prefix was stored. The prefix is that of the stored state `base`, followed
+  /// by `tokens`; base 0: `tokens` alone. `adapter`: the adapter with which it was computed; null:
+  /// the model alone. The base is the longest one, so a long conversation costs no more than its
+  /// new tokens.
   virtual void prefix_stored(StateNumber number, StateNumber base,
                              std::span<const std::int32_t> tokens, const model::Lora* adapter) = 0;
-  /// It is not there any more.
+  /// The state was removed.
   virtual void prefix_removed(StateNumber number) = 0;
 };
 

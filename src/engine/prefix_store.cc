@@ -38,7 +38,7 @@ std::string file_name(Sha256 hash, std::size_t length) {
   return fmt::format("{}-{}{}", hash.finish(), length, kSuffix);
 }
 
-// The length that a name of ours says; nullopt for any other name.
+// The prefix length in a state file's name; nullopt for any other name.
 std::optional<std::size_t> length_of(std::string_view name) {
   if (!name.ends_with(kSuffix) || name.size() <= kDigestLength + 1 + kSuffix.size() ||
       name[kDigestLength] != '-') {
@@ -84,7 +84,7 @@ PrefixStore::PrefixStore(fs::path directory, std::size_t max_bytes, StateKind ki
   }
   std::error_code failed;
   if (fs::create_directories(directory_, failed)) {
-    fs::permissions(directory_, fs::perms::owner_all, failed);  // states tell what was asked
+    fs::permissions(directory_, fs::perms::owner_all, failed);  // states contain prompts
   }
   require(fs::is_directory(directory_), "--cache-dir {}: is not a directory and cannot be made one",
           directory_.string());
@@ -120,7 +120,7 @@ void PrefixStore::write(const SavedState& state) {
   try {
     std::error_code failed;
     fs::last_write_time(directory_ / name, fs::file_time_type::clock::now(), failed);
-    if (failed) {  // it is not there yet
+    if (failed) {  // the file does not exist yet
       write_state(directory_ / name, kind_, state);
       const std::lock_guard lock(mutex_);
       ++stats_.written;
@@ -194,7 +194,7 @@ std::string PrefixStore::name_of(Tokens tokens) const {
 }
 
 // The name of the longest stored prefix that is longer than `known` and shorter than the prompt;
-// empty when there is none.
+// empty if there is none.
 std::string PrefixStore::longest_stored(Tokens prompt, std::size_t known) const {
   const std::lock_guard lock(mutex_);
   std::string longest;
@@ -220,14 +220,14 @@ void PrefixStore::forget(const std::string& name) {
   }
 }
 
-// Looks what is there, files of other processes too, and removes what is too much.
+// Lists the directory, including files of other processes, and removes files over the limit.
 void PrefixStore::tidy() {
   std::vector<File> files = list(directory_);
   const auto now = fs::file_time_type::clock::now();
   std::error_code ignored;
   std::erase_if(files, [&](const File& file) {
     const bool ours = length_of(file.name).has_value();
-    // What a process that was killed has left half-written.
+    // Left unfinished by a process that was killed.
     if (!ours && file.name.find(std::string(kSuffix) + ".tmp") != std::string::npos &&
         now - file.used > kOldestTemporary) {
       fs::remove(directory_ / file.name, ignored);
@@ -238,7 +238,7 @@ void PrefixStore::tidy() {
   std::size_t bytes = 0;
   std::map<std::size_t, std::set<std::string>> names;
   std::size_t kept = 0;
-  bool full = false;  // from the first one on that has no room; one that never has goes alone
+  bool full = false;  // once a file has no room; one larger than the limit is only removed itself
   for (const File& file : files) {
     full = full || (file.bytes <= max_bytes_ && bytes + file.bytes > max_bytes_);
     if (full || file.bytes > max_bytes_) {

@@ -1,4 +1,4 @@
-// States of prefixes on disk: those that do not fit into memory, and those that outlive the
+// States of prefixes on disk. They may exceed memory, and they outlive the
 // process.
 #pragma once
 
@@ -26,8 +26,8 @@ namespace winnow::engine {
 /// Counters of the store, and the size of its directory.
 struct PrefixStoreStats {
   std::int64_t hits = 0;     // states that were read
-  std::int64_t misses = 0;   // looked for, and not there
-  std::int64_t refused = 0;  // there, but damaged
+  std::int64_t misses = 0;   // lookups without a result
+  std::int64_t refused = 0;  // found, but damaged
   std::int64_t written = 0;  // states
   std::int64_t dropped = 0;  // states that could not be written, or not fast enough
   std::size_t files = 0;     // of all processes that use the directory
@@ -36,16 +36,16 @@ struct PrefixStoreStats {
 
 /// A directory of state files. A file's name is a digest of the state's kind and tokens, and its
 /// length. So a prefix is found without reading a file, states of other models or rules are never
-/// mistaken for one, and writing a file that exists writes the same bytes again. Files
-/// appear whole or not at all, and are checked when they are read, so several processes may use one
-/// directory. Files are read and written on threads of the store; a failure is
-/// reported to `warn` and loses one state. When all files are more than `max_bytes`, the least
-/// recently used are deleted.
+/// mistaken for one, and two processes that write the same file write the same bytes. Files appear
+/// whole or not at all and are checked when they are read, so several processes may use one
+/// directory. The store's own threads read and write files. A failure is reported to `warn` and
+/// loses one state. When the files together exceed `max_bytes`, the least recently used are
+/// deleted.
 class PrefixStore : public StateSource {
  public:
   using Warn = std::function<void(const std::string&)>;
 
-  /// Makes the directory if need be. Throws Error when it is not one that can be written to.
+  /// Creates the directory if needed. Throws Error if it cannot be written to.
   PrefixStore(std::filesystem::path directory, std::size_t max_bytes, StateKind kind, Warn warn);
   /// Writes all queued states.
   ~PrefixStore() override;
@@ -55,7 +55,7 @@ class PrefixStore : public StateSource {
   /// Waits until everything is written.
   void flush() { writer_.wait(); }
 
-  /// The longest one. Nothing comes if it is damaged.
+  /// The longest stored prefix. Its state is nullopt if the file is damaged.
   ComingState find(std::span<const std::int32_t> prompt, std::size_t known) override;
 
   [[nodiscard]] PrefixStoreStats stats() const;
@@ -75,11 +75,11 @@ class PrefixStore : public StateSource {
   std::string kind_text_;
   Warn warn_;
 
-  mutable std::mutex mutex_;                            // of what follows
+  mutable std::mutex mutex_;                            // guards the members below
   std::map<std::size_t, std::set<std::string>> names_;  // by length
   PrefixStoreStats stats_;
-  std::size_t waiting_bytes_ = 0;                         // of states that are to be written
-  std::chrono::steady_clock::time_point writes_again_{};  // after a failure
+  std::size_t waiting_bytes_ = 0;                         // of queued states
+  std::chrono::steady_clock::time_point writes_again_{};  // when to try again after a failure
 
   Background writer_;
   Background reader_;

@@ -9,7 +9,7 @@
 namespace winnow::engine {
 namespace {
 
-// Error unless the file is missing, empty or a state: anything else is not ours to read or replace.
+// Throws Error unless the file is missing, empty or a state. Others are not read or replaced.
 void require_ours(const std::filesystem::path& path) {
   std::error_code failed;
   require(!std::filesystem::exists(path, failed) || std::filesystem::is_empty(path, failed) ||
@@ -50,7 +50,7 @@ void PromptCache::read(Request& request) {
   try {
     require_ours(path_);
     SavedState state = read_state(path_, kind_);
-    // The last token is computed in any case: its logits are wanted.
+    // The last token is always computed: its logits are needed.
     const auto prompt = std::span(request.prompt).first(request.prompt.size() - 1);
     const auto common = std::ranges::mismatch(state.tokens, prompt).in1 - state.tokens.begin();
     const int length = static_cast<int>(common);
@@ -83,7 +83,7 @@ void PromptCache::save() {
     return;
   }
   try {
-    require_ours(path_);  // again: it may have come while the prompt was computed
+    require_ours(path_);  // again: the file may be new since
     prompt_.resize(static_cast<std::size_t>(cache->length));
     write_state(path_, kind_, {std::move(prompt_), std::move(*cache)});
   } catch (const Error& error) {

@@ -13,20 +13,20 @@
 
 namespace winnow::engine {
 
-/// Reads and writes the cache of one prompt. An unusable file costs time and causes a warning, but
-/// no error. Never overwrites a file that is not a state.
+/// Reads and writes the cache of one prompt. An unusable file costs time and causes a warning, not
+/// an error. Never overwrites a file that is not a state.
 class PromptCache {
  public:
-  /// `read_only`: the file is not written.
+  /// `read_only`: the file is never written.
   PromptCache(std::filesystem::path path, StateKind kind, bool read_only);
 
-  /// Sets request.beginning to the part of the prompt that the file holds, if any, and asks for
-  /// the cache of the prompt if it holds less.
+  /// Sets request.beginning to the longest part of the prompt in the file, if any. If that is not
+  /// the whole prompt, requests the prompt's cache from the engine.
   void load(Request& request);
-  /// Writes the cache that the engine has told of since.
+  /// Writes the cache that the engine has delivered since.
   void save();
 
-  /// What went wrong, if anything.
+  /// A description of what went wrong, or "".
   [[nodiscard]] const std::string& warning() const { return warning_; }
 
  private:
@@ -34,7 +34,7 @@ class PromptCache {
   StateKind kind_;
   bool read_only_;
   std::vector<std::int32_t> prompt_;
-  std::shared_ptr<std::optional<kvcache::SavedSequence>> told_;  // by the engine
+  std::shared_ptr<std::optional<kvcache::SavedSequence>> told_;  // set by the engine
   std::string warning_;
 
   void read(Request& request);

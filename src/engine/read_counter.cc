@@ -6,15 +6,15 @@
 namespace winnow::engine {
 
 bool ReadCounter::needs_visible(int tokens) const {
-  // Quest's queries see a part of the entries. Before the first step the held ones are unknown.
+  // Quest's queries see only a part. Before the first step, the number of held entries is unknown.
   return tokens > 1 || rule_->selects || (rule_->drops() && !held_);
 }
 
 void ReadCounter::record(int first, int tokens, int prompt, std::int64_t live,
                          ops::Matrix<const std::int32_t> visible) {
   for (int position = std::max(first, counted_); position < first + tokens; ++position) {
-    // What was there, and the token's own: where the rule drops an entry, the query has seen it. A
-    // full sliding window forgets one before.
+    // A query sees the entries held before and the token's own. If the rule drops an entry, the
+    // query has still seen it. A full sliding window drops one before.
     const std::int64_t added = shape_.dense_entries(position + 1) - shape_.dense_entries(position);
     std::int64_t seen = rule_->drops() ? held_.value_or(0) + added : live;
     if (visible.rows > 0) {

@@ -22,7 +22,7 @@ class Lora;
 
 namespace winnow::engine {
 
-/// Whether the rule depends on how often a token occurs in the answer.
+/// Whether sampling depends on how often a token occurs in the answer.
 inline bool counts_tokens(const SamplingOptions& options) {
   return options.frequency_penalty != 0.0 || options.presence_penalty != 0.0;
 }
@@ -33,11 +33,11 @@ void validate(const SamplingOptions& options);
 /// Receives a row of logits [vocab]: what the model predicts after the token at `position`.
 using OnLogits = std::function<void(int position, std::span<const float> logits)>;
 
-/// Receives the state [hidden] behind the final norm of a prompt's last token.
+/// Receives the state [hidden] of a prompt's last token after the final norm.
 using OnState = std::function<void(std::span<const float> state)>;
 
-/// Receives the cache of a prompt without its last token, whose logits every answer needs: a state
-/// for Request::beginning.
+/// Receives the cache of a prompt without its last token, whose logits every answer needs. It can
+/// serve as Request::beginning.
 using OnPromptCache = std::function<void(kvcache::SavedSequence cache)>;
 
 /// Called when a request leaves the queue: the first of its samples gets its cache.
@@ -61,9 +61,9 @@ struct Request {
   bool trace = false;                  // report what every token's query sees (CacheTrace)
   bool count_reads = false;            // CacheUsage::reads is wanted
   std::shared_ptr<const model::Lora> adapter = {};
-  std::shared_ptr<const TokenConstraint> constraint = {};  // what each sample begins with, if any
-  /// The saved cache of a beginning of the prompt: shorter than the prompt, valid for the engine's
-  /// cache and this request's limits.
+  std::shared_ptr<const TokenConstraint> constraint = {};  // copied for each sample; may be null
+  /// The saved cache of a prefix of the prompt. It must be shorter than the prompt, and valid for
+  /// the engine's cache and this request's limits.
   std::shared_ptr<const kvcache::SavedSequence> beginning = {};
   std::optional<int> draft_tokens = {};  // instead of EngineConfig::draft_tokens
 };
@@ -84,29 +84,29 @@ enum class FinishReason : std::uint8_t {
   no_token
 };
 std::string_view finish_name(FinishReason reason);
-/// What to say of a request that ended as not_numbers.
+/// The message for a request that ended as not_numbers.
 inline constexpr std::string_view kNotNumbers =
     "the model's logits are not numbers: its weights are damaged, or too large for --dtype";
 
-/// What to say of a request that ended as no_token.
+/// The message for a request that ended as no_token.
 inline constexpr std::string_view kNoTokenLeft =
     "what is asked of the answer (grammar, allowed or forbidden tokens) leaves no token to go on "
     "with";
 
-/// One new token of one sample, or one of the prompt whose log-probability was asked for.
+/// One new token of a sample, or a token of the prompt whose log-probability was requested.
 struct TokenEvent {
   RequestId request = 0;
   int sample = 0;
   std::int32_t token = -1;                 // -1: no token, only the end (cancelled, failed)
-  float logprob = 0.0F;                    // if asked for
-  int rank = 0;                            // among all tokens, if asked for; 1: the most likely
+  float logprob = 0.0F;                    // if requested
+  int rank = 0;                            // among all tokens, if requested; 1: the most likely
   std::vector<TokenLogprob> alternatives;  // most likely first
   FinishReason finish = FinishReason::none;
   bool of_prompt = false;
 };
 
-/// How many entries the queries of some tokens saw. A sample's traces come in the order of its
-/// tokens, without gaps.
+/// The number of entries that the queries of some tokens saw. A sample's traces come in the order
+/// of its tokens, without gaps.
 struct CacheTrace {
   RequestId request = 0;
   int sample = 0;
@@ -114,10 +114,10 @@ struct CacheTrace {
   std::vector<std::int32_t> visible;  // [tokens, layers * kv_heads]
 };
 
-/// What a sample's queries read and its cache held, summed over layers and KV heads. It depends on
-/// the sample alone, not on the rest of the batch.
+/// Entries that a sample's queries read and that its cache held, summed over layers and KV heads.
+/// They depend on the sample alone, not on the rest of the batch.
 struct CacheReads {
-  /// Entries that the prompt's queries saw; 0 for all samples of a request but the first.
+  /// Entries that the prompt's queries saw; 0 for all but the first sample of a request.
   std::int64_t prompt = 0;
   /// Entries that the queries of generated tokens saw, one step per token.
   std::int64_t generated = 0;
@@ -127,17 +127,17 @@ struct CacheReads {
 
 /// What a sample's cache held when it finished.
 struct CacheUsage {
-  int tokens = 0;                      // that passed through the cache
-  std::int64_t live_entries = 0;       // over layers and heads
-  std::int64_t dense_entries = 0;      // what a dense cache would hold of them
-  std::size_t bytes = 0;               // of pages, tables and the state of recurrent layers
-  std::size_t state_bytes = 0;         // of that state alone
-  std::size_t dense_bytes = 0;         // what a dense cache of this storage format would hold
+  int tokens = 0;                      // that the cache has taken
+  std::int64_t live_entries = 0;       // summed over layers and heads
+  std::int64_t dense_entries = 0;      // entries of a dense cache after the same tokens
+  std::size_t bytes = 0;               // pages, tables and the state of recurrent layers
+  std::size_t state_bytes = 0;         // the state of recurrent layers alone
+  std::size_t dense_bytes = 0;         // bytes of a dense cache in this storage format
   std::vector<std::int32_t> per_head;  // live entries [layers, kv_heads]
-  int reused_tokens = 0;               // of a prefix that was in the cache already
-  int drafted_tokens = 0;              // of its answer
-  int accepted_tokens = 0;             // of those
-  CacheReads reads;                    // when Request::count_reads
+  int reused_tokens = 0;               // of a prefix that was already in the cache
+  int drafted_tokens = 0;              // drafted for its answer
+  int accepted_tokens = 0;             // part of drafted_tokens
+  CacheReads reads;                    // if Request::count_reads
 
   /// Dense entries over stored ones.
   [[nodiscard]] double compression_ratio() const {

@@ -19,7 +19,7 @@ namespace winnow::engine {
 
 struct EngineConfig;
 
-/// One sequence's cache. Gives its memory back when destroyed; the Runner must outlive it.
+/// One sequence's cache. Frees its memory when destroyed; the Runner must outlive it.
 class SequenceState {
  public:
   virtual ~SequenceState() = default;
@@ -29,9 +29,9 @@ class SequenceState {
   [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
   /// What the cache holds now.
   [[nodiscard]] virtual CacheUsage usage() const = 0;
-  /// Entries held now, over layers and heads.
+  /// Entries held now, summed over layers and heads.
   [[nodiscard]] virtual std::int64_t live_entries() const { return usage().live_entries; }
-  /// All that the cache holds, for a file.
+  /// Everything that the cache holds, for a file.
   [[nodiscard]] virtual kvcache::SavedSequence save() const = 0;
 };
 
@@ -41,23 +41,23 @@ struct SequenceShare {
   std::span<const std::int32_t> tokens;
   /// Logits of the last `logit_rows` tokens are computed.
   std::size_t logit_rows = 1;
-  /// Optional [T, layers * kv_heads]: receives how many entries each token's query saw.
+  /// Optional [T, layers * kv_heads]: receives the number of entries that each token's query saw.
   ops::Matrix<std::int32_t> visible;
-  /// How the token after the last one is chosen; with a penalty, `history` are the tokens that
-  /// count as seen, these ones included.
+  /// The rule that chooses the token after the last one. With a penalty, `history` has the tokens
+  /// that count as seen, including these.
   ops::TokenRule rule = {};
   std::span<const std::int32_t> history = {};
-  /// Optional: which tokens may come then. Called once in a step, on a device while it computes.
+  /// Optional: the allowed next tokens. Called once per step, on a device while it computes.
   ops::AllowTokens allow = {};
-  /// Optional [hidden], with logits: receives the last token's state behind the final norm.
+  /// Optional [hidden], needs logit_rows > 0: receives the last token's state after the final norm.
   std::span<float> state = {};
-  /// Optional: what is added to the model's projections.
+  /// Optional: an adapter of the model's projections.
   const model::Lora* adapter = nullptr;
-  /// Optional, on CPUs: is told what attends in each layer.
+  /// Optional, on CPUs: receives the queries of each layer.
   const kvcache::QueryListener* listener = nullptr;
 };
 
-/// One cache, and all it takes to run steps on it. One caller at a time.
+/// One cache, and everything needed to run steps on it. For one caller at a time.
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -66,23 +66,23 @@ class Runner {
   /// and the rule that follows from `limits` (kvcache::validate).
   virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
                                                  const kvcache::SavedSequence& saved) = 0;
-  /// Makes an adapter of shares to come ready. Throws Error where the device cannot run it, or
-  /// has no room for it.
+  /// Prepares an adapter for later shares. Throws Error if the device cannot run it or has no room
+  /// for it.
   virtual void prepare(const model::Lora& /*adapter*/) {}
-  /// What `tokens` more tokens of a sequence take at most.
+  /// The most that `tokens` more tokens of a sequence take.
   [[nodiscard]] virtual kvcache::PageNeed need(const SequenceState& sequence, int tokens) const = 0;
   /// Whether the cache has room for this much more.
   [[nodiscard]] virtual bool has_room(const kvcache::PageNeed& need) const = 0;
   /// Appends every share's tokens, for which the cache has_room(). `next` [sum of logit_rows]
-  /// receives the next tokens, a share's last one as its rule says, others the most likely (of
-  /// equals the first); `logits` [sum of logit_rows, vocab] all logits. Each may be empty.
+  /// receives the next tokens: in a share's last row the rule's choice, in others the most likely
+  /// (the first of equals). `logits` [sum of logit_rows, vocab]: all logits. Each may be empty.
   virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                        std::span<std::int32_t> next) = 0;
   /// Bytes of all pages and states of recurrent layers that sequences hold.
   [[nodiscard]] virtual std::size_t page_bytes() const = 0;
-  /// Of the states alone.
+  /// Bytes of the states alone.
   [[nodiscard]] virtual std::size_t state_bytes() const { return 0; }
-  /// Most that page_bytes() can become.
+  /// The limit of page_bytes().
   [[nodiscard]] virtual std::size_t capacity_bytes() const = 0;
   /// Whether a fork shares the pages of its origin; else it is a copy.
   [[nodiscard]] virtual bool forks_share_pages() const = 0;
@@ -93,22 +93,22 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual const model::ModelSpec& spec() const = 0;
-  /// Of every runner's cache.
+  /// The shape of every runner's cache.
   [[nodiscard]] virtual kvcache::CacheShape cache_shape() const = 0;
-  /// Bytes of all weights that a decode step of so many sequences reads; of experts, the expected
-  /// number if each token chooses at random.
+  /// Bytes of all weights that a decode step of `sequences` sequences reads. Of experts it counts
+  /// the expected number if each token chooses at random.
   [[nodiscard]] virtual std::size_t weight_bytes_per_step(int sequences) const = 0;
-  /// Bytes per second that the device reads at most; measured anew.
+  /// The highest rate at which the device reads memory, in bytes per second; measured at each call.
   [[nodiscard]] virtual double read_bandwidth() const = 0;
-  /// Bytes of the device's own memory that are taken now, by this process or others; nullopt: it
-  /// has none, but the host's.
+  /// Bytes of the device's own memory that this or other processes use now; nullopt: it uses the
+  /// host's memory.
   [[nodiscard]] virtual std::optional<std::size_t> memory_in_use() const = 0;
-  /// A cache of its own. `tokens` > 0: all that its sequences will ever hold together.
+  /// Makes a runner with its own cache. `tokens` > 0: the most that its sequences hold together.
   [[nodiscard]] virtual std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                             int tokens = 0) const = 0;
 };
 
-/// `model`, which must outlive the backend, on the device that `config` names.
+/// A backend for `model`, which must outlive it, on the device that `config` names.
 std::unique_ptr<Backend> make_backend(const model::Model& model, const EngineConfig& config);
 
 }  // namespace winnow::engine

@@ -18,7 +18,7 @@ struct Candidate {
   float logit;
 };
 
-// More likely first; of equals, the smaller id.
+// More likely first; the smaller id first among equals.
 bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
@@ -48,14 +48,14 @@ void keep_most_likely(std::vector<Candidate>& candidates, int count) {
   candidates.erase(end, candidates.end());
 }
 
-constexpr std::uint64_t kXtcSeed = 0x585443;  // whether XTC takes place is not what is drawn
+constexpr std::uint64_t kXtcSeed = 0x585443;  // makes XTC's chance independent of the draw
 
 std::uint64_t token_stream(int sample, int position) {
   return (static_cast<std::uint64_t>(sample) << 32) | static_cast<std::uint32_t>(position);
 }
 
-// Leaves out what typical-p, top-k, top-p, min-p and XTC, or mirostat instead of them all, leave
-// out. `rule` then draws from what is left. `chance` decides whether XTC takes place.
+// Removes the tokens that typical-p, top-k, top-p, min-p and XTC exclude, or mirostat instead of
+// all of these. `rule` then draws from the others. `chance` decides whether XTC applies.
 void truncate(std::span<float> logits, const SamplingOptions& options, const LogitRules& rules,
               const Mirostat* mirostat, ops::TokenRule& rule, double chance) {
   if (mirostat != nullptr) {

@@ -1,4 +1,4 @@
-// One sample of a request inside the engine.
+// The engine's state of one sample of a request.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,9 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
-  std::vector<ComingState> coming;              // of its prefixes, the longest last
-  std::optional<ReadCounter> reads;             // if the request wants them
-  std::unique_ptr<TokenConstraint> constraint;  // of its answer, as far as that was `accepted`
+  std::vector<ComingState> coming;              // states of its prefixes, the longest last
+  std::optional<ReadCounter> reads;             // if the request asks for them
+  std::unique_ptr<TokenConstraint> constraint;  // has taken `accepted` tokens of the answer
   std::optional<Mirostat> mirostat;             // when the request asks for it
   FinishReason finish = FinishReason::none;
   bool announced = false;        // an event has reported its end
@@ -34,9 +34,9 @@ struct Engine::Sequence {
   bool forks_at_prompt = false;  // the other samples fork when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
   int branch = 0;    // where its tokens diverge from earlier sequences: store a state there
-  int left = 0;      // where the last state was stored
+  int left = 0;      // position of the last stored state
   int scored = 1;    // prompt tokens whose log-probabilities are reported; the first has none
-  int accepted = 0;  // tokens of the answer that the constraint knows
+  int accepted = 0;  // tokens of the answer that the constraint has taken
   bool prompt_saved = false;  // on_prompt_cache has been called
   // Speculation (engine_draft.cc).
   DraftLength draft_length;
@@ -45,20 +45,20 @@ struct Engine::Sequence {
   std::unique_ptr<SequenceState> undrafted;  // the cache before a step with a draft
   int drafted_tokens = 0;
   int accepted_tokens = 0;
-  int uncommitted = 0;  // tokens of the answer that a wrong draft has left to be cached
+  int uncommitted = 0;  // accepted tokens of a wrong draft that must be cached again
 
-  /// Samples [sample, end_sample()) are this sequence's: until it forks, those that will branch off
-  /// are, too.
+  /// This sequence stands for samples [sample, end_sample()): before it forks, these include the
+  /// samples that will branch off.
   [[nodiscard]] int end_sample() const { return forks_at_prompt ? spec->samples : sample + 1; }
-  /// Whether it needs more of its logits than a token by token_rule(): probabilities, other
-  /// penalties, other rules, or a token for each of the samples that branch off.
+  /// Whether it needs its logits rather than a token chosen by token_rule(): for probabilities,
+  /// other penalties, other rules, or a token for each of the samples that branch off.
   [[nodiscard]] bool needs_logits() const {
     return spec->rules.any() || spec->logprobs >= 0 || spec->prompt_logprobs >= 0 ||
            spec->on_logits || counts_tokens(spec->sampling) ||
            (forks_at_prompt && spec->sampling.temperature > 0.0);
   }
-  /// The same for a step with a draft: runners choose the most likely tokens in all rows but the
-  /// last.
+  /// The same for a step with a draft, where runners choose the most likely token in all rows but
+  /// the last.
   [[nodiscard]] bool chooses_from_logits() const {
     const bool most_likely = spec->sampling.temperature == 0.0 &&
                              spec->sampling.repetition_penalty == 1.0 && !constraint;
@@ -71,28 +71,28 @@ struct Engine::Sequence {
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   /// Tokens that the cache has not taken yet; the last one's logits give the next token.
   [[nodiscard]] int pending() const { return length() - cached(); }
-  /// Whether the next step brings its next token, and takes no more of its tokens than the last one
-  /// and those that a wrong draft has left.
+  /// Whether the next step yields its next token and takes only its last token and those left by a
+  /// wrong draft.
   [[nodiscard]] bool is_decoding() const { return cache && pending() == 1 + uncommitted; }
   /// Whether logits or log-probabilities of its prompt must still be reported.
   [[nodiscard]] bool is_scored() const {
     return (spec->prompt_logprobs >= 0 || spec->on_logits) && scored < prompt_length();
   }
-  /// Where its cache is to be saved.
+  /// The length at which its cache is to be saved; 0: not at all.
   [[nodiscard]] int saved_length() const {
     return spec->on_prompt_cache && !prompt_saved ? prompt_length() - 1 : 0;
   }
-  /// Whether all of its tokens must be computed, none found in the cache.
+  /// Whether all of its tokens must be computed, with none taken from a cached prefix.
   [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
-  /// What the constraint allows to come next; it hears of the last token only now, while a device
-  /// computes what follows it.
+  /// The tokens that the constraint allows next. It takes the last token only here, while a device
+  /// already computes the logits after it.
   void allow(std::span<std::uint64_t> allowed) {
     for (; accepted < length() - prompt_length(); ++accepted) {
       constraint->accept(tokens[static_cast<std::size_t>(prompt_length() + accepted)]);
     }
     constraint->allow(allowed);
   }
-  /// Whether nothing is on its way any more.
+  /// Whether no state is still on its way.
   [[nodiscard]] bool has_arrived() const {
     return std::ranges::all_of(coming, [](const ComingState& state) {
       return state.state.wait_for(std::chrono::seconds(0)) == std::future_status::ready;

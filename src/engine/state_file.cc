@@ -22,7 +22,7 @@ namespace {
 using Description = std::map<std::string, std::string>;
 
 constexpr const char* kFormatKey = "format";
-constexpr const char* kFormat = "winnow-state-1";  // the number is that of the layout
+constexpr const char* kFormat = "winnow-state-1";  // the version of the layout
 constexpr std::string_view kAnyFormat = "winnow-state-";
 constexpr const char* kChecksumKey = "sha256";
 
@@ -100,8 +100,8 @@ void require_undamaged(const SafetensorsContent& content, const std::string& fil
           "{}: is damaged: its checksum does not match", file);
 }
 
-// Reads the file instead of mapping it: the bytes that are used are then those that were checked,
-// even when the file changes meanwhile. nullopt if there is no such file.
+// Reads the file instead of mapping it: so the bytes that were checked are those that are used,
+// even if the file changes meanwhile. nullopt if there is no such file.
 std::optional<Buffer<std::byte>> read_all(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) {
@@ -185,7 +185,7 @@ std::map<std::string, std::string> StateKind::description() const {
 void write_state(const std::filesystem::path& path, const StateKind& kind,
                  const SavedState& state) {
   const TensorMap tensors = tensors_of(state);
-  // It tells the prompt.
+  // For the owner only: it contains the prompt.
   write_safetensors(path, tensors, metadata_of(kind, tensors), FileAccess::owner_only);
 }
 
@@ -218,7 +218,7 @@ SavedState read_state(const std::filesystem::path& path, const StateKind& kind) 
 }
 
 bool claims_to_be_state(const std::filesystem::path& path) {
-  constexpr std::uint64_t kLongestHeader = 1 << 16;  // a state's takes 2 KiB
+  constexpr std::uint64_t kLongestHeader = 1 << 16;  // a state's header takes 2 KiB
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed)) {
     return false;  // opening a pipe would wait for a writer

@@ -1,4 +1,4 @@
-// Where states of prefixes come from that the engine does not hold: a disk, or another server.
+// A source of prefix states that the engine does not hold: a disk, or another server.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ inline constexpr int kLeastPrefix = 32;
 
 /// A state that is on its way.
 struct ComingState {
-  std::size_t length = 0;                        // its tokens; 0: there is no state
-  std::future<std::optional<SavedState>> state;  // nothing where the source has failed
-  bool on_disk = false;                          // it needs no place there
-  std::shared_ptr<const void> wanted = {};       // once this is gone, the source may give up
+  std::size_t length = 0;                        // in tokens; 0: there is no state
+  std::future<std::optional<SavedState>> state;  // nullopt if the source has failed
+  bool on_disk = false;                          // it need not be stored there
+  std::shared_ptr<const void> wanted = {};       // once this is destroyed, the source may give up
 };
 
 class StateSource {
  public:
   virtual ~StateSource() = default;
-  /// A state of a prefix of `prompt` that is longer than `known` tokens and shorter than the
-  /// prompt. Does not wait for it.
+  /// Looks up a state of a prefix of `prompt` that is longer than `known` tokens and shorter than
+  /// the prompt. Does not wait for it.
   virtual ComingState find(std::span<const std::int32_t> prompt, std::size_t known) = 0;
 };
 

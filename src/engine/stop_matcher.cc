@@ -21,7 +21,7 @@ std::string StopMatcher::push(std::string_view text) {
     return {};
   }
   pending_ += text;
-  std::size_t first = std::string::npos;  // of the match that ends first
+  std::size_t first = std::string::npos;  // start of the match that ends first
   std::size_t end = std::string::npos;
   for (const std::string& stop : stops_) {
     const std::size_t found = pending_.find(stop);
@@ -38,7 +38,7 @@ std::string StopMatcher::push(std::string_view text) {
   return result;
 }
 
-// The length of the longest end of the text that is the beginning of a stop string.
+// The length of the longest suffix of the text that is a prefix of a stop string.
 std::size_t StopMatcher::held_back() const {
   std::size_t longest = 0;
   for (const std::string& stop : stops_) {

@@ -8,17 +8,17 @@
 namespace winnow::engine {
 
 /// Passes text through, piece by piece, up to the first complete stop string (the longest if
-/// several end at the same place). Holds back only what may be the beginning of a stop string. The
-/// result does not depend on how the text is cut into pieces.
+/// several end at the same place). Holds back only text that may begin a stop string. The result
+/// does not depend on how the text is cut into pieces.
 class StopMatcher {
  public:
   /// `keep_stop`: the stop string stays in the text. Throws Error when a stop string is empty or
   /// not UTF-8.
   explicit StopMatcher(std::vector<std::string> stops, bool keep_stop = false);
 
-  /// The text that is final after `text`; "" once stopped.
+  /// Adds `text` and returns the text that is now final; "" once stopped.
   std::string push(std::string_view text);
-  /// The text that was held back: no more is coming.
+  /// Returns the text that was held back, at the end of the input.
   std::string finish();
   [[nodiscard]] bool stopped() const { return !stop_.empty(); }
   /// The stop string that ended the text; "" while none has.

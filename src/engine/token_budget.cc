@@ -13,7 +13,7 @@ int prompt_budget(int step_tokens, int decodes) {
 std::vector<int> deal_tokens(std::span<const int> pending, int budget) {
   std::vector<std::size_t> order(pending.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // The smallest first: the others share what these leave of an even share.
+  // The smallest first: tokens that they do not need go to the others.
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return pending[i]; });
   std::vector<int> shares(pending.size(), 0);
   for (std::size_t done = 0; done < order.size(); ++done) {

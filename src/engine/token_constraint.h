@@ -15,7 +15,7 @@ class TokenConstraint {
   [[nodiscard]] virtual std::unique_ptr<TokenConstraint> fork() const = 0;
   /// Writes a bit for every token of the vocabulary (ops::mask_words()): whether it may come next.
   virtual void allow(std::span<std::uint64_t> allowed) const = 0;
-  /// `token` was chosen.
+  /// Informs the constraint that `token` was chosen.
   virtual void accept(std::int32_t token) = 0;
 };
 

@@ -17,7 +17,7 @@ struct Choice {
   double probability;
 };
 
-// Tokens that can be drawn, most probable first; of equals the smaller id.
+// Tokens that can be drawn, the most probable first, the smaller id first among equals.
 std::vector<Choice> choices_of(double temperature, std::span<const float> logits) {
   std::vector<Choice> choices;
   float largest = kLeftOut;
@@ -37,7 +37,7 @@ std::vector<Choice> choices_of(double temperature, std::span<const float> logits
   return choices;
 }
 
-// Leaves out all but the first `count`.
+// Removes all but the first `count`.
 void keep_first(std::span<const Choice> choices, std::size_t count, std::span<float> logits) {
   std::vector<float> kept;
   for (const Choice& choice : choices.first(count)) {
@@ -53,8 +53,8 @@ double surprise(double probability) {
   return -std::log2(probability);
 }
 
-// How steeply probabilities fall, by the exponent of Zipf's law that fits the first of them
-// (equation 30 of the paper).
+// How steeply probabilities fall: the exponent of Zipf's law fitted to the first of them (equation
+// 30 of the paper).
 double zipf_exponent(std::span<const Choice> choices) {
   constexpr std::size_t kMostChoices = 100;
   double products = 0.0;

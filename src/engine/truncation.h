@@ -8,25 +8,25 @@
 namespace winnow::engine {
 
 /// Locally typical sampling: keeps the tokens whose surprise is nearest to the distribution's
-/// entropy, as few as have at least the probability `p` together.
+/// entropy, as few as together have at least the probability `p`.
 void keep_typical(double p, double temperature, std::span<float> logits);
 
-/// XTC, when it applies: removes all tokens above the threshold except the least probable one.
+/// Applies XTC: removes all tokens above the threshold except the least probable one.
 void exclude_top_choices(double threshold, double temperature, std::span<float> logits);
 
-/// Mirostat over the tokens of one sample.
+/// Mirostat's state for one sample.
 class Mirostat {
  public:
   explicit Mirostat(const MirostatRule& rule) : rule_(rule), most_(2.0 * rule.tau) {}
 
   /// Removes tokens whose surprise is too high.
   void truncate(double temperature, std::span<float> logits) const;
-  /// `token` was drawn from what truncate() left.
+  /// Updates the state after `token` was drawn from the tokens that truncate() left.
   void accept(std::size_t token, double temperature, std::span<const float> logits);
 
  private:
   MirostatRule rule_;
-  double most_;  // surprise in bits: mu
+  double most_;  // mu: the limit of surprise in bits
 };
 
 }  // namespace winnow::engine

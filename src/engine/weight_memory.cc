@@ -34,7 +34,7 @@ double bytes_in(const model::ModelSpec& spec, std::string_view format) {
   return weight_bytes(spec, parse_weights(format, /*on_cpu=*/true));
 }
 
-// A format in which the weights are smaller; empty: there is none.
+// The part of a message that proposes a smaller format; empty if there is none.
 std::string smaller_weights(const model::ModelSpec& spec, WeightStorage storage, double memory) {
   const std::string_view fits = format_that_fits(spec, memory);
   const std::string_view format = fits.empty() ? kSmallest : fits;

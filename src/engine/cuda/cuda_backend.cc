@@ -32,17 +32,17 @@ ops::cuda::DeviceWeightFormat format_of(WeightStorage storage) {
   return ops::cuda::DeviceWeightFormat::bf16;
 }
 
-// Chooses the device, the first time before anything is put there.
+// Selects the device. Must run before anything is allocated there.
 int use(int device) {
   winnow::cuda::use_device(device);
   return device;
 }
 
-// Sequences of one step, whatever is asked for: beyond, a step is only longer, not more efficient.
+// The most sequences of a step: beyond this a step only takes longer and is not more efficient.
 constexpr int kMostBatch = 1024;
-// The same where queries choose what they read or make it leave: each has scratch of its own.
+// The same for rules that choose or drop entries by query: each sequence has scratch of its own.
 constexpr int kMostChoosing = 16;
-// States that an engine has room for, by its sequences: prefixes and forks have some, too.
+// Recurrent states per sequence of an engine: prefixes and forks hold some, too.
 constexpr int kStatesOfSequence = 2;
 
 class CudaBackend : public Backend {
@@ -84,12 +84,12 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // `tokens` > 0: not the engine's runner, but one of perhaps several for so many tokens. Where
-  // queries choose what they read or make it leave, steps are of few sequences and padded only for
-  // models that have no other path. `wanted` bytes of
-  // cache, or all that there is. The engine's copies of the weights may take a fourth of the
-  // memory, where that leaves the cache what it wants: a prompt or a step of many sequences without
-  // them moves the weights twice more (docs/results/gpu.md).
+  // `tokens` > 0: a runner for this many tokens, of which there may be several; else the engine's
+  // runner. `wanted`: bytes of cache, or kAllThereIs. Under rules that choose or drop entries by
+  // query, steps have few sequences and are padded only for models that have no other path. The
+  // engine's copies of the weights may take a fourth of the free memory, if the cache still gets
+  // what it wants: without copies, a prompt or a step of many sequences moves the weights two more
+  // times (docs/results/gpu.md).
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
@@ -111,7 +111,7 @@ class CudaBackend : public Backend {
             .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
   }
 
-  // What the cache may take of what is free: `wanted` bytes, or what there is.
+  // The memory for the cache out of `free`: `wanted` bytes, or what there is.
   static std::size_t fitted(std::size_t wanted, std::size_t free) {
     constexpr double kGib = 0x1p30;
     const std::size_t most = cache_room(free);
@@ -125,7 +125,7 @@ class CudaBackend : public Backend {
     return std::min(wanted, most);
   }
 
-  // Of a sequence, or several that share so many tokens, however little they evict.
+  // The most bytes of one sequence, or several with `tokens` tokens in all, if nothing is evicted.
   [[nodiscard]] std::size_t most_bytes(const kvcache::CacheConfig& cache, int tokens,
                                        int sequences) const {
     const auto shape = model_.cache_shape();
@@ -133,7 +133,7 @@ class CudaBackend : public Backend {
     const std::size_t pages = static_cast<std::size_t>(shape.all_heads()) *
                               static_cast<std::size_t>(entries / ops::kPageEntries + 1) *
                               DeviceCache::page_cost(cache, shape);
-    // Of which states take no more than half (DeviceCache).
+    // States take no more than half of the cache (DeviceCache).
     const std::size_t states = static_cast<std::size_t>(sequences) * shape.states.bytes();
     return states + std::max(pages, states);
   }

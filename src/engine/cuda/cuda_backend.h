@@ -1,4 +1,4 @@
-// The engine's device when it is a CUDA device.
+// The engine's backend for a CUDA device.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace winnow::engine {
 
-/// `model` on the CUDA device that `config` names: its weights are copied there. Throws Error when
-/// this build or this machine has no such device, or the device no room for the weights. Of a
-/// rank's part: `ranks`, which must outlive the backend.
+/// Copies the weights of `model` to the CUDA device that `config` names. Throws Error when this
+/// build or this machine has no such device, or the device has no room for the weights. If `model`
+/// is a rank's part, `ranks` must outlive the backend.
 std::unique_ptr<Backend> make_cuda_backend(const model::Model& model, const EngineConfig& config,
                                            parallel::Communicator* ranks = nullptr);
 

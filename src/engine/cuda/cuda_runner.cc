@@ -19,7 +19,7 @@ using model::cuda::DecodeSteps;
 using model::cuda::DeviceModel;
 using model::cuda::RowChoice;
 
-// What runs of a model share. Sequences outlive neither.
+// The parts that runs of a model share. They must outlive the sequences.
 struct Device {
   Device(int index, const DeviceModel& model, const kvcache::CacheConfig& config,
          const MemoryPlan& plan)
@@ -165,7 +165,7 @@ class CudaRunner : public Runner {
                             share.sequence->length() + static_cast<int>(share.tokens.size()),
                             device_.stream.get());
     }
-    // Runs of shares of one kind go together; results lie in the order of the shares.
+    // Consecutive shares of one kind run together; results are in the order of the shares.
     const bool verifies = verifies_drafts(shares);
     std::size_t row = 0;
     for (std::size_t first = 0; first < shares.size();) {
@@ -204,7 +204,7 @@ class CudaRunner : public Runner {
   [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
 
  private:
-  // Drafts and a few tokens beside them, which are one pass over the weights.
+  // Whether the shares have drafts and few enough tokens for one pass over the weights.
   static bool verifies_drafts(std::span<const SequenceShare> shares) {
     std::size_t tokens = 0;
     bool drafts = false;
@@ -215,7 +215,7 @@ class CudaRunner : public Runner {
     return drafts && tokens <= std::size_t{kMostDrafted + 1};
   }
 
-  // A captured step tells what queries see where that does not follow from lengths and rule.
+  // Of what queries see, a captured step can only report Quest's reads.
   [[nodiscard]] bool is_decode(const SequenceShare& share) const {
     return share.tokens.size() == 1 && share.logit_rows == 1 && share.state.empty() &&
            (share.visible.data == nullptr || device_.cache.selects()) &&
@@ -223,7 +223,7 @@ class CudaRunner : public Runner {
            share.sequence->length() > 0;
   }
 
-  // Sequences of one step.
+  // The most sequences of one step.
   [[nodiscard]] std::size_t most_decoded() const {
     return static_cast<std::size_t>(device_.steps.most_sequences());
   }
@@ -244,7 +244,7 @@ class CudaRunner : public Runner {
     return share.adapter != nullptr ? &device_.loras.of(*share.adapter) : nullptr;
   }
 
-  // How each row's token is chosen; empty when all are the most likely ones.
+  // How each row's token is chosen; empty if every row takes the most likely token.
   std::vector<RowChoice> choices_of(std::span<const SequenceShare> shares) {
     std::vector<RowChoice> rows;
     if (std::ranges::all_of(shares, [](const SequenceShare& share) {

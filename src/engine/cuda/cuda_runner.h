@@ -1,4 +1,4 @@
-// Runs on a CUDA device: a cache, and all it takes to run steps on it.
+// Runs a model on a CUDA device: a cache, and everything needed to run steps on it.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace winnow::engine {
 
-/// What takes the device's memory beside the weights.
+/// The use of a device's memory besides the weights.
 struct MemoryPlan {
-  int most_padded = 0;       // sequences of steps that are padded; 0: none are
-  bool with_copies = false;  // of the weights, see MatrixWeights
+  int most_padded = 0;       // the most sequences of padded steps; 0: no padding
+  bool with_copies = false;  // copies of the weights, see MatrixWeights
   model::cuda::Arithmetic arithmetic = model::cuda::Arithmetic::bf16;
   std::size_t cache_bytes = 0;
-  int states = 0;  // of recurrent layers that the cache has room for, if the model has them
+  int states = 0;  // states of recurrent layers for which the cache has room
 };
 
 /// `model` must outlive the runner.

@@ -22,7 +22,7 @@ Group::Group(std::unique_ptr<const Backend> local, model::ModelSpec whole,
 Group::~Group() {
   try {
     ask(RankCommand::end, [](MessageWriter&) {});
-  } catch (const std::exception&) {  // a rank has failed: there is no group
+  } catch (const std::exception&) {  // a rank has failed: the group has ended
   }
 }
 
@@ -54,7 +54,7 @@ std::vector<std::vector<std::byte>> Group::tell(std::span<const std::byte> messa
     return ranks_.gather(member_.obey(message, results).bytes());
   } catch (const std::exception& error) {
     ranks_.fail(error.what());
-    ranks_.meet();  // throws what failed first, of which this may be but the result
+    ranks_.meet();  // throws the first failure, which may have caused this one
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// Rank 0's end of the ranks that run a model together.
+// Rank 0's side of a group of ranks that run a model together.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace winnow::engine {
 
-/// The bytes of an answer, to be read.
+/// Reads the bytes of a rank's answer.
 class RankAnswer {
  public:
   explicit RankAnswer(std::vector<std::byte> bytes) : bytes_(std::move(bytes)), reader_(bytes_) {}
@@ -39,10 +39,10 @@ class RankAnswer {
   MessageReader reader_;
 };
 
-/// Sends commands, obeys them itself, and gathers what all answer.
+/// Sends commands to all ranks, executes rank 0's part, and gathers the answers.
 class Group {
  public:
-  /// `local` runs rank 0's part of `whole`. `ranks` must outlive the group, which ends with this.
+  /// `local` runs rank 0's part of `whole`. `ranks` must outlive the group, which ~Group() ends.
   Group(std::unique_ptr<const Backend> local, model::ModelSpec whole,
         parallel::Communicator& ranks);
   ~Group();
@@ -51,18 +51,18 @@ class Group {
 
   [[nodiscard]] const Backend& local() const { return *local_; }
   [[nodiscard]] const model::ModelSpec& whole() const { return whole_; }
-  /// Of the whole cache, and of each rank's.
+  /// The shape of the whole cache, and the shapes of the ranks' parts.
   [[nodiscard]] const kvcache::CacheShape& shape() const { return shape_; }
   [[nodiscard]] const std::vector<kvcache::CacheShape>& shapes() const { return shapes_; }
-  /// Questions so far: the ranks hold what they held as long as there is no new one.
+  /// The number of commands so far. While it is unchanged, the ranks hold the same data.
   [[nodiscard]] std::int64_t asked() const { return asked_; }
   [[nodiscard]] int new_id() { return ids_++; }
 
-  /// What the ranks answer, by rank. Throws the Error of one that could not do it.
+  /// Sends a command and returns the answers by rank. Throws the Error of a rank that failed.
   std::vector<RankAnswer> ask(RankCommand command, const std::function<void(MessageWriter&)>& say,
                               const StepResults* results = nullptr);
 
-  /// The same of commands whose answer is one value: all of these, as `join` makes one of two.
+  /// The same for commands with one value as the answer: returns all values, combined by `join`.
   template <class T, class Join>
   T ask_for(RankCommand command, const std::function<void(MessageWriter&)>& say, const Join& join) {
     std::optional<T> result;

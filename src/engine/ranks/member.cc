@@ -31,7 +31,7 @@ Member::Member(const Backend& local, const model::ModelSpec& whole, const model:
 
 MessageWriter Member::obey(std::span<const std::byte> bytes, const StepResults* results) {
   const auto command = MessageReader(bytes).take<RankCommand>();
-  // A rank that fails while others wait for it in the middle of a command fails all of them.
+  // If a rank fails while others wait for it in the middle of a command, all of them fail.
   const bool meets_others = command == RankCommand::forward ||
                             (command == RankCommand::make_runner && local_.memory_in_use());
   MessageReader message(bytes);
@@ -114,7 +114,7 @@ void Member::do_command(MessageReader& message, MessageWriter& answer, const Ste
   }
 }
 
-// The memory for entries is that of all ranks together: this one's is as much of it as it has
+// The configured memory is for entries of all ranks together: this rank gets the share of its
 // heads.
 void Member::make_runner(MessageReader& message, MessageWriter& answer) {
   const int id = message.take<int>();
@@ -153,12 +153,12 @@ void Member::forward(MessageReader& message, MessageWriter& answer, const StepRe
   std::vector<SequenceShare> shares(message.take<std::size_t>());
   std::vector<std::vector<std::int32_t>> tokens(shares.size());
   std::vector<std::vector<std::int32_t>> visible(shares.size());
-  std::vector<std::vector<float>> states(shares.size());  // which rank 0 alone tells
+  std::vector<std::vector<float>> states(shares.size());  // only rank 0 reports them
   const auto heads = static_cast<std::size_t>(local_.cache_shape().all_heads());
   std::size_t rows = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     SequenceShare& share = shares[i];
-    if (results != nullptr) {  // with what rank 0 alone does
+    if (results != nullptr) {  // rank 0: the share includes what only rank 0 does
       share = results->shares[i];
     }
     share.sequence = sequences_.at(message.take<int>()).state.get();

@@ -1,4 +1,4 @@
-// One rank of a group that runs a model together: what rank 0 commands, every member does with its
+// One rank of a group that runs a model together. Every member executes rank 0's commands with its
 // own part of the model and of the cache.
 #pragma once
 
@@ -17,30 +17,30 @@
 
 namespace winnow::engine {
 
-/// What follows a command in its message, and what members answer: first whether it could be done;
-/// else the error's text.
+/// Commands, with the values that follow in the message -> the values of the answer. An answer
+/// begins with whether the command succeeded; if not, the error's text follows.
 enum class RankCommand : std::uint8_t {
-  end,          // -> nothing: the group is over
-  make_runner,  // runner, EngineConfig, tokens -> capacity_bytes, forks_share_pages
-  drop_runner,  // runner -> nothing
-  open,         // runner, sequence, SequenceLimits -> nothing
-  restore,      // runner, sequence, SequenceLimits, the whole's SavedSequence -> there was room
-  fork,         // sequence, its copy -> there was room
-  close,        // sequence -> nothing
-  need,         // sequence, tokens -> PageNeed
-  has_room,     // runner, PageNeed -> whether there is
-  forward,  // runner, shares -> as bytes; of each share: live entries, the need of a token, visible
-  usage,    // sequence -> CacheUsage
-  save,     // sequence -> SavedSequence
-  bytes,    // runner -> page_bytes, state_bytes
+  end,           // -> nothing: ends the group
+  make_runner,   // runner, EngineConfig, tokens -> capacity_bytes, forks_share_pages
+  drop_runner,   // runner -> nothing
+  open,          // runner, sequence, SequenceLimits -> nothing
+  restore,       // runner, sequence, SequenceLimits, whole SavedSequence -> whether there was room
+  fork,          // sequence, its copy -> whether there was room
+  close,         // sequence -> nothing
+  need,          // sequence, tokens -> PageNeed
+  has_room,      // runner, PageNeed -> whether there is room
+  forward,       // runner, shares -> as bytes, per share: live entries, need of a token, visible
+  usage,         // sequence -> CacheUsage
+  save,          // sequence -> SavedSequence
+  bytes,         // runner -> page_bytes, state_bytes
   weight_bytes,  // sequences -> weight_bytes_per_step
 };
 
-/// What rank 0 alone wants of a forward pass.
+/// The results of a forward pass that only rank 0 wants.
 struct StepResults {
   ops::Matrix<float> logits;
   std::span<std::int32_t> next;
-  std::span<const SequenceShare> shares;  // for the rules by which tokens are chosen
+  std::span<const SequenceShare> shares;  // with the rules by which tokens are chosen
 };
 
 class Member {
@@ -48,8 +48,8 @@ class Member {
   /// `local` runs this rank's part of `whole`; both must outlive it.
   Member(const Backend& local, const model::ModelSpec& whole, const model::Shard& shard);
 
-  /// Does what the message says; the answer is for rank 0. An error is an answer, too. Only that of
-  /// a forward pass, in which ranks wait for each other, is thrown.
+  /// Executes a message's command and returns the answer for rank 0. An error is an answer, too,
+  /// but an error in a forward pass, where ranks wait for each other, is thrown.
   MessageWriter obey(std::span<const std::byte> message, const StepResults* results = nullptr);
   [[nodiscard]] bool has_ended() const { return ended_; }
 
@@ -77,20 +77,20 @@ class Member {
   kvcache::CacheShape whole_shape_;
   model::Shard shard_;
   std::map<int, OwnRunner> runners_;
-  std::map<int, Held> sequences_;  // after the runners, which must outlive them
+  std::map<int, Held> sequences_;  // declared after the runners, which must outlive them
   bool ended_ = false;
 };
 
-/// What one rank needs, without the others.
+/// The need of one rank, without the others.
 void put(MessageWriter& message, const kvcache::PageNeed& need);
 kvcache::PageNeed take_need(MessageReader& message);
 
 /// Sends a message from rank 0 to all others.
 void send_to_all(parallel::Communicator& ranks, std::span<const std::byte> message);
-/// The other end of it.
+/// Receives a message of send_to_all().
 std::vector<std::byte> receive_from_first(parallel::Communicator& ranks);
 
-/// Obeys rank 0 until it ends the group. An error of this rank ends the group, too.
+/// Executes rank 0's commands until it ends the group. An error of this rank ends the group, too.
 void obey_first(Member& member, parallel::Communicator& ranks);
 
 }  // namespace winnow::engine

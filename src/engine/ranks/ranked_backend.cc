@@ -12,14 +12,14 @@
 namespace winnow::engine {
 namespace {
 
-// The needs of all ranks as one.
+// Combines the needs of all ranks.
 kvcache::PageNeed join_needs(std::vector<kvcache::PageNeed> needs) {
   kvcache::PageNeed joined = std::move(needs.front());
   joined.others.assign(needs.begin() + 1, needs.end());
   return joined;
 }
 
-// The values by KV head of all ranks, layer by layer, in the order of the whole model's heads.
+// Joins the ranks' values per KV head, layer by layer, in the order of the whole model's heads.
 void join_heads(const Group& group, std::span<const std::span<const std::int32_t>> parts,
                 std::span<std::int32_t> whole) {
   auto to = whole.begin();
@@ -91,7 +91,7 @@ class RankedSequence : public SequenceState {
     return join_saved(form, parts);
   }
 
-  /// What the ranks say of the sequence after it took tokens.
+  /// Records the ranks' answer after the sequence took tokens.
   void took(int tokens, std::int64_t live_entries, kvcache::PageNeed next) {
     length_ += tokens;
     live_entries_ = live_entries;
@@ -125,7 +125,7 @@ class RankedSequence : public SequenceState {
   kvcache::SequenceLimits limits_;
   int length_;
   std::optional<std::int64_t> live_entries_;
-  mutable std::optional<kvcache::PageNeed> next_need_;  // of one token; unset: to be asked for
+  mutable std::optional<kvcache::PageNeed> next_need_;  // of one token; nullopt: ask the ranks
 };
 
 std::unique_ptr<SequenceState> RankedSequence::fork() const {
@@ -138,7 +138,7 @@ std::unique_ptr<SequenceState> RankedSequence::fork() const {
         message.put(copy->id());
       },
       std::logical_and<>());
-  return room ? std::move(copy) : nullptr;  // what some ranks have closes with it
+  return room ? std::move(copy) : nullptr;  // if not, destroying `copy` closes it on all ranks
 }
 
 class RankedRunner : public Runner {
@@ -148,7 +148,7 @@ class RankedRunner : public Runner {
     try {
       make(config, tokens);
     } catch (...) {
-      drop();  // what some ranks have
+      drop();  // some ranks may have made theirs
       throw;
     }
   }
@@ -226,14 +226,14 @@ class RankedRunner : public Runner {
   void drop() noexcept {
     try {
       group_.ask(RankCommand::drop_runner, names());
-    } catch (const std::exception&) {  // a rank has failed: there is no runner
+    } catch (const std::exception&) {  // a rank has failed: the runner is gone
     }
   }
-  /// Of pages and states, by all ranks.
+  /// Bytes of pages and states, summed over the ranks.
   struct Bytes {
     std::size_t pages = 0;
     std::size_t states = 0;
-    std::int64_t asked = 0;  // Group::asked() then
+    std::int64_t asked = 0;  // Group::asked() at that time
   };
   [[nodiscard]] Bytes bytes() const {
     if (bytes_.asked != group_.asked()) {
@@ -255,7 +255,7 @@ class RankedRunner : public Runner {
   RunnerSettings settings_;
   std::size_t capacity_ = 0;
   bool forks_share_ = true;
-  mutable Bytes bytes_;  // as of the last question, if that was about them
+  mutable Bytes bytes_;  // valid while Group::asked() is the same
 };
 
 void RankedRunner::put_shares(MessageWriter& message, std::span<const SequenceShare> shares) const {
@@ -311,7 +311,7 @@ class RankedBackend : public Backend {
         RankCommand::weight_bytes, [&](MessageWriter& message) { message.put(sequences); },
         std::plus<>());
   }
-  /// Of all ranks' own memories, or of the host's, which CPU ranks may share.
+  /// Of all ranks' own memories together; or the host's alone, which CPU ranks may share.
   [[nodiscard]] double read_bandwidth() const override {
     const double local = group_.local().read_bandwidth();
     return memory_in_use() ? local * static_cast<double>(group_.shapes().size()) : local;
@@ -325,7 +325,7 @@ class RankedBackend : public Backend {
   }
 
  private:
-  mutable Group group_;  // a conversation: each question is one
+  mutable Group group_;  // mutable: every query is a message
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A model that several ranks run together, as one backend: rank 0's view.
+// Several ranks that run a model together, as one backend on rank 0.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace winnow::engine {
 
-/// `local` runs rank 0's part of `whole`; the other ranks obey (member.h). The group ends with the
-/// backend. `ranks` must outlive it.
+/// `local` runs rank 0's part of `whole`; the other ranks execute its commands (member.h). The
+/// group ends with the backend. `ranks` must outlive it.
 std::unique_ptr<Backend> make_ranked_backend(std::unique_ptr<const Backend> local,
                                              model::ModelSpec whole, parallel::Communicator& ranks);
 

@@ -11,7 +11,7 @@ namespace {
 using kvcache::CacheShape;
 using kvcache::SavedSequence;
 
-// Calls copy(rank's value, whole's value) by index for all that a rank keeps of recurrent layers.
+// Calls copy(index in the rank's state, index in the whole state) for every value of a rank.
 template <class Copy>
 void each_state_value(const model::ModelSpec& whole, const model::Shard& shard, const Copy& copy) {
   const model::RecurrentSpec* recurrent = whole.recurrent();
@@ -34,7 +34,7 @@ CacheShape shape_of_shard(const model::ModelSpec& whole, const model::Shard& sha
   return model::cache_shape(model::shard_spec(whole, shard));
 }
 
-// The whole's row of a rank's head in a layer.
+// The row in the whole cache of a rank's head in a layer.
 int whole_row(const SavedForm& form, int layer, int head, const model::Shard& shard) {
   const model::Range own = model::share_of(form.shape.kv_heads_of(layer), shard);
   return form.shape.heads_before(layer) + own.begin + head;

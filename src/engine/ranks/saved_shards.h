@@ -1,4 +1,4 @@
-// A sequence's cache as its ranks hold it, and as one.
+// Splits a saved sequence into the parts of its ranks, and joins them.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace winnow::engine {
 
-/// What it takes to find a rank's part in the cache of a whole model.
+/// The information needed to find a rank's part in the cache of a whole model.
 struct SavedForm {
   const model::ModelSpec& model;
   const kvcache::CacheShape& shape;
@@ -22,7 +22,7 @@ struct SavedForm {
 kvcache::SavedSequence shard_saved(const SavedForm& form, const kvcache::SavedSequence& whole,
                                    const model::Shard& shard);
 
-/// The whole of what the ranks hold, by rank: what one device would have saved.
+/// Joins the ranks' parts, in rank order, to what a single device would have saved.
 kvcache::SavedSequence join_saved(const SavedForm& form,
                                   std::span<const kvcache::SavedSequence> parts);
 
