@@ -61,7 +61,7 @@ engine::Request make_request(std::span<const std::int32_t> prompt, const Generat
   return request;
 }
 
-// An answer that ends with its caller, who may leave by an exception.
+// Withdraws an answer when its caller leaves, even by an exception.
 class Withdrawal {
  public:
   Withdrawal(engine::Batch& batch, const std::shared_ptr<engine::Answer>& answer)
@@ -95,7 +95,7 @@ struct Llm::Impl {
     return *tokenizer;
   }
 
-  // What a prompt's cache must be like for this request to begin with it.
+  // The kind of saved state with which this request can begin.
   [[nodiscard]] engine::StateKind kind_for(const engine::Request& request) {
     const std::lock_guard lock(digest_mutex);
     if (digest.empty()) {
@@ -112,7 +112,7 @@ struct Llm::Impl {
   std::unique_ptr<const Tokenizer> tokenizer;
   ModelInfo info;
   std::mutex digest_mutex;
-  std::string digest;  // of the checkpoint; empty until it is wanted
+  std::string digest;  // of the checkpoint; empty until needed
 };
 
 Llm::Llm(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -15,7 +15,7 @@ CacheStats to_stats(const CacheUsage& usage, const model::ModelSpec& spec) {
                    .live_entries = usage.live_entries,
                    .per_layer_head = {}};
   if (usage.per_head.empty()) {
-    return stats;  // it has not begun
+    return stats;  // the answer has not begun
   }
   auto head = usage.per_head.begin();
   for (const model::LayerSpec& layer : spec.layers) {
@@ -107,7 +107,7 @@ void Batch::withdraw(const std::shared_ptr<Answer>& answer) {
   }
 }
 
-// While the engine works the lock is free: others may queue, cancel and take.
+// The lock is free while the engine works: other callers may queue, cancel and take results.
 void Batch::step(std::unique_lock<std::mutex>& lock) {
   stepping_ = true;
   lock.unlock();
@@ -132,7 +132,7 @@ void Batch::step(std::unique_lock<std::mutex>& lock) {
   settle();
 }
 
-// Applies calls that came while a step was running.
+// Carries out calls that came while a step was running.
 void Batch::settle() {
   for (const std::shared_ptr<Answer>& answer : std::exchange(queued_, {})) {
     begin(answer);
@@ -160,11 +160,11 @@ void Batch::begin(const std::shared_ptr<Answer>& answer) {
 void Batch::dispatch(const TokenEvent& event) {
   const auto found = open_.find(event.request);
   if (found == open_.end()) {
-    return;  // the last word of one that was cancelled
+    return;  // the last event of a cancelled request
   }
   const std::shared_ptr<Answer> answer = found->second;
   if (answer->usage_[static_cast<std::size_t>(event.sample)]) {
-    return;  // the last word of a sample that a stop string ended
+    return;  // the last event of a sample that a stop string ended
   }
   try {
     take_in(*answer, event);
@@ -201,7 +201,7 @@ void Batch::copy_traces() {
   }
 }
 
-// Ends an answer's open samples before the engine reports their ends.
+// Ends an answer's open samples without waiting for the engine to report their ends.
 void Batch::close(Answer& answer) {
   try {
     engine_.cancel(answer.id_);
@@ -225,7 +225,7 @@ void Batch::conclude(Answer& answer) {
   open_.erase(answer.id_);
 }
 
-// Asks nothing of the engine, whose device may be what has failed.
+// Does not use the device, which may be what has failed.
 void Batch::fail(Answer& answer, const std::exception_ptr& failure) {
   answer.failure_ = failure;
   answer.open_ = 0;
@@ -273,8 +273,8 @@ Generation Batch::finish(Answer& answer) {
   return result;
 }
 
-// What `ask` learns of the engine: now, or from the thread that runs a step, when that has ended.
-// A device is asked what its pages are: not at every step.
+// The result of `ask`, which queries the engine: at once, or after the running step, on the thread
+// that runs it. Querying a device's pages takes time, so it is not done at every step.
 template <class Result>
 Result Batch::between_steps(std::function<Result()> ask) {
   std::unique_lock lock(mutex_);

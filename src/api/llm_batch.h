@@ -1,4 +1,4 @@
-// Requests of many callers on one engine.
+// Serves requests of many callers on one engine.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ namespace winnow::engine {
 class Answer {
  public:
   /// `tokenizer` may be null and must outlive this. `live_entries` [prompt tokens, layers *
-  /// kv_heads], if not empty, receives how many entries each token's query saw.
+  /// kv_heads], if not empty, receives the number of entries that each token's query saw.
   Answer(const Tokenizer* tokenizer, const GenerateOptions& options, Request request,
          std::span<std::int32_t> live_entries = {});
   Answer(const Answer&) = delete;
@@ -37,51 +37,51 @@ class Answer {
   void accept(const TokenEvent& event);
   void end(int sample, CacheUsage usage);
 
-  std::optional<Request> request_;  // until the engine has it
+  std::optional<Request> request_;  // until the engine takes it
   RequestId id_ = 0;
   int prompt_tokens_;
-  int begun_;  // of those, with the request
+  int begun_;  // prompt tokens that Request::beginning holds
   std::span<std::int32_t> live_entries_;
-  std::string text_;  // that the current event made certain
+  std::string text_;  // final text from the current event
   TextCallback on_text_;
   Collector collector_;
   std::vector<Piece> pieces_;
   std::vector<ScoredToken> prompt_logprobs_;
-  std::vector<std::optional<CacheUsage>> usage_;  // by sample, of those that are over
-  int open_;                                      // samples that are not
+  std::vector<std::optional<CacheUsage>> usage_;  // by sample; set once it has ended
+  int open_;                                      // samples that have not ended
   std::exception_ptr failure_;
   Throughput before_;
   Throughput after_;
 };
 
-/// The engine has no thread of its own. A caller that waits for an answer runs a step for all, or
-/// waits for the step that runs. Any number of threads may call.
+/// The engine has no thread of its own. A caller that waits for an answer runs a step for all
+/// callers, or waits for the running step. Any number of threads may call.
 class Batch {
  public:
   /// `backend` must outlive the batch.
   Batch(const Backend& backend, const EngineConfig& config);
 
-  /// Queues an answer's request, or throws as validate() does.
+  /// Queues an answer's request, or throws the errors of validate().
   void submit(const std::shared_ptr<Answer>& answer);
-  /// Runs or awaits a step unless there are pieces to take. False: it is over, with nothing left
-  /// to take. Throws what the engine threw at a step of this answer's.
+  /// Runs or awaits a step unless there are pieces to take. Returns false once the answer is over
+  /// and nothing is left to take. Throws the engine's error if a step of this answer failed.
   bool advance(Answer& answer);
-  /// Ends all samples: at once, or with the step that runs. A device that fails at that fails the
-  /// answer.
+  /// Ends all samples: at once, or after the running step. If the device fails meanwhile, the
+  /// answer fails.
   void cancel(const std::shared_ptr<Answer>& answer);
-  /// Like cancel(), and the engine no longer uses the request: the data that it refers to may be
-  /// freed.
+  /// Like cancel(). On return, the engine no longer uses the request: the data that it refers to
+  /// may be freed.
   void withdraw(const std::shared_ptr<Answer>& answer);
 
   std::vector<Piece> take(Answer& answer);
   [[nodiscard]] Progress progress(const Answer& answer) const;
-  /// What the cache of its first sample holds, between two steps.
+  /// What the cache of its first sample holds. Waits for the running step.
   [[nodiscard]] CacheStats cache(const std::shared_ptr<Answer>& answer);
-  /// Everything, once the answer is over; its samples may be taken once. Throws what advance()
-  /// does.
+  /// The whole result of an answer that is over. May be called once. Throws the errors of
+  /// advance().
   Generation finish(Answer& answer);
 
-  /// Must be called between two steps.
+  /// The engine's counters. Waits for the running step.
   [[nodiscard]] EngineStats stats();
 
  private:
@@ -98,15 +98,15 @@ class Batch {
   void fail(Answer& answer, const std::exception_ptr& failure);
 
   const model::ModelSpec& model_;
-  mutable std::mutex mutex_;  // of all below, and of answers
+  mutable std::mutex mutex_;  // guards everything below, and answers
   std::condition_variable stepped_;
   bool stepping_ = false;  // the thread that runs a step owns the engine
   std::uint64_t steps_ = 0;
   Engine engine_;
   Throughput throughput_;
-  std::vector<std::packaged_task<void()>> asked_;   // of the engine, while a step ran
-  std::vector<std::shared_ptr<Answer>> queued_;     // what came while a step ran
-  std::vector<std::shared_ptr<Answer>> cancelled_;  // and what is to end
+  std::vector<std::packaged_task<void()>> asked_;   // queries that came during a step
+  std::vector<std::shared_ptr<Answer>> queued_;     // submitted during a step
+  std::vector<std::shared_ptr<Answer>> cancelled_;  // cancelled during a step
   std::map<RequestId, std::shared_ptr<Answer>> open_;
 };
 

@@ -1,4 +1,4 @@
-// Chat prompts by a model's own template.
+// Formats chat prompts with a model's own template.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 namespace winnow::engine {
 
 /// The prompt that asks for an answer to `messages`. Throws Error when the model has no template or
-/// the template refuses them.
+/// the template rejects them.
 std::string render_chat(const std::filesystem::path& directory,
                         std::span<const ChatMessage> messages);
 

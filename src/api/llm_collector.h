@@ -13,7 +13,7 @@
 
 namespace winnow::engine {
 
-/// The token that an event with log-probabilities tells.
+/// The token of an event with log-probabilities.
 ScoredToken scored_token(const TokenEvent& event);
 
 class Collector {
@@ -23,7 +23,7 @@ class Collector {
             const TextCallback& on_text);
 
   void accept(const TokenEvent& event);
-  /// Every sample is at its end; the engine may still be unaware of a stop string.
+  /// Whether every sample has ended. The engine may not know of a stop string yet.
   [[nodiscard]] bool complete() const { return open_ == 0; }
   [[nodiscard]] bool ended(int sample) const {
     return streams_[static_cast<std::size_t>(sample)].ended;

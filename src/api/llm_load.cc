@@ -18,7 +18,7 @@ std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineCo
   auto loaded = std::make_unique<LoadedModel>(LoadedModel{team->load_part(), config, parameters});
   if (!team->is_first()) {
     team->obey(loaded->model);
-    team.reset();  // takes leave of the others
+    team.reset();  // tells the other ranks that this one ends
     throw RankEnded();
   }
   loaded->team = std::move(team);
@@ -66,11 +66,11 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
     return place_ranks(parts_of(checkpoint, config), config, checkpoint.parameter_count());
   }
   if (config.cuda_device) {
-    require_device(*config.cuda_device);  // loading weights may take minutes
+    require_device(*config.cuda_device);  // before loading weights, which may take minutes
   }
   auto calibration = load_calibration(options, checkpoint.spec());
   note_memory(checkpoint, config);
-  const FixedThreads fixed;  // others may load meanwhile
+  const FixedThreads fixed;  // other threads may load models meanwhile
   model::Model model(checkpoint.spec(),
                      model::load_weights(checkpoint, host_format(config), !config.cuda_device));
   model.calibrate(std::move(calibration));

@@ -15,7 +15,7 @@
 namespace winnow::engine {
 
 struct LoadedModel {
-  model::Model model;  // of several ranks, rank 0's part
+  model::Model model;  // with several ranks, rank 0's part
   EngineConfig engine;
   std::int64_t parameters = 0;
   std::unique_ptr<RankTeam> team = {};          // null: this process has the whole model
@@ -25,33 +25,33 @@ struct LoadedModel {
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return backend->cache_shape(); }
 };
 
-/// Thrown by load_model() in a process that is not the first of its ranks, when these have ended:
-/// there is nothing left for it to do.
+/// Thrown by load_model() in a process other than rank 0 when the group of ranks has ended: the
+/// process has nothing left to do.
 class RankEnded : public Error {
  public:
   RankEnded() : Error("this rank has done what rank 0 asked of it") {}
 };
 
-/// `model` on the device that `config` names.
+/// Puts `model` on the device that `config` names.
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
                                                std::int64_t parameters);
 
-/// The model of `source` on as many ranks as `config` says. Throws RankEnded, too.
+/// Loads the model of `source` on config.ranks ranks. May throw RankEnded.
 std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineConfig& config,
                                                std::int64_t parameters);
 
 /// Opens options.model, with its probe if there is one.
 model::Checkpoint open_checkpoint(const LoadOptions& options);
 
-/// The statistics that options.calibration holds, of a model; null where there are none.
+/// The statistics in options.calibration, checked for a model; null if the option is not set.
 std::shared_ptr<const kvcache::Calibration> load_calibration(const LoadOptions& options,
                                                              const model::ModelSpec& model);
 
 /// Opens options.model, checks `options` against it, sets the number of threads, reads the weights.
-/// Of several ranks only the first returns; others obey it and throw RankEnded.
+/// With several ranks only rank 0 returns; the others execute its commands and throw RankEnded.
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options);
 
-/// Identifies the model of load_model(): its files, the context that its RoPE is set up for, its
+/// A digest of the model of load_model(): its files, the context for which its RoPE is set up, its
 /// probe and calibration.
 std::string model_digest(const LoadOptions& options);
 

@@ -1,4 +1,4 @@
-// One sequence, step by step: for callers that want every logit, not just the next token.
+// Runs one sequence step by step, for callers that want every logit, not just the next token.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace winnow::engine {
 
-/// Computes as the engine does. `backend` must outlive the session.
+/// Computes like the engine. `backend` must outlive the session.
 class Session {
  public:
   Session(const Backend& backend, const EngineConfig& config,
           const kvcache::SequenceLimits& limits);
 
-  /// Appends `tokens`. `logits` [rows, vocab] receives those of the last tokens (none when empty);
-  /// `visible` [tokens, layers * kv_heads], if given, how many entries each query saw. Throws Error
-  /// when the cache has no room.
+  /// Appends `tokens`. `logits` [rows, vocab] receives the logits of the last `rows` tokens; it may
+  /// be empty. `visible` [tokens, layers * kv_heads], if given, receives the number of entries that
+  /// each query saw. Throws Error when the cache has no room.
   void feed(std::span<const std::int32_t> tokens, std::span<float> logits,
             std::span<std::int32_t> visible = {});
 

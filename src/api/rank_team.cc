@@ -33,7 +33,7 @@ void require_devices(int first, int ranks) {
           ranks, first, last, list.devices.size(), list.problem.empty() ? "" : ": ", list.problem);
 }
 
-// Ranks take devices one after another.
+// Ranks take consecutive devices.
 EngineConfig config_of(EngineConfig config, int rank) {
   if (config.cuda_device) {
     *config.cuda_device += rank;
@@ -43,7 +43,7 @@ EngineConfig config_of(EngineConfig config, int rank) {
 
 std::unique_ptr<Backend> place_part(const model::Model& part, const EngineConfig& config,
                                     parallel::Communicator& ranks) {
-  ranks.meet();  // all have loaded
+  ranks.meet();  // waits until all have loaded
   if (!config.cuda_device) {
     return std::make_unique<CpuBackend>(part, &ranks);
   }
@@ -59,8 +59,8 @@ void obey_with(const model::Model& part, const model::ModelSpec& whole, const En
   obey_first(member, ranks);
 }
 
-// What a model's ranks have in common: its description, and a few bytes of each tensor. (The whole
-// files may be more than a rank would otherwise read.)
+// A digest by which ranks check that they have the same model: its description, and a few bytes of
+// each tensor. (Whole files may be more than a rank reads otherwise.)
 std::string digest_of(const model::Checkpoint& checkpoint) {
   constexpr std::size_t kSample = 64;
   Sha256 digest;
@@ -70,7 +70,7 @@ std::string digest_of(const model::Checkpoint& checkpoint) {
       digest.update(std::as_bytes(std::span(layer.attention()->rope->frequencies)));
     }
   }
-  if (const auto& dms = checkpoint.spec().dms) {  // of a probe, too
+  if (const auto& dms = checkpoint.spec().dms) {  // covers a probe, too
     digest.update(fmt::format("{} {} {}", dms->scale, dms->offset, dms->window));
   }
   for (const auto& [name, tensor] : checkpoint.tensors_but_packed()) {
@@ -123,8 +123,8 @@ RankTeam::RankTeam(PartSource source, const EngineConfig& config)
   }
 }
 
-// Threads would wait for a rank 0 that could not load its part. A launcher ends the processes of a
-// rank that fails.
+// If rank 0 fails to load its part, the other threads would wait for it for ever. With processes,
+// the launcher ends the others when one fails.
 RankTeam::~RankTeam() {
   if (!threads_.empty() && std::uncaught_exceptions() > 0) {
     ranks_->fail("rank 0 has no model");
@@ -159,7 +159,7 @@ model::Model RankTeam::load_part() const {
 }
 
 model::Model RankTeam::load_part_of(const parallel::Communicator& ranks) const {
-  const FixedThreads fixed;  // others may load meanwhile
+  const FixedThreads fixed;  // other threads may load models meanwhile
   const model::Shard shard{ranks.rank(), ranks.size()};
   model::Model part(model::shard_spec(source_.whole, shard), source_.load(shard),
                     model::ModelPart{shard, source_.whole});

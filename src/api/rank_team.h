@@ -1,4 +1,4 @@
-// The ranks that run one model together, from the side of one of them.
+// The ranks that run one model together, as seen by one of them.
 #pragma once
 
 #include <functional>
@@ -16,20 +16,20 @@
 
 namespace winnow::engine {
 
-/// What ranks take their parts from.
+/// The source from which ranks load their parts.
 struct PartSource {
   model::ModelSpec whole;
   std::function<model::Weights(const model::Shard&)> load;
-  std::string digest;                                 // ranks must have the same one
+  std::string digest;                                 // must be the same on all ranks
   std::optional<kvcache::DrawnDecisions> drawn = {};  // for benchmarks: Model::draw_decisions()
 };
 PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config);
 
-/// Processes that an MPI launcher has started, or else threads of this process. Rank 0 answers
-/// requests; the others obey it (engine/ranks/member.h).
+/// The ranks are processes started by an MPI launcher, or else threads of this process. Rank 0
+/// answers requests; the others execute its commands (engine/ranks/member.h).
 class RankTeam {
  public:
-  /// Joins the team of `config.ranks` for the model of `source`. Throws Error where ranks differ in
+  /// Joins the team of `config.ranks` for the model of `source`. Throws Error if ranks differ in
   /// number, version, model or settings.
   RankTeam(PartSource source, const EngineConfig& config);
   /// Waits for the ranks of this process, which end with rank 0's backend.
@@ -40,9 +40,9 @@ class RankTeam {
   [[nodiscard]] bool is_first() const { return ranks_->rank() == 0; }
   /// This rank's part of the model.
   [[nodiscard]] model::Model load_part() const;
-  /// Of rank 0, on whose part the backend runs.
+  /// On rank 0: the backend of the whole model, which uses rank 0's `part`.
   [[nodiscard]] std::unique_ptr<Backend> make_backend(const model::Model& part);
-  /// Of other ranks: until rank 0 ends.
+  /// On other ranks: executes rank 0's commands until it ends.
   void obey(const model::Model& part);
 
  private:
@@ -53,7 +53,7 @@ class RankTeam {
   PartSource source_;
   EngineConfig config_;
   std::unique_ptr<parallel::Communicator> ranks_;
-  std::vector<std::jthread> threads_;  // the other ranks, where they are of this process
+  std::vector<std::jthread> threads_;  // the other ranks, if they are threads
 };
 
 }  // namespace winnow::engine
