@@ -11,7 +11,7 @@
 namespace winnow::answers {
 namespace {
 
-// The content of the group that opens at `open`; nullopt when it never closes.
+// The content of the group that opens at `open`; nullopt if it is not closed.
 std::optional<std::string> group_at(std::string_view text, std::size_t open) {
   int depth = 0;
   for (std::size_t i = open; i < text.size(); ++i) {
@@ -41,7 +41,7 @@ std::optional<std::string> last_boxed(std::string_view text) {
   return std::nullopt;
 }
 
-// Up to the end of the sentence or line; a dot between digits does not end it.
+// The text from `at` to the end of the sentence or line; a dot between digits does not end it.
 std::string sentence_from(std::string_view text, std::size_t at) {
   std::size_t end = at;
   while (end < text.size() && text[end] != '\n' &&
@@ -51,7 +51,7 @@ std::string sentence_from(std::string_view text, std::size_t at) {
   return std::string(text.substr(at, end - at));
 }
 
-// The parts of "a,b" at commas that are in no bracket.
+// The parts of "a,b" at commas outside of brackets.
 std::vector<std::string> parts_of(std::string_view text) {
   std::vector<std::string> parts{""};
   int depth = 0;
@@ -86,7 +86,7 @@ bool values_agree(std::string_view answer, std::string_view expected) {
   const bool a_percent = answer.ends_with("%");
   const bool b_percent = expected.ends_with("%");
   return nearly_equal(*a, *b) ||
-         // "50 %" is asked for as often as "50": the sign alone is no difference.
+         // Problems ask for "50 %" as "50", too: the sign alone makes no difference.
          (a_percent != b_percent &&
           nearly_equal(a_percent ? *a * 100.0 : *a, b_percent ? *b * 100.0 : *b));
 }
@@ -168,7 +168,7 @@ std::string last_number(std::string_view text) {
     has_dot = has_dot || plain[begin - 1] == '.';
     --begin;
   }
-  // A sign, but not the minus of "7-3" or a hyphen.
+  // The "-" is a sign unless it is the minus of "7-3" or a hyphen.
   if (begin > 0 && begin < end && plain[begin - 1] == '-' &&
       (begin == 1 || (!is_digit(plain[begin - 2]) &&
                       std::isalpha(static_cast<unsigned char>(plain[begin - 2])) == 0))) {

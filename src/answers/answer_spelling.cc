@@ -14,7 +14,7 @@ bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;
 }
 
-// The end of the group that opens at `open`: the place of its closing brace, or npos.
+// The position of the closing brace of the group that opens at `open`, or npos.
 std::size_t closing_brace(std::string_view text, std::size_t open) {
   int depth = 0;
   for (std::size_t i = open; i < text.size(); ++i) {
@@ -26,7 +26,7 @@ std::size_t closing_brace(std::string_view text, std::size_t open) {
   return std::string_view::npos;
 }
 
-// \text{ cm} behind a digit or a brace is a unit and goes; elsewhere its content stays.
+// \text{ cm} after a digit, brace or parenthesis is a unit and removed; others keep their content.
 void open_texts(std::string& text) {
   for (const std::string_view command : {"\\text", "\\mathrm", "\\mbox", "\\textbf"}) {
     for (std::size_t at = text.find(command); at != std::string::npos;
@@ -52,7 +52,7 @@ void open_texts(std::string& text) {
   }
 }
 
-// "5cm", "12dollars": letters behind the digits that the text begins with.
+// "5cm", "12dollars": removes letters after the digits with which the text begins.
 void drop_unit_words(std::string& text) {
   const std::size_t begin = text.starts_with("-") ? 1 : 0;
   const std::size_t end = text.find_first_not_of("0123456789.,", begin);

@@ -1,4 +1,4 @@
-// Answers without what only their spelling tells apart.
+// Reduces answers to a common spelling.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace winnow::answers {
 
-/// Without spaces, dollars, \left and \right, \dfrac for \frac, \text{} and units, degrees, "x ="
-/// in front and dots at the end.
+/// Removes spaces, dollars, \left and \right, \text{} and units, degrees, "x =" at the beginning
+/// and dots at the end; replaces \dfrac by \frac.
 std::string plain_spelling(std::string_view text);
 
 /// "1,234,567" -> "1234567", where the commas separate thousands.

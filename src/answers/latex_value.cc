@@ -9,8 +9,8 @@
 namespace winnow::answers {
 namespace {
 
-// Recursive descent over normalised text. Every function returns nullopt on what it does not know,
-// which ends the whole parse.
+// Recursive descent over normalised text. Every function returns nullopt for input that it cannot
+// parse, which ends the whole parse.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -144,7 +144,7 @@ class Parser {
     return take(braces ? "}" : ")") ? inside : std::nullopt;
   }
 
-  // Of \frac and \sqrt: a group, a command or a single digit.
+  // The argument of \frac or \sqrt: a group, a command or a single digit.
   Value argument() {
     if (peek() == '{' || peek() == '\\') {
       return peek() == '{' ? group() : nested([this] { return atom(); });

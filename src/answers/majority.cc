@@ -33,9 +33,9 @@ Opinion majority(std::span<const Opinion> opinions) {
   return most == opinions.end() ? Opinion() : *most;
 }
 
-// A new answer might be given first of all, so an equal number would not do.
+// An open answer may be listed first and win a tie, so the lead must exceed `open`.
 bool is_decided(std::span<const Opinion> opinions, std::size_t open) {
-  std::vector<std::size_t> sizes{0, 0};  // of what nobody has said yet
+  std::vector<std::size_t> sizes{0, 0};  // at least two: answers that nobody has given yet
   for (const Opinion& opinion : opinions) {
     sizes.push_back(opinion.size());
   }

@@ -1,4 +1,4 @@
-// What most of several answers say.
+// The answer that most of several texts give.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,22 @@
 
 namespace winnow::answers {
 
-/// The answer that a text counts for: behind "####", in a box, behind "answer is", else its last
-/// number. Of a text that was cut off only what it says is the answer, not its last number. "" when
-/// there is none.
+/// The answer that a text votes for: after "####", in a box, after "answer is", else its last
+/// number. If the text was cut off (not `whole`), its last number does not count. "" if there is no
+/// answer.
 std::string vote_of(std::string_view text, bool whole);
 
-/// Indices of answers that say the same.
+/// Indices of answers that agree.
 using Opinion = std::vector<std::size_t>;
 using Agree = bool (*)(std::string_view a, std::string_view b);
 
-/// Groups answers; those that are "" count for nothing.
+/// Groups answers that agree; "" votes for nothing.
 std::vector<Opinion> opinions(std::span<const std::string> votes, Agree agree);
 
-/// The largest, of equals the one given first; empty when there is none.
+/// The largest opinion, the one given first among equals; empty if there is none.
 Opinion majority(std::span<const Opinion> opinions);
 
-/// Whether the majority stays, whatever `open` more answers say.
+/// Whether `open` more answers cannot change the majority.
 bool is_decided(std::span<const Opinion> opinions, std::size_t open);
 
 }  // namespace winnow::answers
