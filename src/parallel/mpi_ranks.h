@@ -1,4 +1,4 @@
-// Ranks that an MPI launcher (mpirun, srun) has started, a process each.
+// Ranks that are processes started by an MPI launcher (mpirun, srun).
 #pragma once
 
 #include <memory>
@@ -8,18 +8,18 @@
 
 namespace winnow::parallel {
 
-/// What a launcher tells a process about its place.
+/// A process's rank and the number of ranks, set by its launcher.
 struct LaunchedAs {
   int rank = 0;
   int size = 1;
 };
 
-/// Read from the environment that Open MPI, MPICH and Slurm set; nullopt: nothing has started this
-/// process as one of several.
+/// Read from the environment that Open MPI, MPICH and Slurm set; nullopt: no launcher has started
+/// this process.
 std::optional<LaunchedAs> launched_as();
 
-/// This process's end of the group of all that its launcher has started. Once per process. Throws
-/// Error where winnow was built without MPI.
+/// Joins the group of all processes that this process's launcher has started. To be called once per
+/// process. Throws Error if winnow was built without MPI.
 std::unique_ptr<Communicator> join_mpi_ranks();
 
 }  // namespace winnow::parallel

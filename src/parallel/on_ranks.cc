@@ -13,14 +13,14 @@ namespace {
 
 using Work = std::function<void(Communicator&)>;
 
-// The error of a rank other than 0, which names it.
+// The message of an error of a rank other than 0, which includes the rank.
 std::string message_of(const Communicator& ranks, const std::exception& error) {
   const std::string rank = fmt::format("rank {}: ", ranks.rank());
   const std::string what = error.what();
   return ranks.rank() == 0 || what.starts_with(rank) ? what : rank + what;
 }
 
-// A process that fails leaves the others to its launcher, which ends them.
+// If this process fails, the launcher ends the others.
 void as_process(int count, const char* flag, const Work& work) {
   const int started = launched_as()->size;
   require(started == count, "{} {}: {} ranks were started", flag, count, started);

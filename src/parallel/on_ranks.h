@@ -1,4 +1,4 @@
-// One piece of work on every rank.
+// Runs a function on every rank.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace winnow::parallel {
 
-/// Runs `work` on `count` ranks and returns when those of this process are done: this process is
-/// one of those that an MPI launcher has started, or else it runs all ranks, rank 0 on the calling
-/// thread. Throws what rank 0 threw, or a process's own rank; the Error of another rank names it.
-/// `flag`: where `count` comes from, for the Error when the launcher has started another number.
+/// Runs `work` on `count` ranks and returns when the ranks of this process are done. If an MPI
+/// launcher has started this process, it is one rank; else it runs all ranks, rank 0 on the calling
+/// thread. Throws rank 0's error, or in a process its own rank's. Errors of other ranks name the
+/// rank. `flag` names the source of `count`, for the Error if the launcher's count differs.
 void on_ranks(int count, const char* flag, const std::function<void(Communicator&)>& work);
 
 }  // namespace winnow::parallel

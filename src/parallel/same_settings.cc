@@ -9,7 +9,7 @@
 namespace winnow::parallel {
 namespace {
 
-// Rank 0's text, on all ranks.
+// Returns rank 0's text on all ranks.
 std::string broadcast_text(Communicator& ranks, std::string text) {
   std::uint64_t size = text.size();
   ranks.broadcast(std::as_writable_bytes(std::span(&size, 1)));

@@ -1,4 +1,4 @@
-// Ranks compare how they were started.
+// Checks that ranks were started with the same settings.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace winnow::parallel {
 
-/// Throws Error on a rank whose `settings`, a line each, are not those of rank 0: it names rank and
-/// line.
+/// Throws Error on a rank whose `settings`, one per line, differ from rank 0's. The error names the
+/// rank and the line.
 void require_same_settings(Communicator& ranks, const std::string& settings);
 
 }  // namespace winnow::parallel

@@ -1,11 +1,11 @@
-// The communicator of a process that is alone.
+// The communicator of a process that runs alone.
 #pragma once
 
 #include "parallel/communicator.h"
 
 namespace winnow::parallel {
 
-/// Rank 0 of 1: nothing waits, and sums are what they were. It may be shared.
+/// Rank 0 of 1: calls do not wait, and sums leave values as they are. It may be shared.
 Communicator& single_rank();
 
 }  // namespace winnow::parallel

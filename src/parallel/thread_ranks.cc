@@ -13,7 +13,7 @@
 namespace winnow::parallel {
 namespace {
 
-// What the ranks of a group share.
+// The state that the ranks of a group share.
 class Meeting {
  public:
   Meeting(int size, double patience)
@@ -21,9 +21,9 @@ class Meeting {
 
   [[nodiscard]] int size() const { return static_cast<int>(shown_.size()); }
 
-  /// Waits for all ranks, each of which shows memory, and returns what they show, by rank: to be
-  /// read until this rank parts. A rank that is not `patient` fails the group when others do not
-  /// come.
+  /// Waits for all ranks, each of which passes memory, and returns these spans by rank. They can be
+  /// read until this rank calls part(). A rank that is not `patient` fails the group if others do
+  /// not come.
   std::span<const std::span<const std::byte>> meet(int rank, std::span<const std::byte> shown,
                                                    bool patient = false) {
     std::unique_lock lock(mutex_);
@@ -32,7 +32,7 @@ class Meeting {
     return shown_;
   }
 
-  /// Waits until all ranks have read what the others show. All are there: they only copy.
+  /// Waits until all ranks have read the spans. No time limit: all have arrived and only copy.
   void part(int rank) {
     std::unique_lock lock(mutex_);
     wait(lock, rank, /*patient=*/true);
@@ -83,7 +83,7 @@ class Meeting {
   std::optional<std::string> failure_;
 };
 
-// What another rank shows: as many values.
+// Another rank's span as floats; it must have as many as `own`.
 std::span<const float> same_values(std::span<const std::byte> shown, std::span<const float> own) {
   require(shown.size() == own.size_bytes(), "ranks exchange {} and {} bytes", own.size_bytes(),
           shown.size());
@@ -119,7 +119,7 @@ class ThreadRank : public Communicator {
     std::ranges::copy(sums_, values.begin());
   }
 
-  // In place: others read their own parts of these values alone.
+  // In place: other ranks read only their own parts of these values.
   void reduce_scatter(std::span<float> values, std::span<const std::size_t> cuts) override {
     const auto all = meeting_->meet(rank_, std::as_bytes(values));
     std::vector<std::span<const float>> parts;

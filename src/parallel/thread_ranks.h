@@ -8,7 +8,7 @@
 
 namespace winnow::parallel {
 
-/// `size` ends of one group, by rank; each may go to a thread of its own. `patience`: seconds.
+/// `size` members of one group, by rank; each may go to a thread of its own. `patience`: seconds.
 std::vector<std::unique_ptr<Communicator>> make_thread_ranks(
     int size, double patience = Communicator::kPatience);
 

@@ -49,7 +49,7 @@ void DeviceRanks::allow_access(int device) const {
         code != cudaErrorPeerAccessAlreadyEnabled) {
       winnow::cuda::check(code, "read a peer device's memory");
     }
-    cudaGetLastError();  // forget that it was enabled before
+    cudaGetLastError();  // clears the error that access was enabled before
   }
 }
 
@@ -68,7 +68,7 @@ void DeviceRanks::renew(SharedBytes& all, std::size_t bytes) {
   ++generation_;
   if (!all.empty()) {
     winnow::cuda::check(cudaDeviceSynchronize(), "wait for a device");
-    host_.meet();  // nobody reads it any more
+    host_.meet();  // no rank reads it any more
     all.clear();
   }
   auto own = std::make_shared<Bytes>(bytes);
@@ -77,7 +77,7 @@ void DeviceRanks::renew(SharedBytes& all, std::size_t bytes) {
   for (const void* other : exchange(&shown)) {
     all.push_back(*static_cast<const std::shared_ptr<const Bytes>*>(other));
   }
-  host_.meet();  // all have taken it
+  host_.meet();  // all ranks have taken it
 }
 
 void DeviceRanks::reserve_parts(std::size_t floats) {

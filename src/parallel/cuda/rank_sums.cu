@@ -9,7 +9,7 @@
 namespace winnow::parallel::cuda {
 namespace {
 
-constexpr int kThreads = 1024;  // so many that enough bytes are on their way
+constexpr int kThreads = 1024;  // enough to keep the links busy
 constexpr int kRowThreads = 1024;
 
 __device__ void store_release(std::uint32_t* to, std::uint32_t value) {
@@ -26,7 +26,7 @@ __device__ bool has_come(std::uint32_t flag, std::uint32_t epoch) {
   return static_cast<std::int32_t>(flag - epoch) >= 0;
 }
 
-// What this block's peers wait for.
+// Sets the flag for which the same block of `peer` waits.
 __device__ void arrive(const Arrivals& arrivals, int peer, std::uint32_t epoch) {
   store_release(arrivals.flags[peer] + arrivals.rank * kMostBlocks + blockIdx.x, epoch);
 }
@@ -64,7 +64,7 @@ __device__ void store_eight(float* to, const Eight& eight) {
   *reinterpret_cast<float4*>(to + 4) = *reinterpret_cast<const float4*>(eight.values + 4);
 }
 
-// This thread's share of a sum.
+// Adds up this thread's share of the values.
 template <class Number>
 __device__ void add_up(const Parts& parts, int ranks, float* sum, bool add, std::size_t count) {
   const std::size_t stride = std::size_t{8} * kThreads * gridDim.x;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
   add_up<float>(parts, ranks, sum, false, count);
 }
 
-// A peer's part is complete when its kernel has begun.
+// When a peer's kernel has begun, the peer's part is complete.
 template <class Number>
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
@@ -129,7 +129,7 @@ __device__ float sum_over_block(float value) {
   return total;
 }
 
-// No pass has number 0, as epoch 0 is that of memory in which nothing has arrived.
+// Passes skip number 0: memory is zeroed, and epoch 0 would look as if data had arrived.
 __device__ std::uint32_t next_pass(std::uint32_t pass) {
   constexpr std::uint32_t kPasses = 0xFFFFFFFFU / kMostSums;
   return pass < kPasses ? pass + 1 : 1;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const __grid_constant_
   if (rows.norm_weight != nullptr) {
     rows.square_sums[blockIdx.x] = squares;
   }
-  if (begins && atomicAdd(inboxes.arrived, 1U) + 1 == gridDim.x) {  // all have read the number
+  if (begins && atomicAdd(inboxes.arrived, 1U) + 1 == gridDim.x) {  // all blocks have read it
     *inboxes.arrived = 0;
     *inboxes.passes = pass;
   }
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
   const int peer = static_cast<int>(threadIdx.x);
   const bool is_first = arrivals.rank == 0;
-  if (is_first && peer > 0 && peer < arrivals.ranks) {  // it has used what it gathered before
+  if (is_first && peer > 0 && peer < arrivals.ranks) {  // rank 0's last result is used up
     arrive(arrivals, peer, epoch);
   } else if (!is_first && peer == 0) {
     wait_for(arrivals, 0, epoch);
@@ -229,7 +229,7 @@ void sum_rows(const RowSums& rows, cudaStream_t stream) {
 }
 
 void gather_columns(const Arrivals& arrivals, const GatheredColumns& columns, cudaStream_t stream) {
-  // As many blocks on every rank, though they differ in columns.
+  // The same number of blocks on every rank, though ranks differ in columns.
   const auto blocks = blocks_for(static_cast<std::size_t>(columns.stride) / arrivals.ranks);
   winnow::cuda::launch(gather_kernel, blocks, kThreads, 0, stream, false, arrivals, columns);
 }

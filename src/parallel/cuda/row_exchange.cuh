@@ -1,4 +1,4 @@
-// Numbers of a step's rows on their way between ranks, for kernels that add them up.
+// Exchanges numbers of a step's rows between ranks, for kernels that add them up.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ inline __device__ std::uint64_t nanoseconds() {
   return time;
 }
 
-/// Repeats `look` until it returns true. A rank that has failed never comes: the kernel fails, too.
+/// Repeats `look` until it returns true. After kPatience a rank must have failed: fails the kernel.
 template <class Look>
 __device__ void wait_until(const Look& look) {
-  constexpr std::uint64_t kPatience = 30'000'000'000;  // as Communicator's
+  constexpr std::uint64_t kPatience = 30'000'000'000;  // Communicator's, in ns
   constexpr int kLooks = 4096;
   for (int i = 0; i < kLooks; ++i) {
     if (look()) {
@@ -31,20 +31,20 @@ __device__ void wait_until(const Look& look) {
   }
 }
 
-/// What the numbers of sum `number` of this pass travel with.
+/// The epoch that is stored with the numbers of sum `number` of this pass.
 inline __device__ std::uint32_t epoch_of(const RowInboxes& inboxes, std::uint32_t number) {
   return *static_cast<const volatile std::uint32_t*>(inboxes.passes) * kMostSums + number;
 }
 
-/// Where number `at` of this rank's, or another one's, lies.
+/// The address, in the inbox of rank `owner`, of number `at` from rank `from`.
 inline __device__ uint2* place_of(const RowInboxes& inboxes, int owner, int from,
                                   std::uint32_t number, std::size_t at) {
   const std::uint32_t place = number == 0 ? 2 : number % 2;
   return inboxes.of[owner] + (place * inboxes.ranks + from) * inboxes.stride + at;
 }
 
-/// Number `at` of a matrix of which each rank has a part, `own` here: the sum of all, in the order
-/// of ranks. The number and its epoch are 8 bytes, which arrive at once.
+/// Number `at` of a sum over ranks, to which this rank adds `own`, added in the order of ranks. A
+/// number and its epoch are 8 bytes, which arrive together.
 inline __device__ float sum_over_ranks(const RowInboxes& inboxes, std::uint32_t number,
                                        std::uint32_t epoch, std::size_t at, float own) {
   for (int peer = 0; peer < inboxes.ranks; ++peer) {

@@ -1,4 +1,4 @@
-// The C API of MPI alone.
+// The C API of MPI only.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1

@@ -19,12 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sums of more values are cut: each rank adds up a part of them.
+// The most values that are summed whole. Of more values, each rank adds up a part.
 constexpr std::size_t kWhole = 4096;
-// Values of a part that are on their way at once.
+// The number of a part's values that are sent at a time.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// A message that is on its way.
+// A message that is being sent or received.
 struct Transfer {
   MPI_Request request = MPI_REQUEST_NULL;
   int peer = 0;
@@ -171,8 +171,8 @@ class MpiRank : public Communicator {
     }
   }
 
-  // Parts travel in pieces, so that what is received takes little memory: body(begin) for all that
-  // the largest part has.
+  // Sends parts in pieces, so that received data takes little memory: calls body(begin) for each
+  // piece of the largest part.
   template <class Body>
   static void for_pieces(std::span<const std::size_t> cuts, const Body& body) {
     std::size_t most = 0;
@@ -188,7 +188,7 @@ class MpiRank : public Communicator {
     return part.subspan(first, std::min(kPiece, part.size() - first));
   }
 
-  // Messages of more bytes than an int counts are cut.
+  // Splits messages with more bytes than an int can count.
   void send(std::span<const std::byte> bytes, int peer) {
     const std::lock_guard lock(calls_);
     each_piece(bytes, [&](std::span<const std::byte> piece) {
@@ -223,7 +223,7 @@ class MpiRank : public Communicator {
     return done != 0;
   }
 
-  // Until all transfers have ended; nullopt: as long as it takes.
+  // Waits until all transfers have ended; nullopt: without a time limit.
   void wait(std::optional<double> patience) {
     const auto begin = Clock::now();
     Pause pause;
@@ -253,7 +253,7 @@ class MpiRank : public Communicator {
     add_in_order(values);
   }
 
-  // `own` += what was received from the others.
+  // Adds the values received from the other ranks to `own`, in the order of ranks.
   void add_in_order(std::span<float> own) {
     std::ranges::copy(own, slot(rank_, own.size()).begin());
     std::ranges::fill(own, 0.0F);
@@ -267,7 +267,7 @@ class MpiRank : public Communicator {
   int size_ = 1;
   std::vector<Transfer> transfers_;
   std::vector<float> received_;
-  std::mutex calls_;  // of MPI, from the pulse and from here
+  std::mutex calls_;  // guards MPI calls, the pulse's and those here
   std::optional<Pulse> pulse_;
 };
 

@@ -23,7 +23,7 @@ void Pulse::leave() {
   thread_.request_stop();
   thread_.join();
   const std::lock_guard lock(calls_);
-  for (Peer& peer : peers_) {  // what is on its way keeps its memory until it has arrived
+  for (Peer& peer : peers_) {  // messages need their memory until they have been sent
     MPI_Wait(&peer.sending, MPI_STATUS_IGNORE);
   }
   send(Beat::leaves);
@@ -51,7 +51,7 @@ void Pulse::run(const std::stop_token& stop) {
   }
 }
 
-// Not to those that have yet to take the one before.
+// Skips ranks that have not received the last beat yet.
 void Pulse::send(Beat beat) {
   for (Peer& peer : peers_) {
     int done = 0;

@@ -1,4 +1,4 @@
-// Whether the other processes are there, however long they are busy.
+// Detects whether the other processes still run, however long they are busy.
 #pragma once
 
 #include <chrono>
@@ -12,17 +12,17 @@
 
 namespace winnow::parallel {
 
-/// A thread that tells all other ranks once a second that this process runs, and hears the same of
-/// them. One that is stopped, or whose machine is gone, is silent; one that only computes is not.
+/// A thread that tells all other ranks once a second that this process runs, and receives the same
+/// from them. A process that is stopped, or whose machine is gone, is silent; a busy one is not.
 class Pulse {
  public:
   /// Seconds of silence after which a rank counts as dead.
   static constexpr int kPatience = 20;
 
-  /// All ranks make one together. `calls` is held during each call of MPI, whoever makes it.
-  /// `dead` is called from this thread with the rank that is silent.
+  /// A collective call: all ranks make a Pulse together. `calls` is locked during each MPI call of
+  /// any thread. `dead` is called on this thread with the rank that is silent.
   Pulse(std::mutex& calls, std::function<void(int)> dead);
-  /// Stops, and tells the others so: they do not miss this rank.
+  /// Stops, and tells the other ranks so that they do not take this one for dead.
   void leave();
 
  private:
@@ -42,7 +42,7 @@ class Pulse {
 
   std::mutex& calls_;
   std::function<void(int)> dead_;
-  MPI_Comm ranks_ = MPI_COMM_NULL;  // of these messages alone
+  MPI_Comm ranks_ = MPI_COMM_NULL;  // used only for these messages
   std::vector<Peer> peers_;
   std::jthread thread_;
 };
