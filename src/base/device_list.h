@@ -17,12 +17,12 @@ struct DeviceInfo {
 
 struct DeviceList {
   std::vector<DeviceInfo> devices;
-  std::string problem;  // why there is none; empty when there are devices
+  std::string problem;  // why there are no devices; else empty
 };
 
 DeviceList list_devices();
 
-/// Error when this device cannot be used. For commands whose work begins long before the device's.
+/// Throws Error if this device cannot be used. For commands that do long work before they use it.
 void require_device(int index);
 
 }  // namespace winnow

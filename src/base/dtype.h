@@ -65,7 +65,7 @@ constexpr bf16 to_bf16(float x) {
   return {static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16)};
 }
 
-/// Rounds to nearest even; too large becomes infinity.
+/// Rounds to nearest even; values that are too large become infinity.
 f16 to_f16(float x);
 
 /// Rounds to nearest even and saturates at +-448; NaN stays NaN.

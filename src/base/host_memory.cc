@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
-// The number that `text` begins with, behind blanks.
+// The number at the beginning of `text`, after blanks.
 std::optional<std::size_t> parse_number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   std::size_t number = 0;
@@ -26,8 +26,8 @@ std::optional<std::size_t> parse_number(std::string_view text) {
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-// The number behind `key` in the file's lines; "": of its first line. Nothing where the file or the
-// number is missing.
+// The number after `key` in the file's lines; key "": at the beginning of the first line. nullopt
+// if the file or the number is missing.
 std::optional<std::size_t> read_number(const fs::path& path, std::string_view key = {}) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -43,7 +43,7 @@ struct GroupFiles {
   std::string_view mount;  // of the memory controller, below the root
   std::string_view limit;
   std::string_view usage;
-  std::array<std::string_view, 2> cached;  // what of the usage is page cache, which gives way
+  std::array<std::string_view, 2> cached;  // page cache in the usage, which is reclaimed on demand
 };
 constexpr GroupFiles kVersion1{"sys/fs/cgroup/memory",
                                "memory.limit_in_bytes",
@@ -64,8 +64,8 @@ void limit_to(HostMemory& memory, const fs::path& group, const GroupFiles& files
   memory.available = std::min(memory.available, limit - std::min(limit, used));
 }
 
-// A group and all above it. In a container the path may be the host's; the walk then still ends at
-// the container's own group, which is mounted at the top.
+// Applies the limits of a group and of all groups above it. In a container the path may be the
+// host's; the walk then still ends at the container's own group, which is mounted at the top.
 void limit_to_groups(HostMemory& memory, const fs::path& root, fs::path group,
                      const GroupFiles& files) {
   for (group = group.relative_path(); !group.empty(); group = group.parent_path()) {

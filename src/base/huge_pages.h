@@ -1,4 +1,4 @@
-// Huge pages.
+// Backs memory with huge pages.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 namespace winnow {
 
 /// Asks the system to back `memory` with huge pages, which need far fewer TLB entries. For memory
-/// that was not touched yet; without effect if the system has no huge pages.
+/// that has not been touched yet; no effect if the system has no huge pages.
 void in_huge_pages(std::span<std::byte> memory);
 
 }  // namespace winnow

@@ -52,7 +52,7 @@ MappedFile::~MappedFile() {
 void MappedFile::release(std::span<const std::byte> part) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t skipped = (page - reinterpret_cast<std::uintptr_t>(part.data()) % page) % page;
-  if (part.size() > skipped) {  // whole pages only; the rest belongs to neighbours too
+  if (part.size() > skipped) {  // whole pages only; neighbours use the rest, too
     ::madvise(const_cast<std::byte*>(part.data() + skipped), (part.size() - skipped) / page * page,
               MADV_DONTNEED);
   }

@@ -24,7 +24,7 @@ class MappedFile {
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-  /// Gives back the memory that a part of some mapping takes; reading it again fetches it again.
+  /// Frees the memory of a part of a mapping. Reading it later fetches it from the file again.
   static void release(std::span<const std::byte> part);
 
  private:

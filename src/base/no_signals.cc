@@ -7,7 +7,7 @@
 namespace winnow {
 namespace {
 
-thread_local int alive = 0;  // of this thread's
+thread_local int alive = 0;  // instances of this thread
 
 }  // namespace
 

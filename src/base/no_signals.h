@@ -1,11 +1,11 @@
-// Threads that handle no signals for a while.
+// Blocks signals in a thread for a while.
 #pragma once
 
 #include <csignal>
 
 namespace winnow {
 
-/// While an instance lives, its thread handles no signals except its own faults; signals wait or go
+/// While an instance lives, its thread handles no signals except its own faults; others wait or go
 /// to other threads. Only the outermost instance of a thread makes a system call, which takes half
 /// a microsecond.
 class NoSignals {

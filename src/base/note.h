@@ -5,8 +5,8 @@
 
 namespace winnow {
 
-/// Writes "winnow: LINE" to standard error. For costs and decisions that a user would ask about, at
-/// most once per loaded object.
+/// Writes "winnow: LINE" to standard error. For costs and decisions that a user would ask about.
+/// To be used at most once per loaded object.
 void note(std::string_view line);
 
 }  // namespace winnow

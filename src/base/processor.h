@@ -8,7 +8,7 @@ namespace winnow {
 
 struct Processor {
   std::string name = "unknown";
-  std::vector<std::string> instruction_sets;  // that winnow's kernels make use of, best last
+  std::vector<std::string> instruction_sets;  // that winnow's kernels use, best last
 };
 
 /// As the kernel describes it.

@@ -15,7 +15,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// A stream of random numbers; copies continue independently, position is part of the value.
+/// A stream of random numbers. Copies continue independently: the position is part of the value.
 class Random {
  public:
   explicit constexpr Random(std::uint64_t seed, std::uint64_t stream = 0)

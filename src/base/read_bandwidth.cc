@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kWords = std::size_t{1} << 27;  // 1 GiB
 constexpr int kPasses = 6;
 
-// Several sums side by side: one would wait for its own additions.
+// Several independent sums: a single one would wait for the latency of each addition.
 std::uint64_t sum(const std::uint64_t* words, std::size_t count) {
   constexpr std::size_t kLanes = 16;
   std::array<std::uint64_t, kLanes> sums{};

@@ -33,7 +33,7 @@ std::string Sha256::finish() {
   const std::uint64_t bits = bytes_ * 8;
   std::array<std::byte, 72> padding{};
   padding[0] = std::byte{0x80};
-  const std::size_t zeros = (119 - bytes_ % 64) % 64;  // so that 8 bytes of length fill the block
+  const std::size_t zeros = (119 - bytes_ % 64) % 64;  // the length's 8 bytes end the block
   for (int i = 0; i < 8; ++i) {
     padding[1 + zeros + static_cast<std::size_t>(i)] =
         static_cast<std::byte>(bits >> (56 - 8 * i) & 0xFF);

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), to identify the files behind a figure.
+// SHA-256 (FIPS 180-4), to identify the files from which a result was computed.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace winnow {
 
-/// Takes bytes piece by piece.
+/// Hashes bytes piece by piece.
 class Sha256 {
  public:
   void update(std::span<const std::byte> bytes);

@@ -19,10 +19,10 @@ inline constexpr std::array<std::uint32_t, 64> kSha256Constants{
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-/// Takes a block of 64 bytes into the state, on any CPU.
+/// Hashes a block of 64 bytes into the state, on any CPU.
 void compress_plainly(Sha256State& state, const std::byte* block);
 
-/// The same by this CPU's own instructions, where it has them.
+/// The same with SHA instructions, if this CPU has them.
 void compress(Sha256State& state, const std::byte* block);
 
 }  // namespace winnow

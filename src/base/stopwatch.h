@@ -1,4 +1,4 @@
-// Wall time between events.
+// Measures wall time between events.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,13 @@ namespace winnow {
 
 class Stopwatch {
  public:
-  /// Seconds since the last lap, or since the beginning.
+  /// Starts a new lap; returns the seconds since the last one or the beginning.
   double lap() {
     const auto now = Clock::now();
     return std::chrono::duration<double>(now - std::exchange(start_, now)).count();
   }
 
-  /// The same without a new lap.
+  /// The same without starting a new lap.
   [[nodiscard]] double seconds() const {
     return std::chrono::duration<double>(Clock::now() - start_).count();
   }

@@ -40,8 +40,8 @@ struct TensorView {
   }
 };
 
-/// A fixed-size array of trivially copyable T, aligned for SIMD, left uninitialised. A large one
-/// lies in huge pages: weights that are read once a step would else miss the TLB at every page.
+/// A fixed-size array of trivially copyable T, aligned for SIMD, uninitialised. A large one uses
+/// huge pages: weights that are read once per step would otherwise miss the TLB at every page.
 template <class T>
 class Buffer {
  public:
@@ -77,10 +77,10 @@ class Buffer {
   T* begin() { return data_.get(); }
   T* end() { return data_.get() + size_; }
 
-  /// Makes room for at least `size` elements; what was stored may be lost.
+  /// Makes room for at least `size` elements; the contents may be lost.
   void ensure(std::size_t size) {
     if (size > size_) {
-      *this = Buffer();  // give the old memory back before asking for more
+      *this = Buffer();  // free the old memory before allocating more
       *this = Buffer(size);
     }
   }

@@ -28,7 +28,7 @@ void relax() {
 #endif
 }
 
-/// Waits actively: first without a system call, for as long as a thread switch takes, then yielding
+/// Busy waiting: first without a system call, for as long as a thread switch takes, then yielding
 /// the core to other threads.
 class Spin {
  public:
@@ -40,7 +40,7 @@ class Spin {
     }
   }
 
-  /// True once waiting has lasted so long that sleeping is better.
+  /// True once the wait has lasted so long that sleeping is better.
   [[nodiscard]] bool long_enough() const {
     return count_ >= kPauses && std::chrono::steady_clock::now() - start_ > kLongest;
   }
@@ -54,8 +54,8 @@ class Spin {
 
 thread_local bool inside_loop = false;
 
-/// The caller of run() and `threads - 1` workers. A worker that the system does not let run in time
-/// is not waited for: the others take its share.
+/// The caller of run() and `threads - 1` workers. run() does not wait for a worker that the system
+/// does not schedule in time: the others do its share.
 class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
  public:
   explicit Team(int threads) {
@@ -66,7 +66,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
 
   ~Team() {
     stopping_ = true;
-    state_ += 2;  // still closed, but another value than the one slept on
+    state_ += 2;  // still closed, but a different value, which wakes waiting workers
     state_.notify_all();
     for (auto& worker : workers_) {
       worker.join();
@@ -89,7 +89,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
     ++state_;  // open
     state_.notify_all();
     take_ranges(0);
-    ++state_;  // closed: no further thread may enter
+    ++state_;  // closed: no more threads may enter
     for (Spin spin; inside_ != 0;) {
       spin.once();
     }
@@ -102,7 +102,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
   static bool is_open(std::uint32_t state) { return state % 2 == 1; }
 
   void serve(int thread) {
-    const NoSignals no_signals;  // they are for the program's own threads
+    const NoSignals no_signals;  // signals are for the program's own threads
     std::uint32_t served = 0;
     while (!stopping_) {
       served = await_loop(served);
@@ -148,7 +148,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
     inside_loop = false;
   }
 
-  /// Ends the loop: no thread takes any of its remaining indices.
+  /// Ends the loop: no thread takes any of the remaining indices.
   void give_up(std::exception_ptr error) {
     const std::lock_guard lock(error_mutex_);
     if (error_ == nullptr) {
@@ -174,7 +174,7 @@ class Team {  // NOLINT(clang-analyzer-optin.performance.Padding): on purpose
   alignas(kCacheLine) std::atomic<std::size_t> next_ = 0;  // the first index not taken yet
   alignas(kCacheLine) std::atomic<int> inside_ = 0;        // workers that may be in the loop
   std::mutex error_mutex_;
-  std::exception_ptr error_;  // what a body has thrown first
+  std::exception_ptr error_;  // the first exception of a body
   std::vector<std::thread> workers_;
 };
 
@@ -191,7 +191,7 @@ std::unique_ptr<Team>& team() {
   return instance;
 }
 
-// Held by those who count on the team, and alone by who replaces it.
+// Held shared by code that relies on the team, and exclusively by code that replaces it.
 std::shared_mutex& team_mutex() {
   static std::shared_mutex mutex;
   return mutex;

@@ -6,8 +6,8 @@
 
 namespace winnow {
 
-/// Sets how many threads work on a loop, the calling one included (at least 1); 0 means one per
-/// core that this process may use. Waits for the last FixedThreads to go.
+/// Sets the number of threads of a loop, including the calling one (at least 1); 0 means one per
+/// core that this process may use. Waits until no FixedThreads are left.
 void set_threads(int count);
 int thread_count();
 
@@ -29,9 +29,9 @@ enum class Cut : unsigned char { single, shrinking };
 void run_loop(std::size_t count, Cut cut, RangeFunction function, const void* context);
 }  // namespace detail
 
-/// Splits [0, count) into contiguous ranges that threads take as they come free: body(begin, end,
-/// thread), thread < thread_count(). Loops inside it run on its own thread. Rethrows the first
-/// exception of a body when no body runs any more; other ranges may or may not have run.
+/// Splits [0, count) into contiguous ranges that threads take when they are free: body(begin, end,
+/// thread), thread < thread_count(). Loops inside a body run on its own thread. Rethrows the first
+/// exception of a body once no body runs any more; other ranges may or may not have run.
 template <class Body>
 void parallel_ranges(std::size_t count, const Body& body) {
   detail::run_loop(

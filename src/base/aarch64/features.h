@@ -1,4 +1,4 @@
-// What this CPU has besides NEON.
+// The features of this CPU besides NEON.
 #pragma once
 
 #include <asm/hwcap.h>

@@ -31,7 +31,7 @@ std::vector<std::string> instruction_sets() {
 
 }  // namespace
 
-// The kernel gives numbers, no name: who designed the core, and which one it is.
+// The kernel gives no name, only two numbers: the designer of the core and its part number.
 Processor read_processor() {
   Processor processor{.instruction_sets = instruction_sets()};
   std::string implementer;

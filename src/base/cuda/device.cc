@@ -58,7 +58,7 @@ int allow_most_shared_memory(const void* kernel) {
 }
 
 double nominal_bf16_flops() {
-  // Data sheets, without sparsity, sums in float.
+  // From data sheets: without sparsity, sums in float.
   constexpr std::array<std::pair<std::string_view, double>, 9> kKnown{{
       {"H100 PCIe", 756e12},
       {"H100", 989e12},
@@ -108,7 +108,7 @@ void use_device(int index) {
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaErrorInsufficientDriver) {
     int driver = 0;
-    cudaDriverGetVersion(&driver);  // stays 0 without one
+    cudaDriverGetVersion(&driver);  // stays 0 without a driver
     require(driver > 0, "no CUDA device can be used: this machine has no NVIDIA driver");
     fail("no CUDA device can be used: the driver knows CUDA {}.{}, this program needs {}.{}",
          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);

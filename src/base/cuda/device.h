@@ -1,4 +1,4 @@
-// What everything that talks to a CUDA device needs: errors, memory, streams, events. Free of fmt,
+// What all code for a CUDA device needs: errors, memory, streams, events. Does not include fmt,
 // whose format strings nvcc's front end cannot evaluate.
 #pragma once
 
@@ -11,37 +11,37 @@
 
 namespace winnow::cuda {
 
-/// Throws Error naming `what` unless `code` is success.
+/// Throws Error, which names `what`, unless `code` is success.
 void check(cudaError_t code, std::string_view what);
 
-/// check() of the kernel that was just launched.
+/// check() for the kernel that was just launched.
 void check_launch(std::string_view kernel);
 
-/// Throws Error naming the kernel unless `code`, from launching it, is success.
+/// Throws Error, which names the kernel, unless `code`, from launching it, is success.
 void check_launch(cudaError_t code, const void* kernel);
 
-/// Number of devices that can be used; 0 also when there is no driver or it is too old.
+/// The number of usable devices; 0 also if there is no driver or it is too old.
 int device_count();
 
 int multiprocessor_count();
 
-/// Floating-point operations per second of dense products in bf16 that the current device is sold
-/// with; 0 when it is not known.
+/// The nominal floating-point operations per second of the current device, for dense products in
+/// bf16; 0 if unknown.
 double nominal_bf16_flops();
 
-/// Makes device `index` the current one of this thread. Throws Error when there is none of this
-/// number, naming how many there are.
+/// Makes device `index` the current one of this thread. Throws Error if there is no such device;
+/// the message says how many there are.
 void use_device(int index);
 
-/// The same for a device that has been used before: what each thread that comes to it must do, as
-/// each has a current device of its own.
+/// The same for a device that has been used before. Each thread must call it before it uses the
+/// device, because each has a current device of its own.
 void select_device(int index);
 
-/// Bytes of device memory that are free now, and of all there is.
+/// Bytes of device memory that are free now, and of all device memory.
 std::size_t free_memory();
 std::size_t total_memory();
 
-/// Lets a kernel have all of a block's shared memory; returns how much of it is dynamic.
+/// Allows a kernel all of a block's shared memory; returns how much of it is dynamic.
 int allow_most_shared_memory(const void* kernel);
 
 /// Bytes of shared memory that a block can have.
@@ -50,7 +50,7 @@ int most_shared_memory();
 /// Whether kernels may begin before their predecessor is complete (Hopper and later).
 bool has_programmatic_launch();
 
-/// Device memory, freed with its owner. Throws Error with what was wanted and what is free.
+/// Device memory, freed with its owner. Throws Error that names the bytes wanted and free.
 struct FreeDeviceMemory {
   void operator()(void* memory) const { cudaFree(memory); }
 };
@@ -63,8 +63,8 @@ struct FreePinnedMemory {
 using PinnedMemory = std::unique_ptr<void, FreePinnedMemory>;
 PinnedMemory allocate_pinned(std::size_t bytes);
 
-/// What the functions without a stream have begun is not ordered with our streams: copies from the
-/// host and fills may still be on their way when they return.
+/// Functions without a stream are not ordered with our streams: copies from the host and fills may
+/// still be running when they return. This waits for them.
 void wait_for_default_stream();
 
 /// `size` elements of device memory, uninitialised.
@@ -88,10 +88,10 @@ class DeviceBuffer {
     check(cudaMemcpy(target.data(), data(), target.size_bytes(), cudaMemcpyDeviceToHost),
           "copy from the device");
   }
-  /// Makes room for at least `size` elements; what was stored may be lost.
+  /// Makes room for at least `size` elements; the contents may be lost.
   void ensure(std::size_t size) {
     if (size > size_) {
-      *this = DeviceBuffer();  // give the old memory back before asking for more
+      *this = DeviceBuffer();  // free the old memory before allocating more
       *this = DeviceBuffer(size);
     }
   }
@@ -106,7 +106,7 @@ class DeviceBuffer {
   std::size_t size_ = 0;
 };
 
-/// `size` elements of host memory that a device copies from and to at full speed, and
+/// `size` elements of page-locked host memory, which a device copies at full speed and
 /// asynchronously.
 template <class T>
 class PinnedBuffer {
@@ -144,9 +144,9 @@ class Event {
   Event();
   void record(const Stream& stream) { record(stream.get()); }
   void record(cudaStream_t stream);
-  /// What comes next in `stream` waits for this event.
+  /// Later work in `stream` waits for this event.
   void hold(const Stream& stream) const;
-  /// Waits for this event; the time since `earlier`.
+  /// Waits for this event and returns the time since `earlier`.
   [[nodiscard]] double milliseconds_since(const Event& earlier) const;
 
  private:

@@ -22,7 +22,7 @@ DeviceInfo describe(int index) {
 DeviceList list_devices() {
   DeviceList list;
   try {
-    cuda::use_device(0);  // says why none can be used
+    cuda::use_device(0);  // throws the reason if no device is usable
     for (int index = 0; index < cuda::device_count(); ++index) {
       list.devices.push_back(describe(index));
     }

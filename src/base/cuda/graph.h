@@ -12,7 +12,7 @@ namespace winnow::cuda {
 
 class Graph {
  public:
-  /// Records what `work` puts into `stream`, which does not run now.
+  /// Records what `work` puts into `stream`. It does not run now.
   Graph(const Stream& stream, const std::function<void()>& work);
   void launch(const Stream& stream) const;
 

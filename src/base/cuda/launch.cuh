@@ -1,5 +1,5 @@
 // Launching kernels, and programmatic dependent launch: a kernel may begin while its predecessor in
-// the stream ends, and does before wait_for_predecessor() what needs nothing of it.
+// the stream ends. Before wait_for_predecessor() it does work that does not depend on that kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,29 +8,29 @@
 
 namespace winnow::cuda {
 
-/// Returns once the predecessor is complete and what it wrote can be read. A kernel launched as
-/// programmatic must come through here in at least one block, else it may be complete before its
-/// predecessor is. No more than a statement on devices before Hopper.
+/// Returns once the predecessor is complete and its writes are visible. In a kernel launched as
+/// programmatic, at least one block must call this; else the kernel may be complete before its
+/// predecessor is. Does nothing on devices before Hopper.
 inline __device__ void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// Lets the successor begin once all blocks have come here (or ended). Called after
-/// wait_for_predecessor(), it also tells the successor that all before this kernel is complete.
+/// Lets the successor begin once all blocks have called this (or ended). If it is called after
+/// wait_for_predecessor(), the successor can rely on all kernels before this one being complete.
 inline __device__ void release_successor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/// Brings the line of global memory at an address into the L2 cache.
+/// Prefetches the line of global memory at an address into the L2 cache.
 inline __device__ void prefetch(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-/// Of a launch: it may begin before its predecessor is complete.
+/// A launch attribute: the kernel may begin before its predecessor is complete.
 inline cudaLaunchAttribute programmatic_launch() {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -38,7 +38,7 @@ inline cudaLaunchAttribute programmatic_launch() {
   return attribute;
 }
 
-/// Its blocks come in clusters of so many.
+/// A launch attribute: blocks come in clusters of `blocks`.
 inline cudaLaunchAttribute clusters_of(int blocks) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -48,8 +48,8 @@ inline cudaLaunchAttribute clusters_of(int blocks) {
   return attribute;
 }
 
-/// Launches kernel(arguments...). All kernels take the same share of a multiprocessor's memory as
-/// shared (all of it): it must run dry to change that, and kernels with different wishes would not
+/// Launches kernel(arguments...). All kernels use the same shared-memory carveout (the maximum): a
+/// multiprocessor must be idle to change it, so kernels with different carveouts would not
 /// overlap. Throws Error.
 template <class... Parameters, class... Arguments>
 void launch_as(const cudaLaunchConfig_t& config, void (*kernel)(Parameters...),
@@ -61,8 +61,8 @@ void launch_as(const cudaLaunchConfig_t& config, void (*kernel)(Parameters...),
   check_launch(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), function);
 }
 
-/// Launches kernel<<<grid, block, shared, stream>>>(arguments...); `programmatic`: it may begin
-/// before its predecessor is complete, where the device can do that. Throws Error.
+/// Launches kernel<<<grid, block, shared, stream>>>(arguments...). `programmatic`: it may begin
+/// before its predecessor is complete, if the device supports that. Throws Error.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared,
             cudaStream_t stream, bool programmatic, const Arguments&... arguments) {
@@ -89,11 +89,11 @@ void launch_clusters(void (*kernel)(Parameters...), int blocks, int cluster, int
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = !has_programmatic_launch() ? 0 : programmatic ? 2 : 1;  // the first so many
+  config.numAttrs = !has_programmatic_launch() ? 0 : programmatic ? 2 : 1;  // the first ones only
   launch_as(config, kernel, arguments...);
 }
 
-/// Clusters of `blocks` blocks that the device can hold at once.
+/// The number of clusters of `blocks` blocks that the device can hold at once.
 template <class... Parameters>
 int resident_clusters(void (*kernel)(Parameters...), int blocks, int threads, std::size_t shared) {
   cudaLaunchAttribute attribute = clusters_of(blocks);

@@ -39,7 +39,7 @@ void launch_read(std::span<const std::byte> memory, unsigned* out, cudaStream_t 
 
 double measure_read_bandwidth() {
   constexpr int kPasses = 6;
-  constexpr int kReads = 8;  // of a pass: one alone would be mostly its own beginning and end
+  constexpr int kReads = 8;  // per pass: start and end dominate a single one
   DeviceBuffer<std::byte> memory(std::size_t{1} << 30);
   memory.fill(1);
   const DeviceBuffer<unsigned> out(1);

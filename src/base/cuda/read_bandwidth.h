@@ -1,4 +1,4 @@
-// The ceiling of everything that reads device memory: a plain sum.
+// Measures the read bandwidth of device memory, with a plain sum.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ namespace winnow::cuda {
 void launch_read(std::span<const std::byte> memory, unsigned* out, cudaStream_t stream);
 
 /// Bytes per second that the device reads from a buffer far larger than its caches: the best of
-/// several passes. Takes 1 GiB of device memory for that time.
+/// several passes. Uses 1 GiB of device memory meanwhile.
 double measure_read_bandwidth();
 
 }  // namespace winnow::cuda

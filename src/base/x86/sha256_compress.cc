@@ -6,7 +6,7 @@
 namespace winnow {
 namespace {
 
-// The processor's own instructions for this, where it has them: they want the state as ABEF, CDGH.
+// Whether the CPU has SHA instructions. They expect the state in the order ABEF, CDGH.
 bool has_instructions() {
   unsigned a = 0;
   unsigned b = 0;
