@@ -1,4 +1,4 @@
-// Statistics of queries that no model has had, for tests of calibrated rules.
+// Made-up statistics of queries, for tests of calibrated rules.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ inline std::shared_ptr<const kvcache::Calibration> any_calibration(
   return std::make_shared<const kvcache::Calibration>(std::move(calibration));
 }
 
-/// `shape` with what some rules need.
+/// `shape` with the statistics that calibrated rules need.
 inline kvcache::CacheShape calibrated(kvcache::CacheShape shape) {
   shape.calibration = any_calibration(shape);
   return shape;

@@ -1,5 +1,5 @@
-// Forks of one sequence that go on at once, on several threads: each copies the pages that it still
-// shares with the others while these copy and write theirs.
+// Forks of one sequence that continue at the same time on several threads: each copies the pages
+// that it still shares while the others copy and write theirs.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -19,8 +19,8 @@ constexpr int kPrompt = 45;  // so that the last pages are not full
 constexpr int kForks = 20;
 constexpr int kSteps = 24;
 
-// Appends `rows` tokens to each sequence in one call and adds its answers to `answers`. The tokens
-// of sequence i are those of the name i.
+// Appends `rows` tokens to each sequence in one call and adds the outputs to `answers`. Sequence i
+// gets the tokens of name i.
 void append(ops::Context& context, const TokenSource& source, std::span<SequenceCache> sequences,
             int rows, std::vector<float>& answers) {
   const kvcache::CacheShape& shape = sequences.front().cache().shape();
@@ -45,7 +45,7 @@ void append(ops::Context& context, const TokenSource& source, std::span<Sequence
   }
 }
 
-// All answers of a prompt, its forks, and forks of these.
+// The outputs of a prompt, of its forks, and of their forks.
 std::vector<float> answers_with(int threads, RuleKind rule, ops::EntryFormat format) {
   set_threads(threads);
   kvcache::CacheConfig config;
@@ -69,7 +69,7 @@ std::vector<float> answers_with(int threads, RuleKind rule, ops::EntryFormat for
   }
   for (int step = 1; step <= kSteps; ++step) {
     append(context, source, sequences, 1, answers);
-    if (step % 6 == 0) {  // half of them start again from another one
+    if (step % 6 == 0) {  // half of the sequences restart as forks of another
       for (std::size_t i = 0; i < kForks / 2; ++i) {
         sequences[i] = sequences[kForks - 1 - i].fork();
       }

@@ -1,5 +1,5 @@
-// Any cutting of sequences into chunks, any interleaving, forks, preemptions and frees: the same
-// answers as the rules' definitions, and not a page lost.
+// However sequences are cut into chunks, interleaved, forked, preempted and freed, attention gives
+// the outputs of the rules' definitions, and no page is lost.
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
@@ -19,12 +19,12 @@ using kvcache::PageNeed;
 using kvcache::RuleKind;
 using kvcache::SequenceLimits;
 
-// Decisions that hang on a smaller relative difference of attention weights may go either way.
+// A decision by a smaller relative difference of attention weights may go either way.
 constexpr double kSafeMargin = 1e-4;
-constexpr double kTolerance = 2e-5;         // of outputs, for values of about 1, computed in float
+constexpr double kTolerance = 2e-5;         // of outputs with values of about 1, computed in float
 constexpr std::size_t kMostSequences = 12;  // so that a call has work for two threads
 
-/// One random operation; `choice` is spent on its details.
+/// One random operation; `choice` determines its details.
 struct Operation {
   int kind = 0;
   std::uint64_t choice = 0;
@@ -93,7 +93,7 @@ class World {
     }
   }
 
-  // One call with chunks of some of the sequences: as the engine, only if the pages are there.
+  // One call with chunks of some of the sequences. Like the engine, only if enough pages are free.
   void append(Random& random) {
     std::vector<Part> parts;
     PageNeed need;
@@ -154,7 +154,7 @@ class World {
       const auto visible = buffers.visible(static_cast<std::size_t>(t));
       RC_ASSERT(std::vector<int>(visible.begin(), visible.end()) == answer.visible);
       for (std::size_t d = 0; d < out.size(); ++d) {
-        RC_ASSERT(std::abs(out[d] - answer.out[d]) <= kTolerance);  // not so for NaN
+        RC_ASSERT(std::abs(out[d] - answer.out[d]) <= kTolerance);  // false for NaN
       }
     }
     const LayerAnswer& last = part.sequence->answer(layer, part.first + part.rows - 1);
@@ -174,7 +174,7 @@ class World {
     return count_pages(cache_, all);
   }
 
-  // The pools hand out what the sequences hold, page by page, and say so in bytes.
+  // Checks that the pools' pages and bytes match what the sequences hold, page by page.
   void check_accounts() {
     const PageCount count = live();
     const auto bytes = [](const kvcache::PagePool& pool, std::size_t pages) {
@@ -265,7 +265,7 @@ TEST_P(EveryRule, AnswersAsDefinedHoweverSequencesAreRun) {
   }));
 }
 
-// All answers of one sequence, cut by `random` (nullptr: not at all) and run beside `company`.
+// All outputs of one sequence, cut by `random` (null: not cut) and run with `company` others.
 std::vector<float> run_cut(const WorldConfig& config, int length, Random* random, int company) {
   ops::Workspace workspace;
   ops::Context context{DType::f32, true, &workspace};

@@ -1,4 +1,4 @@
-// Several sequences that share one cache, each beside its reference: the stage of property tests.
+// Several sequences that share one cache, each with its reference, for property tests.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@
 
 namespace winnow::testing {
 
-/// Tokens of a sequence, the same for the same name, layer and position.
+/// Tokens of sequences; they depend only on the name, layer and position.
 class TokenSource {
  public:
   TokenSource(const kvcache::CacheShape& shape, double rate) : shape_(shape), rate_(rate) {}
@@ -40,7 +40,7 @@ class TokenSource {
   }
 
  private:
-  // So that there are equals.
+  // Rounds so that some values are equal.
   static float coarse(double logit) { return static_cast<float>(std::round(logit * 16.0) / 16.0); }
 
   static std::vector<float> normal(Random& random, std::size_t count) {
@@ -55,7 +55,7 @@ class TokenSource {
   double rate_;
 };
 
-/// Rows of tokens as append_and_attend() wants them, and room for its answers.
+/// Rows of tokens as append_and_attend() takes them, and room for its outputs.
 class ChunkBuffers {
  public:
   ChunkBuffers(const kvcache::CacheShape& shape, std::span<const LayerToken> tokens)
@@ -109,7 +109,7 @@ class ChunkBuffers {
   std::vector<std::int32_t> visible_;
 };
 
-/// Pages of both pools that some list of `sequences` refers to, counted one by one.
+/// Pages of both pools that lists of `sequences` refer to, each counted once.
 struct PageCount {
   std::size_t archive = 0;
   std::size_t window = 0;
@@ -138,8 +138,8 @@ inline PageCount count_pages(const kvcache::Cache& cache,
   return {archive.size(), window.size()};
 }
 
-/// A sequence, its tokens' answers, and what of them is in the cache. Tokens that have an answer
-/// but are not cached (after a preemption) have to give the same answer when they come again.
+/// A sequence, the outputs of its tokens, and its cached tokens. Tokens that have an output but are
+/// not cached (after a preemption) must give the same output when they are taken again.
 class TestedSequence {
  public:
   TestedSequence(kvcache::Cache& cache, const kvcache::SequenceLimits& limits, std::uint64_t name)
@@ -151,7 +151,7 @@ class TestedSequence {
     }
   }
 
-  /// The same past, another future.
+  /// A fork with the same past and different later tokens.
   [[nodiscard]] std::unique_ptr<TestedSequence> fork(std::uint64_t name) const {
     return std::unique_ptr<TestedSequence>(new TestedSequence(*this, name));
   }
@@ -161,7 +161,7 @@ class TestedSequence {
   [[nodiscard]] kvcache::SequenceCache& cache() { return *held_; }
   [[nodiscard]] const kvcache::SequenceCache& cache() const { return *held_; }
 
-  /// The next `count` tokens of a layer that takes them now.
+  /// The next `count` tokens of a layer, which takes them now.
   std::vector<LayerToken> next(const TokenSource& source, int layer, int count) {
     const auto l = static_cast<std::size_t>(layer);
     const int first = held_->head(layer, 0).length();
@@ -190,7 +190,7 @@ class TestedSequence {
         limits_(other.limits_),
         name_(name),
         held_(std::make_unique<kvcache::SequenceCache>(other.held_->fork())) {
-    // Answers beyond what is cached would be those of the other's future: take the past again.
+    // Outputs beyond the cached tokens belong to the other's future, so recompute only the past.
     for (std::size_t l = 0; l < other.references_.size(); ++l) {
       const auto cached = static_cast<std::ptrdiff_t>(held_->length());
       references_.emplace_back(cache_->config(), cache_->shape(), static_cast<int>(l), limits_);
@@ -215,7 +215,7 @@ class TestedSequence {
   std::vector<std::vector<LayerAnswer>> answers_;  // by layer, position
 };
 
-/// Reaches of layers for property tests: of some worlds all are full, of others some slide.
+/// Reaches of layers for property tests: in some worlds all are full, in others some slide.
 inline std::vector<int> any_reach(int layers) {
   if (*rc::gen::arbitrary<bool>()) {
     return {};
@@ -225,7 +225,7 @@ inline std::vector<int> any_reach(int layers) {
       rc::gen::oneOf(rc::gen::just(0), rc::gen::inRange(1, 6), rc::gen::inRange(1, 100)));
 }
 
-/// RoPE of layers for property tests: none, or each layer's own.
+/// RoPE of layers for property tests: none, or a different one for each layer.
 inline std::vector<kvcache::LayerRope> any_ropes(int layers, int head_dim) {
   std::vector<kvcache::LayerRope> ropes;
   if (*rc::gen::arbitrary<bool>()) {
@@ -242,11 +242,11 @@ inline std::vector<kvcache::LayerRope> any_ropes(int layers, int head_dim) {
   return ropes;
 }
 
-/// What a property test starts from.
+/// The settings of a property test.
 struct WorldConfig {
   kvcache::CacheConfig cache;
   kvcache::CacheShape shape;
-  double rate = 0.5;  // of decisions
+  double rate = 0.5;  // of positive decisions
   bool deterministic = false;
 };
 

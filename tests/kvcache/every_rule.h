@@ -10,7 +10,7 @@
 
 namespace winnow::testing {
 
-/// The rules that `has` is true of.
+/// The rules for which `has` is true.
 inline std::vector<kvcache::RuleKind> rules_that(bool (*has)(const kvcache::RuleTraits&)) {
   std::vector<kvcache::RuleKind> kinds;
   for (const kvcache::RuleTraits& rule : kvcache::kRules) {
@@ -25,13 +25,13 @@ inline std::vector<kvcache::RuleKind> every_rule() {
   return rules_that([](const kvcache::RuleTraits& /*rule*/) { return true; });
 }
 
-/// Rules that any model runs under, at any ratio.
+/// Rules under which any model runs, at any ratio.
 inline std::vector<kvcache::RuleKind> every_baseline() {
   return rules_that(
       [](const kvcache::RuleTraits& rule) { return rule.has_budget && !rule.learned(); });
 }
 
-/// Of a test whose parameter is a rule.
+/// The name of a test whose parameter is a rule.
 inline std::string name_of_rule(const ::testing::TestParamInfo<kvcache::RuleKind>& info) {
   return std::string(kvcache::rule_name(info.param));
 }

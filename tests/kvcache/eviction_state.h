@@ -1,4 +1,4 @@
-// What references of rules that drop entries are given, and what they have in common.
+// The input of references of rules that drop entries, and what they have in common.
 #pragma once
 
 #include <algorithm>
@@ -17,24 +17,24 @@
 
 namespace winnow::testing {
 
-/// What a head has seen, its newest token included.
+/// What a head has seen, including its newest token.
 struct EvictionState {
   const std::vector<ReferenceEntry>& entries;                   // by position
   const std::vector<std::vector<std::vector<float>>>& queries;  // by position, query head
-  const std::vector<double>& attention;                         // by position: of all queries
+  const std::vector<double>& attention;                         // by position: received so far
   std::vector<std::size_t> held;                                // positions, ascending
   kvcache::SequenceLimits limits;
   double cr;
   int layer;
   std::size_t head;
-  bool rotated;  // entries are those of the cache, which rotates them
+  bool rotated;  // the cache stores rotated entries
   const kvcache::CacheShape& shape;
 
   [[nodiscard]] std::size_t length() const { return entries.size(); }
   [[nodiscard]] std::size_t prompt() const {
     return static_cast<std::size_t>(limits.prompt_tokens);
   }
-  /// 1 / CR of `tokens`, at least one.
+  /// `tokens` / CR, at least one.
   [[nodiscard]] std::size_t part_of(std::size_t tokens) const {
     return std::max<std::size_t>(
         1, static_cast<std::size_t>(std::floor(static_cast<double>(tokens) / cr)));
@@ -42,13 +42,13 @@ struct EvictionState {
   [[nodiscard]] std::size_t total() const { return static_cast<std::size_t>(limits.total_tokens); }
 };
 
-/// Told of two scores of which the smaller one goes.
+/// Receives two scores, of which the smaller one's entry is dropped.
 using NoteGap = std::function<void(double, double)>;
 
 /// A score and a position.
 using Scored = std::vector<std::pair<double, std::size_t>>;
 
-/// The `count` positions with the least scores; of equals, the oldest.
+/// The `count` positions with the lowest scores, the oldest of equals first.
 inline std::vector<std::size_t> least_of(Scored scored, std::size_t count, const NoteGap& note) {
   std::ranges::sort(scored);
   if (count > 0 && count < scored.size()) {
@@ -69,7 +69,7 @@ inline double dot(const std::vector<double>& a, std::span<const double> b) {
   return sum;
 }
 
-/// An entry's key or value, or a query, as the model made it.
+/// An entry's key or value, or a query, as the model computed it (not rotated).
 template <class T>
 std::vector<double> plain(const EvictionState& state, const std::vector<T>& from) {
   std::vector<float> x(from.begin(), from.end());

@@ -1,4 +1,4 @@
-// One head: the ring, its marks, the running average, and the pages a step may take.
+// One head: the ring, its marks, the running average, and the pages that a step may take.
 #include "kvcache/head_cache.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Rule dms(int window, int shift) {
   return Rule(config, {});
 }
 
-// So that beside a full window `archived` entries stay.
+// DMS with a budget that leaves room for `archived` entries besides a full window.
 Rule dms_budget(int window, int archived) {
   CacheConfig config;
   config.rule = RuleKind::dms_budget;
@@ -42,13 +42,13 @@ class Head : public ::testing::Test {
     head_ = std::make_unique<HeadCache>(*archive_pool_, window_pool_);
   }
 
-  // A token whose key says its position.
+  // Appends a token whose key is its position.
   void append(bool decision = false) {
     const std::vector<float> key(kDim, static_cast<float>(head_->length()));
     head_->append(*rule_, Token{key, key, decision, 1.0F});
   }
 
-  // The same, kept, with the logit of its own decision.
+  // The same with the logit of the token's own decision, which keeps it.
   void append_with(float logit) {
     const std::vector<float> key(kDim, static_cast<float>(head_->length()));
     head_->append(*rule_, Token{.key = key, .value = key, .logit = logit});
@@ -108,14 +108,14 @@ TEST_F(Head, AFullArchiveLosesTheHighestLogit) {
     append_with(logit);
   }
   EXPECT_EQ(positions(head_->archive()), (Positions{0, 1, 2}));
-  append_with(-0.5F);  // 3 takes the place of 1
+  append_with(-0.5F);  // 3 replaces 1
   EXPECT_EQ(positions(head_->archive()), (Positions{0, 2, 3}));
-  append_with(-0.1F);  // 4 that of 2
-  append_with(-7.0F);  // 5 has the highest itself
+  append_with(-0.1F);  // 4 replaces 2
+  append_with(-7.0F);  // 5 itself has the highest logit
   EXPECT_EQ(positions(head_->archive()), (Positions{0, 3, 4}));
   EXPECT_EQ(positions(head_->window()), (Positions{6, 7}));
-  append();  // and so has 6
-  append();  // 7 takes the place of 0
+  append();  // and so does 6
+  append();  // 7 replaces 0
   EXPECT_EQ(positions(head_->archive()), (Positions{3, 4, 7}));
 }
 
@@ -149,20 +149,20 @@ TEST_F(Head, ABudgetWithinTheWindowLeavesNoArchive) {
 TEST_F(Head, ShiftOneMarksTheKeyBefore) {
   start(dms(2, 1));
   for (int t = 0; t < 10; ++t) {
-    append(t % 3 == 0);  // marks 2, 5, 8; at 0 there is none before
+    append(t % 3 == 0);  // marks 2, 5, 8; no token before 0
   }
   EXPECT_EQ(positions(head_->archive()), (Positions{0, 1, 3, 4, 6}));
 }
 
-// The newest key has no decision yet; its successor's comes just as it leaves.
+// The newest key has no decision yet; the next token decides just as the key leaves.
 TEST_F(Head, ShiftOneWithoutAWindow) {
   start(dms(0, 1));
   append();
-  append(true);  // forgets 0
+  append(true);  // evicts 0
   EXPECT_EQ(positions(head_->archive()), (Positions{}));
   append(false);  // keeps 1
-  append(true);   // forgets 2
-  append(true);   // forgets 3
+  append(true);   // evicts 2
+  append(true);   // evicts 3
   append(false);  // keeps 4
   EXPECT_EQ(positions(head_->archive()), (Positions{1, 4}));
   EXPECT_EQ(positions(head_->window()), (Positions{5}));
@@ -221,7 +221,7 @@ TEST_F(Head, DroppedSlotsLeaveNoHole) {
   EXPECT_EQ(archive_pool_->live_pages(), 1U);
   EXPECT_EQ(entry(head_->archive(), 3).front(), 16.0F);
   EXPECT_EQ(head_->slots().position(3), 16);
-  head_->drop_slot(15);  // the last itself
+  head_->drop_slot(15);  // the last one itself
   EXPECT_EQ(positions(head_->archive()),
             (Positions{0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16}));
 }
@@ -238,7 +238,7 @@ TEST_F(Head, MergedEntriesAreTheAverageOfTheirSegment) {
   for (int t = 0; t < 500; ++t) {
     std::vector<float> key(kDim);
     std::ranges::generate(key, [&] { return static_cast<float>(random.normal()); });
-    const bool merge = random.uniform() < 0.9;  // at 0, too: position 0 appends all the same
+    const bool merge = random.uniform() < 0.9;  // may be true at position 0, which still appends
     const float omega = 0.01F + static_cast<float>(random.uniform());
     if (t == 0 || !merge) {
       std::ranges::fill(sum, 0.0);
@@ -303,7 +303,7 @@ TEST_F(Head, PageNeedIsExactForADenseHead) {
   append();
   EXPECT_EQ(head_->page_need(*rule_, 15).archive, 0U);
   EXPECT_EQ(head_->page_need(*rule_, 16).archive, 1U);
-  const HeadCache fork(*head_);  // the last page is shared now: to be copied
+  const HeadCache fork(*head_);  // shares the last page, which must be copied
   EXPECT_EQ(head_->page_need(*rule_, 15).archive, 1U);
   EXPECT_EQ(fork.page_need(*rule_, 16).archive, 2U);
 }

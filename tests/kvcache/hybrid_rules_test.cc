@@ -1,4 +1,4 @@
-// DMS with a budget that is never short is DMS, to the last bit.
+// DMS with a budget that never runs out equals DMS, to the last bit.
 #include <gtest/gtest.h>
 
 #include "base/threads.h"

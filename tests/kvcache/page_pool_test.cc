@@ -86,7 +86,7 @@ TEST(PagePool, RunningOutIsAnErrorAndNothingIsLost) {
   EXPECT_THROW(PagePool(kPoolLayout, kPoolLayout.page_bytes() - 1), Error);
 }
 
-// Heads append on several threads: one asks whether its page is shared while another allocates.
+// Heads append on several threads: one checks if its page is shared while another allocates.
 TEST(PagePool, ManyThreads) {
   constexpr int kPages = 20000;
   PagePool pool(kPoolLayout, 4 * kPages * kPoolLayout.page_bytes());

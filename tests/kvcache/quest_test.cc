@@ -46,7 +46,7 @@ TEST(PageBounds, TheBoundOfOneKeyIsItsScore) {
   EXPECT_FLOAT_EQ(bounds.upper_bound(0, query), 3.0F - 8.0F - 1.0F);
 }
 
-// Pages of one entry of one channel: the bound is the key itself.
+// Pages with one entry of one channel: the bound is the key itself.
 std::vector<int> select(const std::vector<float>& keys, int count, bool with_last = true) {
   PageBounds bounds;
   for (std::size_t i = 0; i < keys.size(); ++i) {

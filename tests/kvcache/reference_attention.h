@@ -9,7 +9,7 @@
 
 namespace winnow::testing {
 
-/// An entry: what a query reads.
+/// An entry that a query reads.
 struct ReferenceEntry {
   std::vector<double> key;
   std::vector<double> value;

@@ -1,4 +1,4 @@
-// Rules that drop entries, by their publications: from the whole history of a head, in double.
+// Rules that drop entries, as published: from the whole history of a head, in double.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace winnow::testing {
 
-/// The prompt stays; of the answer's tokens beyond 1 / CR of it, one leaves at each step.
+/// The prompt stays. Of the answer's tokens 1 / CR stay; beyond that each step drops one.
 inline std::vector<std::size_t> random_evicted(const EvictionState& state) {
   if (state.held.size() <= state.prompt() + state.part_of(state.total() - state.prompt())) {
     return {};
@@ -34,7 +34,7 @@ inline std::vector<std::size_t> random_evicted(const EvictionState& state) {
   return least_of(draws, 1, [](double, double) {});
 }
 
-/// When the prompt is read: its last 32 tokens vote for those before them.
+/// At the end of the prompt, its last 32 tokens vote for the tokens before them.
 inline std::vector<std::size_t> snapkv_evicted(const EvictionState& state, std::size_t capacity,
                                                const NoteGap& note) {
   if (state.length() != state.prompt() || state.length() <= capacity) {
@@ -155,7 +155,7 @@ inline std::vector<double> rkv_redundancy(const EvictionState& state, const Note
   return softmax_of(mean);
 }
 
-/// At the end of a prompt that reaches the budget, and whenever it is reached later, a buffer goes.
+/// Drops a buffer at the end of a prompt that fills the budget, and whenever it is full later.
 inline std::vector<std::size_t> rkv_evicted(const EvictionState& state, const NoteGap& note) {
   const std::size_t budget = state.part_of(state.total());
   const std::size_t buffer = std::clamp<std::size_t>(budget / 4, 1, 128);
@@ -175,7 +175,7 @@ inline std::vector<std::size_t> rkv_evicted(const EvictionState& state, const No
   return least_of(scored, state.held.size() - kept, note);
 }
 
-/// PyramidKV's capacity of a layer: SnapKV's, which is `mean` beside the window, tilted.
+/// PyramidKV's capacity of a layer: SnapKV's window, and `mean` entries shifted by depth.
 inline std::size_t pyramid_capacity(const EvictionState& state) {
   const std::size_t capacity = state.part_of(state.prompt());
   const std::size_t window = std::min<std::size_t>(32, capacity);
@@ -207,7 +207,7 @@ inline Square square_of_zeros(std::size_t size) {
   return Square(size, std::vector<double>(size, 0.0));
 }
 
-/// `share` times the rotation of a position, added to `to`.
+/// Adds `share` times the rotation of a position to `to`.
 inline void add_rope(const kvcache::LayerRope& rope, std::size_t position, double share,
                      Square& to) {
   const std::size_t planes = rope.frequencies.size();
@@ -310,7 +310,7 @@ inline std::vector<std::size_t> expected_evicted(const EvictionState& state, con
   return least_of(scored, state.length() - capacity, note);
 }
 
-/// The positions that leave the head.
+/// The positions that the head drops.
 inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionState& state,
                                         const NoteGap& note) {
   switch (rule) {

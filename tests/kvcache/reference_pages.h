@@ -15,14 +15,14 @@
 
 namespace winnow::testing {
 
-/// What a query may read.
+/// The limits of what a query may read.
 struct PageBudget {
   double cr;
   std::size_t entries;
-  bool with_last;  // the page of the newest token is read whatever its bound
+  bool with_last;  // always read the page of the newest token
 };
 
-/// The highest score that a query could have with an entry of the page, channel by channel.
+/// The highest possible score of a query with an entry of the page, channel by channel.
 inline double upper_bound(const std::vector<ReferenceEntry>& entries,
                           std::span<const std::size_t> page, std::span<const float> query) {
   double bound = 0.0;
@@ -36,7 +36,7 @@ inline double upper_bound(const std::vector<ReferenceEntry>& entries,
   return bound;
 }
 
-/// Of the entries at the positions `archive`, ascending, those of the pages with the highest
+/// Those of the entries at positions `archive`, ascending, that are on the pages with the highest
 /// bounds.
 inline std::vector<std::size_t> best_pages(const std::vector<ReferenceEntry>& entries,
                                            const std::vector<std::size_t>& archive,

@@ -1,5 +1,5 @@
-// The rules by their definitions: the whole history is kept, and what a query sees is chosen from
-// it anew each time. Slow, in double, and as plain as it can be made; one layer of one sequence.
+// The rules by their definitions: keeps the whole history, and chooses anew what each query sees.
+// Slow, in double, and as simple as possible; for one layer of one sequence.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace winnow::testing {
 
-/// One token as a layer sees it.
+/// One token as a layer receives it.
 struct LayerToken {
   std::vector<float> queries;           // [kv_heads * group * head_dim]
   std::vector<float> keys;              // [kv_heads * head_dim]
@@ -33,10 +33,10 @@ struct LayerToken {
 struct LayerAnswer {
   std::vector<double> out;   // [kv_heads * group * head_dim]
   std::vector<int> visible;  // [kv_heads]
-  std::vector<int> live;     // [kv_heads], entries held when the token's step is over
+  std::vector<int> live;     // [kv_heads], entries held after the token's step
 };
 
-/// The entry as storage format `layout` keeps it.
+/// The entry after rounding to the storage format of `layout`.
 inline ReferenceEntry rounded(const ops::PageLayout& layout, std::span<const float> key,
                               std::span<const float> value) {
   std::vector<std::byte> codes(layout.row_bytes());
@@ -64,7 +64,7 @@ class ReferenceLayer {
         layout_(config.format, shape.head_dim),
         heads_(static_cast<std::size_t>(shape.kv_heads)) {}
 
-  /// Takes the next token and answers its query.
+  /// Takes the next token and returns its query's output.
   LayerAnswer take(const LayerToken& token) {
     if (!layout_.rotated()) {
       return take_as_it_is(token);
@@ -81,8 +81,8 @@ class ReferenceLayer {
     return answer;
   }
 
-  /// The smallest relative gap between what was chosen and what was not (TOVA, H2O, Quest). Where
-  /// it is as small as the rounding of floats, an implementation may choose otherwise.
+  /// The smallest relative gap between chosen and rejected scores (TOVA, H2O, Quest). If it is as
+  /// small as float rounding, an implementation may choose differently.
   [[nodiscard]] double margin() const { return margin_; }
 
   /// B of the method: (prompt + new tokens) / CR.
@@ -93,7 +93,7 @@ class ReferenceLayer {
  private:
   using Kind = kvcache::RuleKind;
 
-  // A layer with a sliding window has no rule but that.
+  // A layer with a sliding window follows no other rule.
   [[nodiscard]] bool slides() const { return reach_ > 0; }
   [[nodiscard]] bool merges() const { return !slides() && config_.rule == Kind::dmc; }
 
@@ -123,11 +123,11 @@ class ReferenceLayer {
     std::vector<ReferenceEntry> entries;  // DMC: by segment, else by position
     std::vector<bool> decisions;          // by position
     std::vector<float> logits;            // by position
-    std::set<std::size_t> dropped;        // where entries have scores
+    std::set<std::size_t> dropped;        // for rules with scores
     std::vector<double> attention;        // by position: received so far, or (TOVA) just now
     std::vector<std::vector<std::vector<float>>> queries;  // by position and query head
-    // DMC's open segment. In float and in the order of section 2, because rounding it to a storage
-    // format later would show any other order; head_cache_test compares with the closed form.
+    // DMC's open segment. In float and in the order of section 2: after rounding to a storage
+    // format, another order could give other codes. head_cache_test compares with the closed form.
     std::vector<float> open_key;
     std::vector<float> open_value;
     float open_weight = 0.0F;
@@ -150,8 +150,8 @@ class ReferenceLayer {
     }
   }
 
-  // Beside a full window only so many may stay: of all that were kept, the one with the highest
-  // logit goes, of equals the oldest.
+  // Only a limited number may stay besides a full window: drops the kept one with the highest
+  // logit, the oldest of equals.
   void limit_archive(Head& head) const {
     std::vector<std::pair<float, std::size_t>> kept;  // negated: the highest sorts first
     for (int j = 0; length_ - j > config_.window; ++j) {
@@ -241,8 +241,8 @@ class ReferenceLayer {
     answer.visible.push_back(static_cast<int>(read.size()));
   }
 
-  // Quest: the prompt reads all that is held, decoding the window, if there is one, and the best
-  // pages of the rest.
+  // Quest: the prompt's queries read everything that is held; later ones read the window, if any,
+  // and the best pages of the rest.
   [[nodiscard]] bool selects_pages() const {
     return !slides() && (config_.rule == Kind::quest || config_.rule == Kind::dms_quest) &&
            length_ >= limits_.prompt_tokens;
@@ -267,7 +267,7 @@ class ReferenceLayer {
     return read;
   }
 
-  // Rules that drop entries: what a later query does not see.
+  // Rules that drop entries: drops what later queries do not see.
   void forget() {
     if (slides()) {
       return;
@@ -276,7 +276,7 @@ class ReferenceLayer {
       std::vector<double> sums(static_cast<std::size_t>(length_), 0.0);
       for (Head& head : heads_) {
         std::ranges::transform(sums, head.attention, sums.begin(), std::plus<>());
-        std::ranges::fill(head.attention, 0.0);  // only the current query's counts
+        std::ranges::fill(head.attention, 0.0);  // only the current query's attention counts
       }
       if (retained(heads_.front()) > budget()) {
         const std::size_t victim = least(heads_.front(), sums, length_);
@@ -297,7 +297,7 @@ class ReferenceLayer {
     }
   }
 
-  // Rules whose references are in reference_evictions.h.
+  // The rules whose references are in reference_evictions.h.
   void forget_of(std::size_t h) {
     Head& head = heads_[h];
     const EvictionState state{.entries = head.entries,
@@ -330,7 +330,7 @@ class ReferenceLayer {
     return static_cast<int>(head.entries.size() - head.dropped.size());
   }
 
-  // The position before `end` with the least score that is still there; of equals, the oldest.
+  // The held position before `end` with the lowest score, the oldest of equals.
   std::size_t least(const Head& head, const std::vector<double>& scores, int end) {
     std::vector<std::pair<double, std::size_t>> candidates;
     for (std::size_t j = 0; j < static_cast<std::size_t>(end); ++j) {
@@ -350,7 +350,7 @@ class ReferenceLayer {
     margin_ = std::min(margin_, size > 0.0 ? std::abs(a - b) / size : 0.0);
   }
 
-  // Entries that some later query may see, or that are not yet known to be forgotten.
+  // Entries that a later query may see, or that are not yet known to be dropped.
   [[nodiscard]] int live_after(const Head& head) const {
     if (!slides() && config_.traits().drops()) {
       return retained(head);

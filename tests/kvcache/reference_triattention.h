@@ -1,5 +1,5 @@
-// TriAttention by its publication: keys are turned back to where they were before RoPE, and each
-// distance is scored by the series of cosines.
+// TriAttention as published: keys are rotated back to before RoPE, and each distance is scored by
+// the series of cosines.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace winnow::testing {
 
-/// A key or a mean query in a plane of RoPE. A channel that is not turned is one with frequency 0.
+/// A key or a mean query in a plane of RoPE. A channel that is not rotated has frequency 0.
 struct PlanePart {
   double frequency;
   std::complex<double> part;
@@ -64,7 +64,7 @@ inline double triattention_score(const EvictionState& state, std::size_t head,
   return score;
 }
 
-/// Whenever the budget is reached, a round goes.
+/// Whenever the budget is full, drops a round.
 inline std::vector<std::size_t> triattention_evicted(const EvictionState& state,
                                                      const NoteGap& note) {
   const std::size_t budget = state.part_of(state.total());
@@ -93,7 +93,7 @@ inline std::vector<std::size_t> triattention_evicted(const EvictionState& state,
   }
   Scored scored;
   for (std::size_t n = 0; n < most.size(); ++n) {
-    scored.emplace_back(std::exp(most[n]), state.held[n]);  // gaps are relative to their scores
+    scored.emplace_back(std::exp(most[n]), state.held[n]);  // relative gaps are score differences
   }
   return least_of(scored, state.held.size() - kept, note);
 }

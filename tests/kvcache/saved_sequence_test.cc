@@ -1,5 +1,5 @@
-// A sequence that was saved and restored, at any points and again and again, is the one that was
-// not: every entry, every answer, to the last bit.
+// A sequence that is saved and restored, at any points and repeatedly, equals one that is not:
+// every entry and every output, to the last bit.
 #include "kvcache/saved_sequence.h"
 
 #include <fmt/ranges.h>
@@ -38,7 +38,7 @@ ops::PageLayout layout_of(const WorldConfig& world) {
   return world.shape.page_layout(world.cache.format);
 }
 
-/// Appends `rows` tokens to all layers, recurrent ones too; returns the answers.
+/// Appends `rows` tokens to all layers, including recurrent ones; returns the outputs.
 std::vector<float> append_rows(const WorldConfig& world, SequenceCache& sequence, int rows) {
   ops::Workspace workspace;
   ops::Context context{DType::f32, world.deterministic, &workspace};
@@ -114,7 +114,7 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
     const SequenceLimits limits{prompt, prompt + 60};
     Cache cache(world.cache, world.shape);
     SequenceCache whole(cache, limits);
-    // Two caches in turn, so that nothing of the old one can be of help.
+    // Two caches in turn, so that nothing of the old one can be reused.
     std::vector<std::unique_ptr<Cache>> others;
     others.push_back(std::make_unique<Cache>(world.cache, world.shape));
     others.push_back(std::make_unique<Cache>(world.cache, world.shape));
@@ -133,7 +133,7 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
       RC_ASSERT(is_same(kvcache::save(*moved), saved));
       RC_ASSERT(moved->live_entries() == whole.live_entries());
       RC_ASSERT(moved->bytes() <= whole.bytes() + 4096);
-      // A fork of what was restored leaves it alone.
+      // A fork of the restored sequence leaves it unchanged.
       SequenceCache fork = moved->fork();
       append_rows(world, fork, 3);
       RC_ASSERT(is_same(kvcache::save(*moved), saved));
@@ -147,7 +147,7 @@ TEST_P(SavedRule, GoesOnAsIfNothingHadHappened) {
 TEST_P(SavedRule, NeedsRoom) {
   EXPECT_TRUE(holds("null when there is no room, and nothing lost", 20, [] {
     WorldConfig world = saved_world(GetParam());
-    world.shape.states = {};  // what has room is counted in pages here
+    world.shape.states = {};  // here only pages limit the room
     const SequenceLimits limits{60, 100};
     Cache cache(world.cache, world.shape);
     SequenceCache sequence(cache, limits);
@@ -159,7 +159,7 @@ TEST_P(SavedRule, NeedsRoom) {
       world.cache.max_bytes = count * layout.page_bytes();
       return Cache(world.cache, world.shape);
     };
-    if (pages > 1 && GetParam() != RuleKind::dmc) {  // whose open entries have a pool of their own
+    if (pages > 1 && GetParam() != RuleKind::dmc) {  // DMC's open entries have their own pool
       Cache small = with_pages(pages - 1);
       RC_ASSERT(!kvcache::restore(small, limits, saved).has_value());
       RC_ASSERT(small.page_bytes() == 0U);
@@ -185,7 +185,7 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
     EXPECT_TRUE(kvcache::can_be_cut(late, world.shape, sequence.rule()));
     kvcache::cut(late, layout_of(world), 37);
     EXPECT_TRUE(is_same(late, early));
-    append_rows(world, sequence, 1);  // the sliding window forgets
+    append_rows(world, sequence, 1);  // the sliding window drops an entry
     EXPECT_FALSE(kvcache::can_be_cut(kvcache::save(sequence), world.shape, sequence.rule()));
   }
   kvcache::CacheShape hybrid{.layers = 1, .kv_heads = 1, .head_dim = 16, .group = 1};
@@ -196,7 +196,7 @@ TEST(SavedSequence, WhatForgetsNothingCanBeCut) {
   EXPECT_FALSE(kvcache::can_be_cut(nine, hybrid, dense)) << "a state forgets";
 }
 
-/// What validate() says of a state of 60 tokens after `change`.
+/// The error of validate() for a state of 60 tokens after `change`.
 std::string complaint(RuleKind rule, const std::function<void(SavedSequence&)>& change) {
   WorldConfig world;
   world.cache = {

@@ -1,4 +1,4 @@
-// Rules that drop entries drop those that the definition names.
+// Rules that drop entries drop the ones that their definitions name.
 #include "kvcache/score_eviction.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kHeadDim = 8;
 
-// A sequence whose attention the test dictates: two KV heads of two query heads.
+// A sequence whose attention weights the test sets: two KV heads of two query heads.
 class ScoreEviction : public ::testing::Test {
  protected:
   void start(RuleKind rule, int budget) {
@@ -25,7 +25,7 @@ class ScoreEviction : public ::testing::Test {
     sequence_ = std::make_unique<SequenceCache>(*cache_, SequenceLimits{0, budget});
   }
 
-  // One token. `weights` by KV head, query head and position of what is still there.
+  // Takes one token. `weights` by KV head, query head and position of entries that are still held.
   void step_heads(const std::vector<std::vector<std::vector<float>>>& weights) {
     std::vector<std::vector<float>> rows;
     for (int h = 0; h < 2; ++h) {
@@ -43,7 +43,7 @@ class ScoreEviction : public ::testing::Test {
     step_heads({{weights, weights}, {weights, weights}});
   }
 
-  // Positions that a head holds, as its keys tell: slots and entries must agree.
+  // Positions that a head holds, read from its keys: slots and entries must agree.
   std::vector<int> positions(int h) {
     HeadCache& head = sequence_->head(0, h);
     std::vector<int> result;
@@ -88,7 +88,7 @@ TEST_F(ScoreEviction, TovaDropsTheLeastAttendedOfTheLayer) {
               {{0.1F, 1, 0.1F, 0.3F}, {0.1F, 0.3F, 0.1F, 0.3F}}});
   EXPECT_EQ(positions(0), (Positions{0, 1, 3}));
   EXPECT_EQ(positions(1), (Positions{0, 1, 3}));
-  step({0.5F, 0.4F, 9, 0.3F, 0.1F});  // the newest itself may go
+  step({0.5F, 0.4F, 9, 0.3F, 0.1F});  // the newest entry itself may be dropped
   EXPECT_EQ(positions(0), (Positions{0, 1, 3}));
   step({0.1F, 0.4F, 9, 0.3F, 9, 0.2F});  // only this query's attention counts
   EXPECT_EQ(positions(1), (Positions{1, 3, 5}));
@@ -112,7 +112,7 @@ TEST_F(ScoreEviction, H2oDropsTheLeastOfAllTimeOutsideTheRecentHalf) {
   // So far 1.7, 0.8, 1.1, 0.4; positions 3 and 4 are the recent half.
   step({0.1F, 0.2F, 0.3F, 0.3F, 0.1F});
   EXPECT_EQ(positions(0), (Positions{0, 2, 3, 4}));
-  // Position 3 (0.4 + 0.3 + 0.1) is recent no longer.
+  // Position 3 (0.4 + 0.3 + 0.1) is no longer recent.
   step({0, 0, 0, 0.1F, 0.1F, 0.8F});
   EXPECT_EQ(positions(0), (Positions{0, 2, 4, 5}));
 }
@@ -126,7 +126,7 @@ TEST_F(ScoreEviction, H2oChoosesPerHead) {
   EXPECT_EQ(positions(1), (Positions{1, 2}));
 }
 
-// Of 12 tokens, 4 of them the prompt, and room for 4 of the answer: the first over it goes.
+// 12 tokens, 4 of them the prompt, and room for 4 of the answer. Counts the first one dropped.
 TEST_F(ScoreEviction, RandomDropsEachTokenOfTheAnswerAsOften) {
   constexpr int kLayers = 3000;
   CacheConfig config{.rule = RuleKind::random, .format = ops::EntryFormat::f32, .cr = 2.0};
@@ -158,7 +158,7 @@ TEST_F(ScoreEviction, RandomDropsEachTokenOfTheAnswerAsOften) {
   }
 }
 
-// A prompt shrinks to 1 / CR at its end, and with it what is known of entries and queries.
+// A prompt shrinks to 1 / CR at its end, and so do the tables of entries and queries.
 TEST_F(ScoreEviction, TablesShrinkWithWhatIsHeld) {
   constexpr int kTokens = 1000;
   for (const RuleKind rule : {RuleKind::snapkv, RuleKind::expected_attention}) {
@@ -181,7 +181,7 @@ TEST_F(ScoreEviction, TablesShrinkWithWhatIsHeld) {
   }
 }
 
-// 200 entries of 2,000: beside the window of 32 the mean is 168, and the last of 5 layers has a
+// 200 entries of 2,000: besides the window of 32 the mean is 168, and the last of 5 layers has a
 // twentieth of it.
 TEST_F(ScoreEviction, PyramidKvHoldsLessFromLayerToLayer) {
   const CacheConfig config{.rule = RuleKind::pyramidkv, .cr = 10.0};
@@ -195,7 +195,7 @@ TEST_F(ScoreEviction, PyramidKvHoldsLessFromLayerToLayer) {
   CacheShape shape{.layers = 5, .kv_heads = 1, .head_dim = kHeadDim, .group = 1};
   EXPECT_EQ(budgets(shape, 2000), (std::vector{360, 280, 200, 120, 40}));
   EXPECT_EQ(budgets(shape, 300), std::vector(5, 30));  // no more than the window
-  shape.layers = 7;                                    // two of which slide, and are not counted
+  shape.layers = 7;                                    // two of them slide and do not count
   shape.reach = {0, 4, 0, 0, 4, 0, 0};
   const auto some = budgets(shape, 2000);
   EXPECT_EQ((std::vector{some[0], some[2], some[3], some[5], some[6]}),

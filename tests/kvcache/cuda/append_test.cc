@@ -1,4 +1,4 @@
-// Appending on the device beside the host's cache.
+// Appending on the device, compared with the host's cache.
 #include "kvcache/cuda/append/append.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 2, 9, 1, 1.0, 250, true}),
     testing::name_of);
 
-// Shapes without kernels of their own.
+// Shapes that the kernels built for a head dimension do not support.
 INSTANTIATE_TEST_SUITE_P(
     OtherShapes, CudaAppend,
     ::testing::Values(Case{RuleKind::dms, ops::EntryFormat::bf16, 16, 16, 37, 1},
@@ -85,11 +85,11 @@ TEST_P(CudaAppend, HoldsWhatTheHostHolds) {
   CachePair caches(GetParam());
   std::vector<CachePair::Sequence> sequences;
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    // Unlike limits: rules with a budget keep more of some than of others.
+    // Different limits: rules with a budget keep more of some sequences than of others.
     const int tokens = 350 * static_cast<int>(seed);
     sequences.push_back(caches.open(seed, {tokens / 2, tokens}));
   }
-  // Chunks alternate with single tokens; sequences of unlike length; slots in another order.
+  // Chunks alternate with single tokens, lengths differ, and slots are in another order.
   caches.prefill(sequences[0], 33);
   caches.prefill(sequences[2], 300);
   caches.prefill(sequences[3], 1);
@@ -124,8 +124,8 @@ TEST_P(CudaAppend, AsksForEnoughPages) {
   EXPECT_EQ(device.used_page_bytes(caches.stream()) / page, device.pages_of(sequence.slot, counts));
 }
 
-// DMS knows beforehand which heads take a page for one more token, unless it decides itself about
-// the entry that leaves.
+// DMS knows beforehand which heads take a page for one more token, unless that token itself decides
+// about the entry that leaves.
 TEST_P(CudaAppend, AsksForWhatOneTokenTakes) {
   CachePair caches(GetParam());
   DeviceCache& device = caches.device();
@@ -152,7 +152,7 @@ TEST_P(CudaAppend, AsksForWhatOneTokenTakes) {
     }
     asked += need;
   }
-  // A page for each row at each token would be far more than that.
+  // Asking for a page for each row at each token would be far more.
   EXPECT_LT(asked, 200U * testing::kLayers * testing::kKvHeads / 4);
 }
 
@@ -163,7 +163,7 @@ TEST(CudaCache, RefusesWhatHasNoKernels) {
   CacheConfig config;
   config.rule = RuleKind::dms;
   config.window = 16;
-  config.shift = 18;  // the window is left before the decision
+  config.shift = 18;  // the entry leaves the window before its decision
   EXPECT_THROW(DeviceCache(config, {1, 1, 64, 1}), Error);
   config.shift = 17;
   config.format = ops::EntryFormat::f32;

@@ -1,5 +1,5 @@
-// Every rule's attention on the device beside the host's append_and_attend(): what queries see, and
-// what stays in the cache.
+// Every rule's attention on the device, compared with the host's append_and_attend(): what queries
+// see, and what stays in the cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class AttentionPair : public CachePair {
     }
   }
 
-  // One token of each sequence through a step, the other way round on the device.
+  // A step with one token of each sequence; in reverse order on the device.
   void step(std::span<Sequence*> sequences) {
     std::vector<std::int32_t> slots;
     for (const Sequence* sequence : sequences) {
@@ -69,8 +69,8 @@ class AttentionPair : public CachePair {
     }
   }
 
-  // Tokens of one sequence whose queries the rule does not let see everything at once. Chunks of a
-  // reach one after another.
+  // Takes tokens of one sequence whose queries may not all see everything. With chunked attention,
+  // one chunk after another.
   void chunk(Sequence& sequence, int tokens) {
     while (tokens > 0) {
       const int reach = shape_.chunked ? shape_.reach.back() : tokens;
@@ -101,7 +101,7 @@ class AttentionPair : public CachePair {
       out.fill(0xFF);
       const PrefillAppend append{layer,  sequence.slot, length,
                                  tokens, {qkv.data()},  queries.data()};
-      if (!device().is_full(layer)) {  // attended to as under any rule
+      if (!device().is_full(layer)) {  // attention is the same under any rule
         cuda::append(device(), how, append, band, stream());
         continue;
       }
@@ -130,7 +130,7 @@ class AttentionPair : public CachePair {
     return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
   }
 
-  // Takes the tokens on the host; their outputs.
+  // Takes the tokens on the host; returns their outputs.
   std::vector<float> on_host(Sequence& sequence, int layer, std::vector<std::vector<float>> rows,
                              std::vector<std::int32_t>* seen) {
     const auto dim = static_cast<std::size_t>(shape_.head_dim);
@@ -196,7 +196,7 @@ class AttentionPair : public CachePair {
       error += std::pow(to_float(got[i]) - expected[i], 2.0);
       norm += std::pow(expected[i], 2.0);
     }
-    EXPECT_LE(std::sqrt(error / norm), 3e-3);  // that of rounding the output
+    EXPECT_LE(std::sqrt(error / norm), 3e-3);  // the error of rounding the output
   }
 
   TokenAttention attention_;
@@ -256,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(
                            true}),
     testing::name_of);
 
-// Without kernels of their own.
+// Shapes that the kernels built for a head dimension do not support.
 INSTANTIATE_TEST_SUITE_P(
     OtherShapes, CudaTokenAttention,
     ::testing::Values(Case{RuleKind::dmc, ops::EntryFormat::bf16, 64, 71},
@@ -284,7 +284,7 @@ TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {
   for (int t = 0; t < 130; ++t) {
     ASSERT_NO_FATAL_FAILURE(caches.step(batch)) << t;
     if (t % 60 == 20) {
-      batch.pop_back();  // sequences of unlike length
+      batch.pop_back();  // so lengths differ
     }
   }
   const RuleKind rule = GetParam().rule;
@@ -302,7 +302,7 @@ TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {
   }
 }
 
-// A fork goes on as if it were alone, also where entries leave the archive.
+// A fork continues independently, even if entries are dropped from the archive.
 TEST_P(CudaTokenAttention, ForksGoOnByThemselves) {
   AttentionPair caches(GetParam());
   std::vector<CachePair::Sequence> sequences;

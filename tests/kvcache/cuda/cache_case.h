@@ -1,4 +1,4 @@
-// What a test of the device's cache is about.
+// The parameters of tests of the device's cache.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The device's cache beside the host's, one head after another, bit for bit.
+// Compares the device's cache with the host's, head by head, bit for bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,9 +24,9 @@ using winnow::cuda::Stream;
 
 inline constexpr int kLayers = 2;
 inline constexpr int kKvHeads = 3;
-inline constexpr int kChannel = 5;  // decisions are read from
+inline constexpr int kChannel = 5;  // of decisions
 
-/// The same tokens through both caches. Angles are zero, so that nothing is rotated, and the
+/// Puts the same tokens through both caches. Angles are zero, so that nothing is rotated. The
 /// decision is the sign of a channel, which is then cleared.
 class CachePair {
  public:
@@ -57,7 +57,7 @@ class CachePair {
   Sequence open(std::uint64_t seed, SequenceLimits limits = {300, 700}) {
     return {SequenceCache(*host_, limits), device_->open(limits, stream_->get()), seed};
   }
-  /// Goes on with tokens of its own.
+  /// Forks a sequence, which continues with tokens of its own.
   Sequence fork(const Sequence& sequence, std::uint64_t seed) {
     return {sequence.host.fork(), device_->fork(sequence.slot, stream_->get()), seed};
   }
@@ -76,7 +76,7 @@ class CachePair {
       value = to_float(to_bf16(static_cast<float>(random.normal())));  // prefill reads bf16
     }
     for (int head = 0; head < kKvHeads && config_.rule == RuleKind::dmc; ++head) {
-      // So that weights are 1/2 or 1: no two exponential functions agree to the bit elsewhere.
+      // Makes weights 1/2 or 1: for other values, exponential functions differ in the last bits.
       float& omega = x[static_cast<std::size_t>(head * shape_.group * shape_.head_dim + kChannel)];
       omega = omega > 0.0F ? 100.0F : 0.0F;
     }
@@ -113,7 +113,7 @@ class CachePair {
     }
   }
 
-  // DMC: what queries of a chunk see of the open entry.
+  // DMC: compares what a chunk's queries see of the open entry.
   void expect_band(const DeviceBuffer<std::byte>& band, const Band& shape, int head, int entry,
                    std::span<const float> seen) {
     const auto bits = read(reinterpret_cast<const std::uint16_t*>(band.data()) +
@@ -142,7 +142,7 @@ class CachePair {
     return projection;
   }
 
-  // One token of each sequence.
+  // Takes one token of each sequence.
   void decode(std::span<Sequence*> sequences) {
     std::vector<std::int32_t> slots;
     for (const Sequence* sequence : sequences) {
@@ -178,7 +178,7 @@ class CachePair {
     }
   }
 
-  // Chunks of a reach one after another.
+  // With chunked attention, takes one chunk after another.
   void prefill(Sequence& sequence, int tokens) {
     while (shape_.chunked && tokens > 0) {
       const int length = device_->length(sequence.slot);
@@ -245,7 +245,7 @@ class CachePair {
 
   [[nodiscard]] bool rotated() const { return host_->archive_pool().layout().rotated(); }
 
-  // All entries of a sequence in both caches.
+  // Compares all entries of a sequence in both caches.
   void expect_same(const Sequence& sequence) {
     stream_->synchronize();
     const CacheView& view = device_->view();
@@ -336,7 +336,7 @@ class CachePair {
     return device_->used_page_bytes(stream_->get()) / (device_->bytes(1) - device_->bytes(0));
   }
 
-  // Every page is on the free list once, or is held by as many sequences as it says.
+  // Every page is on the free list once, or its number of holders is right.
   void expect_pages_accounted(const std::vector<Sequence>& sequences) {
     stream_->synchronize();
     const CacheView& view = device_->view();
@@ -368,7 +368,7 @@ class CachePair {
     }
     for (const std::uint32_t page : free_pages) {
       ASSERT_EQ(holders.at(page), 0U) << "page " << page << " is free and held, or free twice";
-      holders[page] = 1;  // by the free list
+      holders[page] = 1;  // the free list
       ASSERT_EQ(sharers[page], 0U);
     }
     for (std::size_t page = 0; page < holders.size(); ++page) {

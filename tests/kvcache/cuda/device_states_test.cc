@@ -1,4 +1,4 @@
-// States of recurrent layers in device memory: who holds one, and that nobody else writes it.
+// States of recurrent layers in device memory: each belongs to one sequence, which alone writes it.
 #include "kvcache/cuda/device_states.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST_F(CudaStates, ModelsWithoutRecurrentLayersHaveNone) {
   EXPECT_FALSE(states.holds(1));
 }
 
-// No more than half of the memory is states, however many sequences there are.
+// States take no more than half of the memory, however many sequences there are.
 TEST_F(CudaStates, LeaveRoomForPages) {
   CacheShape shape{.layers = 1, .kv_heads = 1, .head_dim = 64, .group = 1};
   shape.states = kShape;

@@ -1,5 +1,5 @@
-// Forks share pages: any order of appending, forking and closing, beside sequences of the host,
-// with every reference to every page counted after each step.
+// Forks share pages. Appends, forks and closes in any order, compared with sequences on the host;
+// counts every reference to every page after each step.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -84,7 +84,7 @@ TEST_P(CudaFork, AnyOrderOfForkAppendAndClose) {
   }
 }
 
-// What a fork costs: the window and a page per head, however long the archive.
+// A fork costs the window and one page per head, for an archive of any length.
 TEST_P(CudaFork, CopiesOnlyWhatMayChange) {
   CachePair caches(GetParam());
   CachePair::Sequence sequence = caches.open(1);

@@ -1,4 +1,4 @@
-// Norms of heads and rotary embedding of all, some or none of their channels while tokens are
+// Norms of heads, and rotary embedding of all, some or none of their channels, while tokens are
 // appended.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::size_t size(int n) {
 
 constexpr double kEps = 1e-3;
 
-/// As a Projection has them.
+/// The fields of a Projection that are tested.
 struct Heads {
   enum class Norms : std::uint8_t { none, before, behind };
   int dim;
@@ -41,7 +41,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
   using Norms = Heads::Norms;
   [[nodiscard]] static int dim() { return GetParam().dim; }
   [[nodiscard]] static int rotary() { return GetParam().rotary; }
-  /// Planes that turn.
+  /// The number of planes that RoPE rotates.
   [[nodiscard]] static int half() { return (rotary() < 0 ? dim() : rotary()) / 2; }
   [[nodiscard]] static int width() { return (kGroup + 2) * kTurnedHeads * dim(); }
 
@@ -60,7 +60,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
     for (float& x : products_) {
       x = to_float(to_bf16(x));
     }
-    // Not only angles: planes also grow, as YaRN's do.
+    // Not only angles: planes are also scaled, as in YaRN.
     Random random(2);
     for (int i = 0; i < kTokens * half(); ++i) {
       const double angle = 6.0 * random.uniform();
@@ -90,7 +90,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
     return result;
   }
 
-  /// Head `column` of a token, of queries or keys, normed and turned by definition.
+  /// Head `column` of a token's queries or keys, normed and rotated by definition.
   [[nodiscard]] std::vector<double> turned(int token, int column) const {
     const auto* from = products_.data() + size(token * width() + column * dim());
     std::vector<double> x(from, from + dim());
@@ -129,7 +129,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
     }
   }
 
-  /// Queries of all tokens, [tokens, heads * head_dim].
+  /// Checks the queries of all tokens, [tokens, heads * head_dim].
   void expect_queries(const std::vector<float>& queries, double tolerance) const {
     for (int token = 0; token < kTokens; ++token) {
       for (int head = 0; head < kTurnedHeads * kGroup; ++head) {
@@ -143,7 +143,7 @@ class CudaAppendRotary : public winnow::testing::OnDevice<::testing::TestWithPar
     }
   }
 
-  /// Keys are turned, values are not.
+  /// Checks that keys are rotated and values are not.
   void expect_entries() const {
     const CacheView& view = cache_->view();
     const ops::cuda::PageAddress address{dim(), 16};

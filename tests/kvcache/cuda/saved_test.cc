@@ -1,4 +1,4 @@
-// Sequences that move between the host's cache and the device's, with all that they hold.
+// Moves sequences between the host's cache and the device's, with everything that they hold.
 #include <gtest/gtest.h>
 
 #include "kvcache/cache_world.h"
@@ -51,8 +51,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dms, ops::EntryFormat::f8e4m3, 64, 2, 37, 1, 1.0, 16, true}),
     testing::name_of);
 
-// At random points the device's sequence is saved, thrown away and restored, now from what the
-// device saved, now from what the host saved: both are the same, and go on in the same way.
+// At random points the device's sequence is saved, closed and restored, from what the device or the
+// host saved. Both saved states are the same and continue in the same way.
 TEST_P(CudaSaved, GoesOnAsIfNothingHadHappened) {
   constexpr SequenceLimits kLimits{300, 700};
   for (std::uint64_t world = 1; world <= 3; ++world) {
@@ -93,7 +93,7 @@ TEST_P(CudaSaved, GoesOnAsIfNothingHadHappened) {
   }
 }
 
-// In another slot, whose last sequence wanted other pages.
+// Restores into another slot, whose last sequence needed other pages.
 TEST_P(CudaSaved, WantsAsManyPagesForItsNextToken) {
   constexpr SequenceLimits kLimits{300, 700};
   CachePair caches(GetParam());
@@ -112,7 +112,7 @@ TEST_P(CudaSaved, WantsAsManyPagesForItsNextToken) {
   }
 }
 
-// A sequence that the host's cache computed: through the device and back.
+// Moves a sequence that the host's cache computed to the device and back.
 void expect_there_and_back(RuleKind rule, const CacheShape& shape, int length) {
   const winnow::cuda::Stream stream;
   CacheConfig config{.rule = rule, .format = ops::EntryFormat::f8e4m3, .max_bytes = 1 << 24};
