@@ -8,7 +8,7 @@
 namespace winnow::engine {
 namespace {
 
-/// Reference counts of the tiny model's pages take a hundredth more than the pages.
+/// Reference counts of the tiny model's pages take one percent in addition to the pages.
 const auto kMost = static_cast<std::size_t>(0.92 * static_cast<double>(total_host_memory()));
 
 std::size_t capacity(const Backend& backend) {

@@ -39,7 +39,7 @@ kvcache::Calibration calibrated_on(const model::Model& model, std::span<const st
   return calibrate(CpuBackend(model), config, tokens);
 }
 
-// Of the first layer, whose queries follow from the embeddings alone.
+// A query of the first layer, which follows from the embedding alone.
 std::vector<double> first_query(const model::Model& model, std::int32_t token) {
   const auto hidden = static_cast<std::size_t>(model.spec().hidden);
   const model::LayerWeights& layer = model.weights().layers[0];
@@ -67,7 +67,7 @@ std::vector<double> first_query(const model::Model& model, std::int32_t token) {
 }
 
 TEST(Calibrate, AveragesQueriesAsTheyWereBeforeRope) {
-  // All channels of a head are turned, in halves; or its first half, interleaved.
+  // RoPE rotates all channels of a head, in halves; or its first half, interleaved.
   for (const std::string family : {"llama", "glm"}) {
     SCOPED_TRACE(family);
     const model::ModelSpec spec =
@@ -152,7 +152,7 @@ TEST(CalibrationFile, IsOfTheModel) {
     }
     return "no error";
   };
-  EXPECT_NE(error_with(shape_of({})).find(file.string()), std::string::npos);  // there is none
+  EXPECT_NE(error_with(shape_of({})).find(file.string()), std::string::npos);  // no such file
   write_calibration(file, *winnow::testing::any_calibration(shape_of({})), shape_of({}));
   EXPECT_EQ(error_with(shape_of({})), "no error");
   EXPECT_EQ(error_with(shape_of({.layers = 8})),
@@ -165,7 +165,7 @@ TEST(CalibrationFile, IsOfTheModel) {
                 "16]: winnow calibrate makes it for the model");
 }
 
-// In place of a number that the file has once.
+// Replaces a number that occurs once in the file by NaN.
 void write_nan(const std::filesystem::path& file, float number) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes(std::istreambuf_iterator<char>(in), {});

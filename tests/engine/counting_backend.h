@@ -1,4 +1,4 @@
-// A device without a model: sequences that only count. It may fail.
+// A device without a model: sequences only count their tokens. It can be made to fail.
 #pragma once
 
 #include <chrono>
@@ -15,17 +15,17 @@
 
 namespace winnow::engine::testing {
 
-/// What fails from the first step on.
+/// What fails, from the first step on.
 enum class Fault : std::uint8_t {
   none,
-  steps,       // the steps
-  late_steps,  // the steps of sequences of ten tokens and more
-  reads,       // what is asked of the cache
-  device,      // both
-  adapters,    // making an adapter ready, at any time
+  steps,       // all steps
+  late_steps,  // steps of sequences of ten tokens and more
+  reads,       // queries of the cache
+  device,      // steps and queries
+  adapters,    // preparing an adapter, at any time
 };
 
-/// The next token of a sequence is its length.
+/// A device on which the next token of a sequence is its length.
 class CountingBackend : public Backend {
  public:
   explicit CountingBackend(Fault fault, std::chrono::milliseconds step = {})

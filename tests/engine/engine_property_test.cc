@@ -1,5 +1,5 @@
-// A request's answer does not depend on what else the engine does: company, arrival, chunks, forks,
-// a cache too small for all, preemption, drafts. And every page comes back.
+// A request's answer does not depend on what else the engine does: other requests, arrival, chunks,
+// forks, a cache too small for all, preemption, drafts. And every page is freed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Client any_client() {
   request.prompt.resize(static_cast<std::size_t>(*rc::gen::inRange(1, 70)));
   std::ranges::generate(request.prompt,
                         [&] { return static_cast<std::int32_t>(random.uniform() * 64.0); });
-  // Many begin alike, some are the same throughout.
+  // Many prompts have a common beginning, some are entirely equal.
   const auto shared = static_cast<std::size_t>(*rc::gen::element(0, 0, 33, 48, 70));
   std::ranges::fill(std::span(request.prompt).first(std::min(shared, request.prompt.size())), 7);
   request.max_tokens = *rc::gen::inRange(1, 40);
@@ -48,7 +48,7 @@ Client any_client() {
   return client;
 }
 
-// Ranges grow with RapidCheck's size; here every case may have all of them.
+// RapidCheck's ranges grow with its size; here every case uses full ranges.
 constexpr int kFullSize = 100;
 
 std::vector<Client> any_clients() {
@@ -109,20 +109,20 @@ bool is_prefix(const Answer& part, const Answer& whole) {
          std::equal(part.logprobs.begin(), part.logprobs.end(), whole.logprobs.begin());
 }
 
-// A sample that branched off has traced the prompt (else zeros) only if it had to read it again.
+// A forked sample has a trace of the prompt only if it had to read it again; else zeros.
 bool is_same_trace(const std::vector<std::int32_t>& busy, const std::vector<std::int32_t>& whole) {
   return std::ranges::equal(busy, whole, [](int a, int b) { return a == b || b == 0; });
 }
 
-// `answer` came from a busy engine with little memory; `same_memory` and `whole` from one that
-// served this request alone, with as little and with plenty.
+// `answer` is from a busy engine with little memory; `same_memory` and `whole` are from engines
+// that served only this request, with as little memory and with plenty.
 void expect_same(const Answer& answer, const Answer& same_memory, const Answer& whole) {
   RC_ASSERT(whole.finish != FinishReason::out_of_memory);
   RC_ASSERT(is_prefix(answer, whole));
   if (answer.finish == FinishReason::cancelled) {
     return;
   }
-  RC_ASSERT(answer.finish == same_memory.finish);  // out of memory only where it is so alone
+  RC_ASSERT(answer.finish == same_memory.finish);  // out of memory only if also when alone
   RC_ASSERT(answer.tokens == same_memory.tokens);
   if (answer.finish != FinishReason::out_of_memory) {
     RC_ASSERT(answer.finish == whole.finish);
@@ -188,7 +188,7 @@ TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {
   }));
 }
 
-// Greedy answers may part where two tokens are as good as equally likely, not before.
+// Greedy answers may diverge where two tokens are nearly equally likely, but not before.
 void expect_equal_but_for_rounding(const Answer& a, const Answer& b) {
   for (std::size_t t = 0; t < std::min(a.tokens.size(), b.tokens.size()); ++t) {
     RC_ASSERT(std::abs(a.logprobs[t] - b.logprobs[t]) <= 1e-3F);
@@ -199,8 +199,8 @@ void expect_equal_but_for_rounding(const Answer& a, const Answer& b) {
   RC_ASSERT(a.finish == b.finish);
 }
 
-// Whether what a head holds or reads follows from the order of numbers that the model computed.
-// Rounding may swap two that are nearly equal.
+// Whether the order of computed numbers decides what a head holds or reads. Rounding may swap two
+// that are nearly equal.
 bool ranks_computed_numbers(RuleKind rule) {
   const kvcache::RuleTraits& traits = kvcache::traits_of(rule);
   return traits.selects || (traits.scores_entries() && rule != RuleKind::random);
@@ -214,7 +214,7 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
     const Backend& backend = backend_of(DType::f32);
     EngineConfig config =
         *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
-    config.cache.format = ops::EntryFormat::f32;  // no code that rounding could tip over
+    config.cache.format = ops::EntryFormat::f32;  // fp32: no rounding to codes
     config.cache.max_bytes = std::size_t{1024} * 120;
     config.deterministic = false;
     auto clients = any_clients();

@@ -1,4 +1,4 @@
-// Who is served when, what of a prompt is computed, and how requests end.
+// Which requests are served when, how much of a prompt is computed, and how requests end.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace winnow::engine::testing {
 namespace {
 
 // Two prompts fit alone but not together, and a step has one token. It goes to the prompt with more
-// left, the younger one, which in the end has no room for it and is preempted.
+// tokens left, the younger one, which in the end has no room for it and is preempted.
 TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   EngineConfig config = roomy(RuleKind::dense);
@@ -38,8 +38,8 @@ TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   EXPECT_EQ(admissions, 1);  // the second time it is not admitted anew
 }
 
-// A first answer of one token, which met its limit, does not promise short ones. Twelve answers of
-// 60 tokens then share a cache for a few, and none is preempted.
+// A first answer of one token that was cut at its limit does not make others look short. Twelve
+// answers of 60 tokens then share a cache for a few of them, and none is preempted.
 TEST(Engine, AdmitsNoMoreThanWillFit) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   EngineConfig config = roomy(RuleKind::dense);
@@ -68,8 +68,8 @@ TEST(Engine, AdmitsNoMoreThanWillFit) {
   EXPECT_LT(most_running, 12U);
 }
 
-// What a second and a third sequence with the same beginning find, and that their answers are as if
-// computed.
+// How much a second and a third sequence with the same beginning reuse, and that their answers
+// equal computed ones.
 TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
   for (const RuleKind rule : {RuleKind::dense, RuleKind::dms, RuleKind::dmc}) {
     const model::Model& model = model_for(rule, DType::f32);
@@ -101,11 +101,11 @@ TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
     }
     EXPECT_EQ(ask(prompt), 0);
     prompt[390] = 62;
-    EXPECT_EQ(ask(prompt), 300);  // the last state that the first left
+    EXPECT_EQ(ask(prompt), 300);  // the last state that the first one stored
     prompt[390] = 63;
-    EXPECT_EQ(ask(prompt), 390);  // where the first two part
+    EXPECT_EQ(ask(prompt), 390);  // where the first two diverge
     const std::int64_t steps = engine.stats().steps;
-    EXPECT_EQ(ask(prompt), 390);                 // a state a few tokens on would spare nobody much
+    EXPECT_EQ(ask(prompt), 390);                 // a state a few tokens on would save little
     EXPECT_EQ(engine.stats().steps - steps, 8);  // one for each token of the answer
     EXPECT_EQ(ask(prompt), 390);
     EXPECT_EQ(engine.stats().prefix_hits, 4);
@@ -135,7 +135,7 @@ TEST(Engine, DropsPrefixesForNewRequests) {
   while (!engine.idle()) {
     engine.step();
   }
-  submit(50, 4, 10);  // with 16 of 60 pages, and the prefix has 40
+  submit(50, 4, 10);  // takes 16 of 60 pages; the prefix has 40
   engine.step();
   engine.step();
   submit(70, 5, 3);
@@ -168,8 +168,8 @@ TEST(Engine, PrefixesTakeAQuarterOfTheCache) {
   EXPECT_LE(engine.page_bytes(), config.cache.max_bytes / 4);
 }
 
-// Prompts of all lengths at once: short ones do not wait for long ones, decoding goes on beside
-// them, and no step is longer than it may be.
+// Prompts of all lengths at once: short ones do not wait for long ones, decoding continues
+// meanwhile, and no step exceeds its limit.
 TEST(Engine, NobodyWaitsForALongPrompt) {
   const model::Model& model = model_for(RuleKind::dms, DType::f32);
   EngineConfig config = roomy(RuleKind::dms);
@@ -202,7 +202,7 @@ TEST(Engine, NobodyWaitsForALongPrompt) {
   for (std::size_t i = 0; i < talked.size(); ++i) {
     EXPECT_EQ(talked[i], static_cast<int>(i));  // a token in every step
   }
-  EXPECT_EQ(first.at(shortest), 2);  // 31 tokens for prompts: all ten are among them
+  EXPECT_EQ(first.at(shortest), 2);  // 31 prompt tokens per step are enough for all ten
   EXPECT_EQ(first.at(longest), 2 + 15 - 1);
 }
 
@@ -217,7 +217,7 @@ std::vector<std::pair<int, FinishReason>> ends(const std::vector<TokenEvent>& ev
   return result;
 }
 
-// A request for n samples reports n ends, even when it has not forked into n samples yet.
+// A request for n samples reports n ends, even if it has not forked into n samples yet.
 TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   for (const int steps_before : {0, 1, 2, 3, 4, 6}) {
@@ -249,7 +249,7 @@ TEST(Engine, CancellingEndsAllSamplesAtAnyTime) {
 
 TEST(Engine, OutOfMemoryEndsAllSamples) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  for (const std::size_t pages : {1U, 4U}) {  // not one token; sixteen tokens
+  for (const std::size_t pages : {1U, 4U}) {  // room for no token; for sixteen tokens
     EngineConfig config = roomy(RuleKind::dense);
     config.cache.max_bytes = 1024 * pages;
     const CpuBackend backend(model);
@@ -295,7 +295,7 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheRequest) {
   }
 }
 
-// The head makes the last token's logits of it, however the prompt was cut.
+// The head turns the state into the last token's logits, however the prompt was cut.
 TEST(Engine, TellsTheStateOfAPrompt) {
   const model::Model& model = model_for(RuleKind::dense, DType::f32);
   for (const auto& [ranks, step_tokens] : {std::pair{1, 512}, {1, 7}, {2, 7}}) {

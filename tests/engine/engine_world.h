@@ -25,12 +25,12 @@ using winnow::testing::Recurrent;
 using winnow::testing::tiny_model;
 
 inline constexpr std::size_t kMuchMemory = std::size_t{1} << 26;
-inline constexpr std::size_t kHeads = 4;  // of all layers of tiny_model()
+inline constexpr std::size_t kHeads = 4;  // in all layers of tiny_model()
 
 inline constexpr std::uint64_t kSeed = 11;  // of the models' weights
 
-/// A random model, made once per rule, type of weights and kind of recurrent layers beside
-/// attention.
+/// A random model, made once for each rule, type of weights and kind of recurrent layers in
+/// addition to attention.
 inline const model::Model& model_for(RuleKind rule, DType type, Recurrent recurrent = {}) {
   static std::map<std::tuple<RuleKind, DType, Recurrent>, std::unique_ptr<model::Model>> models;
   auto& made = models[{rule, type, recurrent}];
@@ -65,7 +65,7 @@ inline const Backend& backend_for(RuleKind rule, DType type, Recurrent recurrent
   return made->backend();
 }
 
-/// A request, and when it comes and goes.
+/// A request, and when it arrives and is cancelled.
 struct Client {
   Request request;
   int arrives = 0;                  // before this step
@@ -73,7 +73,7 @@ struct Client {
 };
 
 struct Answer {
-  std::vector<std::int32_t> tokens;  // those of the prompt, too, where they are scored
+  std::vector<std::int32_t> tokens;  // the prompt's, too, if they are scored
   std::vector<float> logprobs;
   std::vector<std::int32_t> visible;
   FinishReason finish = FinishReason::none;
@@ -84,7 +84,7 @@ struct Answer {
 using Answers = std::map<std::pair<std::size_t, int>, Answer>;
 
 inline void note(const TokenEvent& event, Answer& answer) {
-  RC_ASSERT(answer.finish == FinishReason::none);  // nothing after the end
+  RC_ASSERT(answer.finish == FinishReason::none);  // no event after the end
   if (event.token >= 0) {
     answer.tokens.push_back(event.token);
     answer.logprobs.push_back(event.logprob);
@@ -92,7 +92,7 @@ inline void note(const TokenEvent& event, Answer& answer) {
   answer.finish = event.finish;
 }
 
-// A sequence that was preempted tells again what it told before.
+// A preempted sequence reports the same again.
 inline void note(const CacheTrace& trace, Answer& answer) {
   const auto at = static_cast<std::size_t>(trace.position) * kHeads;
   RC_ASSERT(trace.visible.size() % kHeads == 0U);
@@ -100,7 +100,7 @@ inline void note(const CacheTrace& trace, Answer& answer) {
   std::ranges::copy(trace.visible, answer.visible.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-/// Serves all clients to the end.
+/// Serves all clients until they have ended.
 inline Answers serve(const Backend& backend, const EngineConfig& config,
                      const std::vector<Client>& clients, std::int64_t* preemptions = nullptr) {
   constexpr int kEndless = 20000;
@@ -144,7 +144,7 @@ inline Answers serve(const Backend& backend, const EngineConfig& config,
   return answers;
 }
 
-/// The same client, alone and not in a hurry.
+/// Serves the same client alone and with plenty of time.
 inline Answers serve_alone(const Backend& backend, EngineConfig config, Client client,
                            std::size_t bytes) {
   config.cache.max_bytes = bytes;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// At every token, by definition.
+// The peak by its definition: evaluated at every token.
 double slow_peak(const std::vector<Growing>& sequences, double bytes_per_token, double answer) {
   double peak = 0.0;
   for (int t = 0; t <= 300; ++t) {
@@ -59,7 +59,7 @@ TEST(ExpectedPeak, IsTheMostOfAllTimes) {
     const double slow = slow_peak(sequences, per_token, answer);
     const double fast = expected_peak(sequences, per_token, answer);
     EXPECT_GE(fast, slow * (1.0 - 1e-12));
-    EXPECT_LE(fast, slow * 1.001);  // it may lie between two tokens
+    EXPECT_LE(fast, slow * 1.001);  // the peak may be between two tokens
   }
 }
 

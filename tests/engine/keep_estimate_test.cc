@@ -57,7 +57,7 @@ TEST(KeepEstimate, AnswersAreAsLongAsTheyWere) {
   EXPECT_NEAR(estimate.answer_tokens(), 20.0, 1e-9);
 }
 
-// Half of the answers meet a limit of 10 tokens. All that is known of them is that they are longer.
+// Half of the answers are cut at a limit of 10 tokens: they are only known to be longer.
 TEST(KeepEstimate, AnswersThatMeetTheirLimitAreNotShort) {
   KeepEstimate estimate;
   estimate.observe_answer(10, false);
@@ -68,7 +68,7 @@ TEST(KeepEstimate, AnswersThatMeetTheirLimitAreNotShort) {
   EXPECT_NEAR(estimate.answer_tokens(), 20.0, 0.5);
 }
 
-// Entries of 10 bytes in pages of 64.
+// Entries of 10 bytes in pages of 64 entries.
 TEST(KeepEstimate, PagesDoNotHideTheSlope) {
   KeepEstimate estimate;
   for (int tokens = 65; tokens < 80; ++tokens) {

@@ -18,7 +18,7 @@ namespace {
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 using Tokens = std::vector<std::int32_t>;
 
-/// What the rules make of ten logits that are all 1.
+/// Ten logits of 1 after the rules were applied.
 std::vector<float> edited(const LogitRules& rules, const Tokens& history, int prompt,
                           const Tokens& stops = {}) {
   std::vector<float> logits(10, 1.0F);
@@ -54,7 +54,7 @@ TEST(LogitRules, NoStopTokenComesBeforeMinTokens) {
   const LogitRules rules{.min_tokens = 2};
   EXPECT_EQ(edited(rules, {0, 1}, 1, {9})[9], kNever);
   EXPECT_EQ(edited(rules, {0, 1, 1}, 1, {9})[9], 1.0F);
-  // Where a grammar leaves nothing else, the answer ends.
+  // If a grammar allows nothing else, the answer ends.
   LogitRules ended = rules;
   ended.allowed = {9};
   EXPECT_EQ(edited(ended, {0, 1}, 1, {9, 9})[9], 1.0F);
@@ -65,7 +65,7 @@ TEST(LogitRules, WhatLeavesNothingIsSeen) {
   EXPECT_FALSE(leaves_nothing(edited({.allowed = {4}}, {0}, 1)));
 }
 
-/// DRY's penalties by their definition: every place that the end of the history has been at before.
+/// DRY's penalties by definition: compares the end of the history with every earlier position.
 std::map<std::int32_t, float> dry_by_definition(const DryRule& rule, const Tokens& history) {
   std::map<std::int32_t, std::size_t> longest;
   const auto is_breaker = [&](std::int32_t token) {
@@ -158,7 +158,7 @@ TEST(Truncation, MirostatLearnsHowMuchMaySurprise) {
   auto first = logits;
   mirostat.truncate(1.0, first);
   EXPECT_EQ(kept(first), (Tokens{0, 1}));
-  mirostat.accept(0, 1.0, first);  // 2/3: 0.585 bits, so 2.565 may follow
+  mirostat.accept(0, 1.0, first);  // 2/3: 0.585 bits, so the limit becomes 2.565
   auto second = logits;
   mirostat.truncate(1.0, second);
   EXPECT_EQ(kept(second), (Tokens{0, 1}));

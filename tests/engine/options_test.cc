@@ -34,13 +34,13 @@ model::ModelSpec dmc_model() {
   return config;
 }
 
-/// Of 64 KV heads.
+/// A model with 64 KV heads.
 model::ModelSpec large_model() {
   return winnow::testing::spec_of("llama",
                                   {.layers = 8, .heads = 16, .kv_heads = 8, .head_dim = 128});
 }
 
-/// Options that differ from the defaults as `change` says.
+/// The default options, changed by `change`.
 LoadOptions with(const std::function<void(LoadOptions&)>& change) {
   LoadOptions options;
   change(options);
@@ -159,7 +159,7 @@ TEST(Options, ACacheHoldsOnePageOfEachHead) {
               AllOf(StartsWith("--kv-gib 1e-05: has no room for one page of each KV head"),
                     HasSubstr("the least is 0.000489")));  // 64 pages of 8,200 bytes
   EXPECT_EQ(options_error([](auto& o) { o.kv_gib = 0.000489; }, large_model()), "no error");
-  // An entry that DMC may merge with the next token is in fp32.
+  // DMC stores entries that may still merge with the next token in fp32.
   model::ModelSpec merges = large_model();
   merges.dmc = model::DmcConfig{};
   EXPECT_THAT(options_error([](auto& o) { o.kv_gib = 0.000489; }, merges), StartsWith("--kv-gib"));
@@ -264,7 +264,7 @@ TEST(Options, Weights) {
   EXPECT_EQ(host_format(of("auto", "cpu")), std::nullopt);
   EXPECT_EQ(host_format(of("int8", "cpu")), ops::WeightFormat::int8);
   EXPECT_EQ(host_format(of("int4", "cpu")), ops::WeightFormat::int4);
-  // A device converts them itself.
+  // A device converts weights itself.
   EXPECT_EQ(host_format(of("fp8", "cuda:1")), std::nullopt);
   EXPECT_EQ(of("fp8", "cuda:1").weights, WeightStorage::fp8);
   EXPECT_THROW(of("fp8", "cpu"), Error);

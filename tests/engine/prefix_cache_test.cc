@@ -1,4 +1,4 @@
-// The radix tree against a plain list of what was inserted.
+// Compares the radix tree with a plain list of the inserted prefixes.
 #include "engine/prefix_cache.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ class Listener : public PrefixListener {
   }
 
   std::map<StateNumber, Tokens> known;
-  std::size_t told = 0;  // tokens
+  std::size_t told = 0;  // tokens in all events
 };
 
 TEST(PrefixCache, AListenerKnowsWhichPrefixesThereAre) {
@@ -78,14 +78,14 @@ TEST(PrefixCache, AListenerKnowsWhichPrefixesThereAre) {
   PrefixCache cache(&listener);
   insert(cache, {1, 2, 3, 4}, &alive);
   insert(cache, {1, 2}, &alive);
-  insert(cache, {1, 2}, &alive);  // in the place of the one before
+  insert(cache, {1, 2}, &alive);  // replaces the one before
   insert(cache, {1, 2, 5}, &alive);
   EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2}, {1, 2, 3, 4}, {1, 2, 5}}));
   cache.take_oldest();
   EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2}, {1, 2, 5}}));
   cache.take_oldest();
   EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2, 5}}));
-  insert(cache, {1, 2, 3}, &alive);  // from where no state is any more
+  insert(cache, {1, 2, 3}, &alive);  // where there is no state any more
   EXPECT_EQ(listener.prefixes(), (std::set<Tokens>{{1, 2, 3}, {1, 2, 5}}));
 }
 
@@ -107,7 +107,7 @@ TEST(PrefixCache, AListenerIsToldOfAConversationOnce) {
 TEST(PrefixCache, AdaptersShareNothing) {
   int alive = 0;
   const int places[2] = {};
-  const auto adapter = [&places](int i) {  // of which the cache knows only where it is
+  const auto adapter = [&places](int i) {  // the cache uses only its address
     return PrefixCache::Adapter(std::shared_ptr<void>(),
                                 reinterpret_cast<const model::Lora*>(&places[i]));
   };
@@ -121,7 +121,7 @@ TEST(PrefixCache, AdaptersShareNothing) {
   EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4}, adapter(1)).common, 0);
   EXPECT_EQ(cache.tokens(), 5U);
   EXPECT_EQ(cache.size(), 2U);
-  // What an adapter has changed goes into no file.
+  // States with an adapter are not stored in files.
   const auto unstored = cache.take_unstored();
   ASSERT_TRUE(unstored);
   EXPECT_EQ(unstored->tokens, (Tokens{1, 2}));
@@ -161,10 +161,10 @@ TEST(PrefixCache, TellsWhatIsWorthAPlaceOnDisk) {
   put({1, 2, 3, 4}, Purpose::stored);
   EXPECT_EQ(cache.take_unstored()->tokens, (Tokens{1, 2, 3}));
   EXPECT_FALSE(cache.take_unstored());
-  cache.find(Tokens{1, 2, 9});  // somebody went on from there
+  cache.find(Tokens{1, 2, 9});  // a sequence continued from there
   EXPECT_EQ(cache.take_unstored()->tokens, (Tokens{1, 2}));
   EXPECT_FALSE(cache.take_unstored());
-  put({1, 2, 3, 4}, Purpose::continuation);  // again: it is on disk all the same
+  put({1, 2, 3, 4}, Purpose::continuation);  // again, but it is still on disk
   EXPECT_FALSE(cache.take_unstored());
   put({5}, Purpose::continuation);
   for (std::optional<PrefixCache::Prefix> prefix; (prefix = cache.take_oldest());) {

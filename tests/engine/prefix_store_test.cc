@@ -1,5 +1,5 @@
-// States on disk: found again by later readers; what is damaged, in the way or too much
-// goes.
+// States on disk: later readers find them; files that are damaged, in the way or over the limit
+// are removed.
 #include "engine/prefix_store.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ class Store : public ::testing::Test {
                                          });
   }
 
-  /// Length of what is found; 0: nothing.
+  /// The length of the state that is found; 0: none.
   static int found(PrefixStore& store, const std::vector<std::int32_t>& tokens,
                    std::size_t known = 0) {
     auto coming = store.find(tokens, known);
@@ -82,10 +82,10 @@ TEST_F(Store, FindsTheLongestPrefixAlsoAfterARestart) {
   EXPECT_EQ(found(*store, counting(100)), 40);
   EXPECT_EQ(found(*store, counting(39)), 20);
   EXPECT_EQ(found(*store, counting(100), 39), 40);
-  EXPECT_EQ(found(*store, counting(100), 40), 0);  // nothing beyond what is known
+  EXPECT_EQ(found(*store, counting(100), 40), 0);  // nothing longer than what is known
   EXPECT_EQ(found(*store, counting(60, 1000)), 40);
   EXPECT_EQ(found(*store, counting(100, 1)), 0);
-  EXPECT_EQ(store->find(counting(40), 20).length, 0U);  // all of it: its last token is computed
+  EXPECT_EQ(store->find(counting(40), 20).length, 0U);  // its last token must be computed
   auto coming = store->find(counting(41), 0);
   ASSERT_EQ(coming.length, 40U);
   EXPECT_TRUE(coming.on_disk);
@@ -112,7 +112,7 @@ TEST_F(Store, WhatWasUsedLeastRecentlyGoes) {
   put(*open(), dms_state(40, 0));
   const std::size_t bytes = fs::file_size(files().front());
   const auto store = open(3 * bytes + bytes / 2);
-  const auto age = [&](int hours) {  // of all files: time stamps may be coarse
+  const auto age = [&](int hours) {  // ages all files: time stamps may be coarse
     for (const auto& file : files()) {
       fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(hours));
     }
@@ -122,7 +122,7 @@ TEST_F(Store, WhatWasUsedLeastRecentlyGoes) {
     put(*store, dms_state(40, first));
   }
   age(1);
-  EXPECT_EQ(found(*store, counting(50, 0)), 40);  // used: the oldest is 1000 now
+  EXPECT_EQ(found(*store, counting(50, 0)), 40);  // now used: 1000 is the oldest
   put(*store, dms_state(40, 3000));
   EXPECT_EQ(store->stats().files, 3U);
   EXPECT_LE(store->stats().bytes, 3 * bytes + bytes / 2);
@@ -130,7 +130,7 @@ TEST_F(Store, WhatWasUsedLeastRecentlyGoes) {
   for (const int first : {0, 2000, 3000}) {
     EXPECT_EQ(found(*store, counting(50, first)), 40) << first;
   }
-  // One that is larger than all may be is not written.
+  // A state larger than the limit is not written.
   const auto small = open(bytes / 2);
   EXPECT_THAT(files(), IsEmpty());
   put(*small, dms_state(40));
@@ -170,7 +170,7 @@ TEST_F(Store, DamagedFilesAreRefusedAndRemoved) {
   EXPECT_THAT(warnings_.front(), HasSubstr("is damaged: its checksum does not match"));
   EXPECT_EQ(files().size(), 1U);
   EXPECT_EQ(found(*store, counting(100)), 20);
-  // A whole file under the name of another one.
+  // A valid file under another file's name.
   fs::copy_file(files().front(), directory_.path() / "copy");
   put(*store, dms_state(40, 500));
   for (const auto& file : files()) {
@@ -207,13 +207,13 @@ TEST_F(Store, AFullDiskCostsStatesAndNothingElse) {
   full.rlim_cur = 1000;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
   put(*store, dms_state(40));
-  put(*store, dms_state(41));  // nothing is tried for a while
+  put(*store, dms_state(41));  // no attempts for a while
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(store->stats().dropped, 2);
   EXPECT_EQ(store->stats().written, 1);
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_.front(), HasSubstr("cannot write"));
-  EXPECT_EQ(files().size(), 1U);  // nothing half-written
+  EXPECT_EQ(files().size(), 1U);  // no partly written files
   EXPECT_EQ(found(*store, counting(100)), 20);
 }
 
@@ -226,7 +226,7 @@ TEST_F(Store, ADirectoryThatCannotBeIsAnError) {
   EXPECT_THAT(open_at(directory_.path() / "file" / "below"), HasSubstr("is not a directory"));
 }
 
-// Two processes, here two stores, that write, read and make room in one directory at the same time.
+// Two processes, here two stores, write, read and remove files in one directory at the same time.
 TEST_F(Store, TwoMayShareADirectory) {
   put(*open(), dms_state(40));
   const std::size_t bytes = fs::file_size(files().front());

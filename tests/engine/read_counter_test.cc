@@ -1,5 +1,5 @@
-// KV reads and live entries as the engine counts them, against a cache that never forgets and
-// looks up for every query what the rule's definition lets it see.
+// KV reads and live entries as the engine counts them, compared with a cache that forgets nothing
+// and applies the rule's definition to every query.
 #include "engine/read_counter.h"
 
 #include <fmt/format.h>
@@ -31,15 +31,15 @@ constexpr double kRate = 0.6;
 constexpr double kRatio = 2.0;
 constexpr int kRing = testing::kTinyWindow + 1;
 
-// One query head per KV head: Quest's pages are then one head's choice.
+// One query head per KV head: then Quest's pages are the choice of one head.
 model::ModelSpec ungrouped_model(RuleKind rule) {
   return winnow::testing::tiny_model(rule, {.heads = 2});
 }
 
-/// What the definition says of one query.
+/// The counts of one query by definition.
 struct Counted {
   int seen = 0;
-  int held = 0;  // when its step is over
+  int held = 0;  // after its step
 };
 
 /// The whole history of one head.
@@ -59,11 +59,11 @@ class History {
         return {all_kept, all_kept};
       }
       case RuleKind::dms_budget: {
-        // One that is kept goes for each that is over it, so the archive stays full.
+        // Over the limit, a kept entry is dropped for each new one, so the archive stays full.
         const int held = std::min(all, kRing) + std::min(archived(i), std::max(0, budget - kRing));
         return {held, held};
       }
-      case RuleKind::dms_quest: {  // at this ratio all pages of the archive are read
+      case RuleKind::dms_quest: {  // here all pages of the archive are read
         EXPECT_LE((archived(i) + 15) / 16, (std::max(1, budget - kRing) + 15) / 16);
         const int held = std::min(all, kRing) + archived(i);
         return {held, held};
@@ -95,7 +95,7 @@ class History {
         return {std::min(all, most + 1), std::min(all, most)};
       }
       case RuleKind::snapkv:
-      case RuleKind::pyramidkv:  // of prompts this short all layers have the mean
+      case RuleKind::pyramidkv:  // for such short prompts all layers have the mean
       case RuleKind::expected_attention: {
         const int prompt = limits_.prompt_tokens;
         const int kept = std::max(1, static_cast<int>(prompt / config_.cache.cr));
@@ -124,7 +124,7 @@ class History {
       }
       case RuleKind::quest: {
         const int pages = (budget + 15) / 16;
-        const int newest = all - i / 16 * 16;  // entries of the page of the newest token
+        const int newest = all - i / 16 * 16;  // entries on the newest token's page
         const bool reads_all = i < limits_.prompt_tokens || i / 16 < pages;
         return {reads_all ? all : (pages - 1) * 16 + newest, all};
       }
@@ -133,7 +133,7 @@ class History {
   }
 
  private:
-  // Entries that had left the window unmarked when query `i` came.
+  // Entries that had left the window unmarked before query `i`.
   [[nodiscard]] int archived(int i) const {
     int kept = 0;
     for (int j = 0; i - j >= kRing; ++j) {
@@ -142,7 +142,7 @@ class History {
     return kept;
   }
 
-  // Model::draw_decisions.
+  // As in Model::draw_decisions.
   [[nodiscard]] bool decides(int position) const {
     Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer_));
     for (int h = 0; h < head_; ++h) {
@@ -160,7 +160,7 @@ class History {
 CacheReads expected_reads(const EngineConfig& config, int prompt, int new_tokens, int sample) {
   CacheReads reads;
   const kvcache::SequenceLimits limits{prompt, prompt + new_tokens};
-  for (int i = 0; i < prompt + new_tokens - 1; ++i) {  // the last token is chosen, never fed
+  for (int i = 0; i < prompt + new_tokens - 1; ++i) {  // the last token is chosen but never fed
     std::int64_t held = 0;
     for (int layer = 0; layer < 2; ++layer) {
       for (int head = 0; head < 2; ++head) {
@@ -254,12 +254,12 @@ TEST_P(ReadsOfRule, ManyTogetherInChunks) {
 TEST_P(ReadsOfRule, WhatIsComputedAgainIsCountedOnce) {
   config_.deterministic = true;
   config_.step_tokens = 7;
-  // Room for one sequence and a little: the samples preempt each other.
+  // Room for little more than one sequence: the samples preempt each other.
   config_.cache.max_bytes = std::size_t{1024} * 26;
   EXPECT_GT(expect_reads({{20, 60, 5}}), 0);
 }
 
-// Two of the archive's eight pages or more: one of them may be the last, which is not full.
+// Reads two or more of the archive's eight pages: one may be the last page, which is not full.
 TEST(Engine, QuestOnDmsReadsLessAndHoldsAsMuch) {
   const model::ModelSpec spec = ungrouped_model(RuleKind::dms_quest);
   model::Model model(spec, model::random_weights(spec, DType::f32, 11));
@@ -280,7 +280,7 @@ TEST(Engine, QuestOnDmsReadsLessAndHoldsAsMuch) {
     }
     return engine.take_usage(id, 0).reads;
   };
-  constexpr int kQueries = 49 * 4;  // of the answer's tokens that are fed, two layers, two heads
+  constexpr int kQueries = 49 * 4;  // the answer's tokens that are fed, two layers, two heads
   const CacheReads all = reads_under(RuleKind::dms);
   const CacheReads some = reads_under(RuleKind::dms_quest);
   EXPECT_EQ(some.prompt, all.prompt);
@@ -290,7 +290,7 @@ TEST(Engine, QuestOnDmsReadsLessAndHoldsAsMuch) {
   EXPECT_GT(all.generated, 2 * some.generated);
 }
 
-// TOVA with a budget of 6 in a full layer, beside a sliding window of 4.
+// TOVA with a budget of 6 in a full layer, next to a layer with a sliding window of 4.
 TEST(ReadCounter, AFullSlidingWindowForgetsBeforeItsQuery) {
   const kvcache::CacheShape shape{
       .layers = 2, .kv_heads = 1, .head_dim = 8, .group = 1, .reach = {0, 4}};

@@ -29,7 +29,7 @@ std::vector<double> softmax(std::span<const float> logits, double temperature) {
   return p;
 }
 
-/// How often each token is drawn, over positions.
+/// How often each token is drawn, counted over positions.
 std::vector<int> count_draws(std::span<const float> logits, const SamplingOptions& options) {
   std::vector<int> counts(logits.size());
   for (int position = 0; position < kDraws; ++position) {
@@ -49,7 +49,7 @@ std::set<std::int32_t> tokens_drawn(const SamplingOptions& options) {
   return tokens;
 }
 
-// Pearson's statistic; over tokens that can be drawn at all.
+// Pearson's statistic, over tokens that can be drawn.
 double chi_square(std::span<const int> counts, std::span<const double> p) {
   double sum = 0.0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -88,7 +88,7 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
 }
 
 TEST(Sampler, TopPCountsWhatTopKLeft) {
-  // Of the two that top-k leaves, token 1 has 62 %: alone enough for 0.6, though not of all six.
+  // Top-k leaves two tokens. Token 1 then has 62 %, enough for 0.6; of all six it would have less.
   EXPECT_EQ(tokens_drawn({.temperature = 1.0, .top_k = 2, .top_p = 0.6}),
             (std::set<std::int32_t>{1}));
 }
@@ -113,7 +113,7 @@ TEST(Sampler, DrawsFollowTheDistribution) {
 
 TEST(Sampler, ThePenaltyIsKeskarsWhateverTheSign) {
   const std::vector<float> logits{2.0F, 1.5F, -1.0F};
-  const std::vector<std::int32_t> seen{0, 0, 0};                          // counts once
+  const std::vector<std::int32_t> seen{0, 0, 0};                          // counts only once
   EXPECT_EQ(sample(logits, seen, {.repetition_penalty = 1.2}, 0, 0), 0);  // 1.67
   EXPECT_EQ(sample(logits, seen, {.repetition_penalty = 1.5}, 0, 0), 1);  // 1.33
   // A negative logit is multiplied: -1 becomes -2, less likely than -1.5.

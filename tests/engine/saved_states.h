@@ -27,7 +27,7 @@ inline StateKind dms_kind(const std::string& model) {
   return {model, small_shape(), dms_config()};
 }
 
-/// Of tokens 0, 1, 2 ... or those from `first` on.
+/// A state of tokens 0, 1, 2 ... or, with `first`, of those from `first` on.
 inline SavedState dms_state(int length, int first = 0) {
   kvcache::Cache cache(dms_config().cache, small_shape());
   kvcache::SequenceCache sequence(cache, {});

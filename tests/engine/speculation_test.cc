@@ -1,4 +1,4 @@
-// Drafts change no answer and leave nothing behind. (engine_property_test.cc has them in company.)
+// Drafts change no answer and leave no trace. (engine_property_test.cc tests them in batches.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ Tokens guess(const Tokens& tokens, int most) {
 
 TEST(PromptLookup, GuessesWhatFollowedTheLongestMatch) {
   EXPECT_EQ(guess({1, 2, 3, 4, 5, 9, 1, 2, 3}, 3), (Tokens{4, 5, 9}));
-  EXPECT_EQ(guess({1, 2, 3, 4, 8, 2, 3, 5, 1, 2, 3}, 1), (Tokens{4}));  // three tokens, not two
-  EXPECT_EQ(guess({1, 2, 7, 1, 2, 8, 1, 2}, 1), (Tokens{8}));           // the latest
+  EXPECT_EQ(guess({1, 2, 3, 4, 8, 2, 3, 5, 1, 2, 3}, 1), (Tokens{4}));  // three match, not two
+  EXPECT_EQ(guess({1, 2, 7, 1, 2, 8, 1, 2}, 1), (Tokens{8}));           // the latest match
 }
 
 TEST(PromptLookup, GuessesThatWhatRepeatsItselfGoesOn) {
@@ -56,7 +56,7 @@ TEST(DraftLength, GrowsWhileDraftsAreRight) {
   EXPECT_EQ(length.next(3), 3);
 }
 
-// One step in a hundred at most, as a step with a draft that fails costs less than two.
+// At most one step in a hundred: a step with a failed draft costs less than two steps.
 TEST(DraftLength, DraftsRarelyWhereNoDraftIsRight) {
   DraftLength length;
   constexpr int kSteps = 4000;
@@ -71,7 +71,7 @@ TEST(DraftLength, DraftsRarelyWhereNoDraftIsRight) {
   }
   EXPECT_LE(drafts, kSteps / 50);
   EXPECT_LE(tokens, drafts + 8);
-  length.observe(1, 1);  // and at once again when one is right
+  length.observe(1, 1);  // drafts again at once when one is right
   EXPECT_GT(length.next(kMostDrafted), 0);
 }
 
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, Speculation, ::testing::ValuesIn(every_taught_dr
                                   (std::get<int>(info.param) > 1 ? "_ranks" : "");
                          });
 
-// A text that repeats itself, with changes.
+// A repetitive text with changes.
 Client repetitive() {
   Client client;
   for (int i = 0; i < 60; ++i) {
@@ -126,7 +126,7 @@ Client repetitive() {
   return client;
 }
 
-// What the engine counted while it served one client.
+// The engine's counters while it served one client.
 struct Served {
   Answer answer;
   EngineStats stats;
@@ -154,7 +154,7 @@ void expect_same_answer(const Answer& drafted, const Answer& plain) {
   EXPECT_EQ(drafted.usage.per_head, plain.usage.per_head);
 }
 
-// A step brings its own token and the accepted ones.
+// A step yields its own token and the accepted ones.
 TEST_P(Speculation, ChangesNoAnswerInFewerSteps) {
   const Client client = repetitive();
   std::int64_t accepted = 0;
@@ -168,11 +168,11 @@ TEST_P(Speculation, ChangesNoAnswerInFewerSteps) {
     accepted += drafted.stats.accepted_tokens;
   }
   const bool hybrid =
-      std::get<Recurrent>(GetParam()).has_value();  // whose greedy text does not repeat itself
+      std::get<Recurrent>(GetParam()).has_value();  // their greedy text is not repetitive
   EXPECT_TRUE(accepted > 0 || hybrid);
 }
 
-// Drawn from a few tokens, which repeat themselves by chance: many drafts are right in part.
+// Tokens drawn from a few, which repeat by chance: many drafts are partly right.
 TEST_P(Speculation, DrawsTheSameTokens) {
   Client client = repetitive();
   client.request.max_tokens = 200;
@@ -185,7 +185,7 @@ TEST_P(Speculation, DrawsTheSameTokens) {
   EXPECT_LT(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens);
 }
 
-// Each row sees the tokens before it: penalties, DRY, Mirostat's surprise, the state of a grammar.
+// Each row uses the tokens before it: penalties, DRY, Mirostat's surprise, the state of a grammar.
 TEST_P(Speculation, FollowsRulesThatDependOnTheAnswer) {
   Client client = repetitive();
   const Request plain = client.request;
@@ -206,7 +206,7 @@ TEST_P(Speculation, FollowsRulesThatDependOnTheAnswer) {
   }
 }
 
-// The answer ends within a draft, after its first tokens or at its last one.
+// The answer ends within a draft: after its first tokens, or at its last one.
 TEST_P(Speculation, EndsWhereTheAnswerEnds) {
   Client client = repetitive();
   const Answer whole = serve_alone(backend(), config(), client, kMuchMemory).at({0, 0});
@@ -223,8 +223,8 @@ TEST_P(Speculation, EndsWhereTheAnswerEnds) {
   }
 }
 
-// Everything that a sequence keeps, as a state file has it: entries, marks, open segments, scores,
-// bounds, recurrent states.
+// Compares everything that a sequence holds, as in a state file: entries, marks, open segments,
+// scores, bounds, recurrent states.
 TEST_P(Speculation, LeavesNothingOfAWrongDraft) {
   for (const ops::EntryFormat format : ops::kEntryFormats) {
     EngineConfig with_format = config();
@@ -266,7 +266,7 @@ TEST(SpeculationLimits, RefusesMoreTokensThanAStepTakes) {
   EXPECT_THROW(engine.submit(request), Error);
 }
 
-// What is counted and traced is counted token by token.
+// Reads and traces are counted token by token.
 TEST(SpeculationLimits, DoesNotDraftWhereReadsAreCounted) {
   const Backend& backend = backend_for(RuleKind::dms, DType::f32, {}, 1);
   Request request = repetitive().request;

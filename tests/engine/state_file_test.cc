@@ -1,4 +1,4 @@
-// Files of states: what was written is read; anything else is refused in one line that says why.
+// State files: what was written is read; anything else is refused with a one-line reason.
 #include "engine/state_file.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST_F(StateFile, EveryFlippedBitIsSeen) {
         static_cast<std::size_t>(random.uniform() * 8.0 * static_cast<double>(whole.size()));
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
     if (complaint(damaged, kind_) == "no error") {
-      // White space of the header can be other white space.
+      // One whitespace character of the header may become another.
       EXPECT_TRUE(std::isspace(whole[bit / 8])) << "bit " << bit;
       ++harmless;
     }
@@ -136,7 +136,7 @@ TEST_F(StateFile, OtherFilesAndVersionsAreRefused) {
   EXPECT_THROW(read_state(directory_.path(), kind_), Error);
 }
 
-// A checksum protects from accidents only: the writer of a file can write its checksum, too.
+// A checksum only protects from accidents: the writer of a file can write its checksum, too.
 TEST_F(StateFile, ASoundChecksumIsNotEnough) {
   state_.cache.archived[0] = 1000;
   write_state(path_, kind_, state_);

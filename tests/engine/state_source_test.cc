@@ -1,5 +1,5 @@
-// States that come from elsewhere while the engine runs: answers are as if computed, whenever they
-// come and whatever comes.
+// States that arrive from elsewhere while the engine runs: answers equal computed ones, whenever
+// and whatever arrives.
 #include "engine/state_source.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using kvcache::RuleKind;
 
-/// Promises a state for each prompt; the test keeps the promise.
+/// Promises a state for each prompt; the test fulfils the promises.
 class Promises : public StateSource {
  public:
   struct Asked {
@@ -53,7 +53,7 @@ TEST_P(Remote, StatesSaveAllButTheLastToken) {
   const Request request = request_of(150, 3);
   std::vector<TokenEvent> events;
   const RequestId id = engine.submit(request);
-  EXPECT_TRUE(engine.step().empty());  // it waits, and does not block
+  EXPECT_TRUE(engine.step().empty());  // the request waits without blocking the engine
   ASSERT_EQ(source.asked.size(), 1U);
   EXPECT_EQ(source.asked[0].prompt, request.prompt);
   EXPECT_EQ(source.asked[0].known, static_cast<std::size_t>(kLeastPrefix));
@@ -70,7 +70,7 @@ TEST_P(Remote, StatesSaveAllButTheLastToken) {
   EXPECT_EQ(usage.reused_tokens, 149);
   EXPECT_EQ(usage.per_head, expected.usage.per_head);
   EXPECT_TRUE(source.asked[0].wanted.expired());
-  // The next one finds it in memory.
+  // The next request finds it in memory.
   engine.submit(request);
   EXPECT_EQ(source.asked[1].known, static_cast<std::size_t>(149 + kLeastPrefix));
   source.asked[1].promise.set_value(std::nullopt);
@@ -85,7 +85,7 @@ TEST_P(Remote, WhoWaitsLetsOthersPass) {
   Engine engine(backend_, config_, nullptr, &source);
   const RequestId first = engine.submit(request_of(150, 3));
   const RequestId second = engine.submit(request_of(120, 5));
-  source.asked[1].promise.set_value(std::nullopt);  // a failure: it is computed
+  source.asked[1].promise.set_value(std::nullopt);  // a failure: the prompt is computed
   std::vector<RequestId> ended;
   const auto run = [&](std::size_t until) {
     for (int step = 0; step < 1000 && ended.size() < until; ++step) {
@@ -119,7 +119,7 @@ TEST_P(Remote, ACancelledRequestWantsNoState) {
   EXPECT_TRUE(engine.idle());
 }
 
-// The disk is asked first; what it has counts as known, and is used where the other fails.
+// The disk is asked first. Its state counts as known, and is used if the remote source fails.
 TEST_P(Remote, TheDiskMakesUpForIt) {
   const auto store = open_store();
   const Request request = request_of(400, 1);
@@ -138,7 +138,7 @@ TEST_P(Remote, TheDiskMakesUpForIt) {
   EXPECT_EQ(engine.stats().reused_tokens, 89);
 }
 
-// A prompt's cache is told also when all of it was in memory, and kept for who asks again.
+// A prompt's cache is delivered even if all of it was in memory, and stored for repeated requests.
 TEST_P(Remote, APromptIsComputedOnce) {
   Engine engine(backend_, config_);
   const Request request = request_of(150, 3);

@@ -1,4 +1,4 @@
-// A constraint for tests: what comes next depends on what came last.
+// A constraint for tests: the allowed tokens depend on the last one.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace winnow::engine::testing {
 
-/// After `last`, tokens t with (t + last) % 3 == 0; after `most` tokens none.
+/// After `last`, allows tokens t with (t + last) % 3 == 0; after `most` tokens none.
 class SteppingConstraint : public TokenConstraint {
  public:
   explicit SteppingConstraint(int most) : left_(most) {}
@@ -37,7 +37,7 @@ class SteppingConstraint : public TokenConstraint {
   int left_;
 };
 
-/// Whether the tokens of an answer are those that the constraint leaves.
+/// Whether the tokens of an answer obey the constraint.
 inline bool obeys(std::span<const std::int32_t> tokens) {
   std::int32_t last = 0;
   return std::ranges::all_of(tokens, [&last](std::int32_t token) {

@@ -44,10 +44,10 @@ TEST(StopMatcher, NothingComesAfterTheStop) {
 }
 
 TEST(StopMatcher, TheStopThatIsCompleteFirstCounts) {
-  // "cd" ends before "bcde" does, although it begins later.
+  // "cd" ends before "bcde", although it begins later.
   StopMatcher matcher({"bcde", "cd"});
   EXPECT_EQ(matcher.push("abcde"), "ab");
-  // Both end at once: the longer.
+  // Both end at the same place: the longer one counts.
   StopMatcher together({"cd", "bcd"});
   EXPECT_EQ(together.push("abcde"), "a");
 }
@@ -60,7 +60,7 @@ TEST(StopMatcher, AFalseStartMayContainTheStop) {
   EXPECT_TRUE(matcher.stopped());
 }
 
-// The text up to the stop that ends first, from the definition.
+// The text before the stop string that ends first, by definition.
 std::string cut(const std::string& text, const std::vector<std::string>& stops) {
   for (std::size_t end = 0; end <= text.size(); ++end) {
     std::size_t longest = 0;

@@ -1,4 +1,4 @@
-// The engine with a store: answers are as if computed, whatever came from disk.
+// The engine with a store: answers equal computed ones, whatever came from disk.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -28,10 +28,10 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
     }
     while (engine.store_prefix()) {
     }
-    EXPECT_FALSE(engine.store_prefix());  // each once
+    EXPECT_FALSE(engine.store_prefix());  // each state is stored once
     engine.drop_prefixes();
     store->flush();
-    // Three ends, where they part, and where the second one began.
+    // The three ends, where they diverge, and where the second one began.
     EXPECT_EQ(store->stats().written, 5);
   }
   const auto store = open_store();
@@ -41,9 +41,9 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   EXPECT_EQ(other.usage.reused_tokens, 390);
   const Answer same = ask(engine, request_of(400, 1));
   expect_same(same, alone(request_of(400, 1)));
-  EXPECT_EQ(same.usage.reused_tokens, 390);  // its end is beyond the token whose logits are wanted
-  EXPECT_EQ(store->stats().hits, 1);         // the second found it in memory
-  // A conversation goes on where it was.
+  EXPECT_EQ(same.usage.reused_tokens, 390);  // its end is after the token whose logits are needed
+  EXPECT_EQ(store->stats().hits, 1);         // the second request found it in memory
+  // A conversation continues where it ended.
   Request next = request_of(400, 1);
   const Answer first = alone(next);
   next.prompt.insert(next.prompt.end(), first.tokens.begin(), first.tokens.end());
@@ -53,7 +53,7 @@ TEST_P(StoredPrefix, OutlivesTheEngine) {
   EXPECT_EQ(went_on.usage.reused_tokens, 411);
 }
 
-// With memory for one sequence at a time, prefixes go to disk and come back.
+// With memory for one sequence at a time, prefixes move to disk and back.
 TEST_P(StoredPrefix, MakesUpForMemory) {
   config_.cache.max_bytes = std::size_t{1} << 17;
   config_.prefix_bytes = 0;
@@ -78,7 +78,7 @@ TEST_P(StoredPrefix, MakesUpForMemory) {
   EXPECT_EQ(store->stats().hits, 1);
 }
 
-// Others decode while a prefix is read; all answers are as if alone.
+// Others decode while a prefix is read; all answers are the same as alone.
 TEST_P(StoredPrefix, ManyAtOnceAfterARestart) {
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
@@ -109,7 +109,7 @@ TEST_P(StoredPrefix, ManyAtOnceAfterARestart) {
       const Answer whole = alone(requests[i]);
       EXPECT_EQ(answers[i].tokens, whole.tokens);
       EXPECT_EQ(answers[i].logprobs, whole.logprobs);
-      auto& prompt = requests[i].prompt;  // the conversation goes on in the next life
+      auto& prompt = requests[i].prompt;  // the conversation continues after the restart
       prompt.insert(prompt.end(), whole.tokens.begin(), whole.tokens.end());
       prompt.push_back(life);
     }
@@ -123,7 +123,7 @@ class BeginningRule : public StoredRule {};
 INSTANTIATE_TEST_SUITE_P(Rules, BeginningRule, ::testing::ValuesIn(winnow::testing::every_rule()),
                          winnow::testing::name_of_rule);
 
-// What on_prompt_cache receives is a Request::beginning, under every rule.
+// The cache that on_prompt_cache receives serves as Request::beginning, under every rule.
 TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   Request request = request_of(150, 3);
   const Answer whole = alone(request);
@@ -136,7 +136,7 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   expect_same(again, whole);
   EXPECT_EQ(again.usage.reused_tokens, 149);
   EXPECT_EQ(engine.throughput().prefill_tokens - before, 0);
-  // Samples branch off as from a prompt that was computed.
+  // Samples fork as they do from a computed prompt.
   request.samples = 3;
   request.sampling = {.temperature = 1.0, .seed = 4};
   Request computed = request;
@@ -145,7 +145,7 @@ TEST_P(BeginningRule, OfTheSamePromptNeedsOneTokenOnly) {
   expect_same(ask(engine, request), ask(other, computed));
 }
 
-// Of a model with recurrent layers, whose state goes with the entries.
+// A model with recurrent layers, whose state is saved with the entries.
 using HybridParam = std::tuple<RuleKind, model::RecurrentSpec::Kind>;
 
 class HybridRule : public StoredModel<HybridParam> {

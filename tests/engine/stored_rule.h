@@ -1,4 +1,4 @@
-// A small model under each rule, asked so that answers are the same to the last bit.
+// A small model under each rule, with requests whose answers are the same to the last bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ inline Answer ask(Engine& engine, Request request) {
 
 inline void expect_same(const Answer& a, const Answer& b) {
   EXPECT_EQ(a.tokens, b.tokens);
-  EXPECT_EQ(a.logprobs, b.logprobs);  // the last bit included
+  EXPECT_EQ(a.logprobs, b.logprobs);  // equal to the last bit
   EXPECT_EQ(a.usage.per_head, b.usage.per_head);
 }
 
@@ -71,7 +71,7 @@ inline Request request_of(int length, int variant) {
   return request;
 }
 
-/// What an engine tells of a prompt's cache, once.
+/// The cache of a prompt, which the engine must deliver once.
 inline kvcache::SavedSequence prompt_cache(Engine& engine, Request request) {
   std::vector<kvcache::SavedSequence> told;
   request.on_prompt_cache = [&](kvcache::SavedSequence cache) { told.push_back(std::move(cache)); };

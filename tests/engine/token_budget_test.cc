@@ -32,7 +32,7 @@ TEST(TokenBudget, DealsAllThereIsAndFairly) {
     const auto shares = deal_tokens(pending, budget);
     const auto sum = [](const auto& v) { return std::accumulate(v.begin(), v.end(), 0); };
     RC_ASSERT(sum(shares) == std::min(budget, sum(pending)));
-    // What does not divide among n is less than n tokens.
+    // The remainder of a division among n prompts is less than n tokens.
     const int slack = static_cast<int>(pending.size());
     for (std::size_t i = 0; i < pending.size(); ++i) {
       RC_ASSERT(shares[i] >= 0 && shares[i] <= pending[i]);

@@ -1,5 +1,5 @@
-// Constrained requests: tokens that the runner chooses under a mask are those that are sampled from
-// masked logits.
+// Constrained requests: tokens that the runner chooses under a mask equal those sampled from masked
+// logits.
 #include <gtest/gtest.h>
 
 #include "engine/engine_world.h"
@@ -34,7 +34,7 @@ TEST(TokenConstraint, MasksChooseWhatMaskedLogitsDo) {
     }
     const Answers masked = serve(backend, roomy(RuleKind::dense), clients);
     for (Client& client : clients) {
-      client.request.logprobs = 0;  // takes the logits
+      client.request.logprobs = 0;  // then the engine needs logits
     }
     const Answers sampled = serve(backend, roomy(RuleKind::dense), clients);
     ASSERT_EQ(masked.size(), sampled.size());
@@ -46,7 +46,7 @@ TEST(TokenConstraint, MasksChooseWhatMaskedLogitsDo) {
   }
 }
 
-// A preempted sequence reads its answer again, of which its constraint hears once.
+// A preempted sequence reads its answer again, but its constraint takes each token only once.
 TEST(TokenConstraint, HearsOfATokenOnce) {
   EngineConfig config = roomy(RuleKind::dense);
   config.cache.max_bytes = std::size_t{1024} * 11;

@@ -1,4 +1,4 @@
-// What a CUDA device computes beside what the CPU computes.
+// Compares a CUDA device's results with the CPU's.
 #include "engine/cuda/cuda_backend.h"
 
 #include <cuda_runtime_api.h>
@@ -41,7 +41,7 @@ TEST_P(CudaBackendTest, ComputesWhatTheCpuComputes) {
   feed_both(cpu_session, cuda_session, config, c);
 }
 
-// DMC as its channels say: a layer that decides as one, and entries of a fixed number of tokens.
+// DMC in two variants: a whole layer decides as one, or entries have a fixed number of tokens.
 class CudaMerging : public CudaBackendTest {};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -58,7 +58,7 @@ TEST_P(CudaMerging, ComputesWhatTheCpuComputes) {
   pooled.dmc->pooled = 3;
   model::ModelSpec hard = config_of(c);
   hard.dmc->per_layer = true;
-  hard.dmc->offset = -100.0F;  // all is merged: no decision near its edge, but every weight counts
+  hard.dmc->offset = -100.0F;  // all merge: no decision is close, but every weight counts
   for (const model::ModelSpec& config : {pooled, hard}) {
     const model::Model reference(config, weights_of(config, host_format(engine_config(c, false))));
     const model::Model model(config, weights_of(config));
@@ -93,15 +93,15 @@ TEST_P(CudaMerging, ALayerDecidesAsOne) {
   }
 }
 
-// A fourth of the tokens; for the fifth row of eight none.
+// Allows a fourth of the tokens; in the fifth of every eight rows, none.
 void mask_for(std::size_t row, std::span<std::uint64_t> allowed) {
   for (std::size_t word = 0; word < allowed.size(); ++word) {
     allowed[word] = row % 8 == 5 ? 0 : mix64(word + 100 * row) & mix64(word + 1000 * row);
   }
 }
 
-// Batches that are padded to the sizes there are graphs for, some of whose rows are restricted, by
-// each way to compute linear layers.
+// Batches padded to the sizes for which there are graphs, with some rows restricted, for each way
+// of computing linear layers.
 TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   const Case& c = GetParam();
   const model::ModelSpec config = config_of(c);
@@ -172,7 +172,7 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
   EXPECT_EQ(many->page_bytes(), few->page_bytes());
 }
 
-// Loaded here on the last device, run by a thread whose current device is the first.
+// The model is loaded on the last device and run by a thread whose current device is the first.
 TEST_F(CudaBackend, TakesStepsOfAnyThread) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
@@ -204,8 +204,8 @@ TEST_F(CudaBackend, TakesStepsOfAnyThread) {
   EXPECT_EQ(answer(devices - 1), answer(0));
 }
 
-// A trained model decides by itself. Rounding may turn a decision that is close, and with it what
-// later tokens see: counts agree to a percent.
+// A trained model makes its own decisions. Rounding may change a close decision, and with it what
+// later tokens see: counts agree to one percent.
 TEST_F(CudaBackend, DecidesAsTheCpuDoes) {
   const std::filesystem::path demo = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
   if (!std::filesystem::exists(demo / "model.safetensors")) {
@@ -222,7 +222,7 @@ TEST_F(CudaBackend, DecidesAsTheCpuDoes) {
   Session on_cuda(*cuda->backend, cuda->engine, {900, 900});
   std::vector<float> expected(static_cast<std::size_t>(cpu->model.spec().vocab));
   std::vector<float> got(expected.size());
-  // A prompt, then token after token.
+  // A prompt, then one token after another.
   for (std::size_t first = 0; first < tokens.size();) {
     const std::size_t count = first == 0 ? 600 : 1;
     on_cpu.feed(std::span(tokens).subspan(first, count), expected);
@@ -235,7 +235,7 @@ TEST_F(CudaBackend, DecidesAsTheCpuDoes) {
               0.01 * static_cast<double>(on_cpu.usage().live_entries));
 }
 
-// DMC by its own channels, weights included; with an offset at which half of the tokens merge.
+// DMC with its own channels and weights, and an offset at which half of the tokens merge.
 TEST_F(CudaBackend, MergesAsTheCpuDoes) {
   const Case c{"dmc",
                "llama",

@@ -1,4 +1,4 @@
-// Small models for a device and for the CPU, by what the two have to agree on.
+// Small models on a device and on the CPU, and checks that the two agree.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,20 +28,20 @@ inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;
 }
 
-// Of a rule with a budget.
+// For rules with a budget.
 inline constexpr double kRatio = 4.0;
 
 inline constexpr std::string_view kQwen3Next = "qwen3_next";
 inline constexpr std::string_view kQwen35Moe = "qwen3_5_moe_text";
 
-/// Whether it has recurrent layers.
+/// Whether the case's model has recurrent layers.
 inline bool is_hybrid(const Case& c) {
   const std::string_view family = c.family;
   return family == kQwen3Next || family.starts_with("qwen3_5") || family.starts_with("lfm2") ||
          family == "bamba" || std::string_view(c.name).starts_with("granite_4");
 }
 
-// Keys of config.json beside the sizes.
+// Keys of config.json in addition to the sizes.
 inline nlohmann::json more_of(const Case& c) {
   nlohmann::json more = {
       {"attention_bias", c.bias}, {"mlp_bias", c.bias}, {"tie_word_embeddings", !c.bias}};
@@ -159,7 +159,7 @@ inline EngineConfig engine_config(const Case& c, bool on_device) {
   return config;
 }
 
-// The whole text in pieces: a chunk, single tokens, a chunk, single tokens.
+// Feeds the whole text in pieces: a chunk, single tokens, a chunk, single tokens.
 inline void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& config, const Case& c) {
   const auto tokens = random_tokens(400, config.vocab);
   const auto vocab = static_cast<std::size_t>(config.vocab);
@@ -172,7 +172,7 @@ inline void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& confi
     std::vector<std::int32_t> expected_seen(count * heads);
     std::vector<std::int32_t> seen(count * heads);
     cpu.feed(chunk, expected, expected_seen);
-    // Single tokens go through the captured step, which tells what Quest's queries see.
+    // Single tokens go through the captured step, which only reports what Quest's queries see.
     const bool with_seen = count > 1 || c.rule == kvcache::RuleKind::quest;
     cuda.feed(chunk, got, with_seen ? std::span(seen) : std::span<std::int32_t>());
     EXPECT_LE(relative_error(got, expected), c.tolerance) << "tokens from " << first;

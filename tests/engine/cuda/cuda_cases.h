@@ -16,17 +16,17 @@ struct Case {
   kvcache::RuleKind rule;
   ops::EntryFormat format;
   WeightStorage weights;
-  // Relative error of the logits. The CPU computes in float here, the device in bf16; where the two
-  // round an entry to different fp8 codes, the difference is a sixteenth of it. And the CPU has no
-  // fp8 weights: there it has the original ones.
+  // Relative error of the logits. Here the CPU computes in float, the device in bf16. If the two
+  // round an entry to different fp8 codes, it differs by a sixteenth. And the CPU has no fp8
+  // weights: it uses the original ones.
   double tolerance;
   int shift = 1;
-  bool adapter = false;  // decides, and not a borrowed channel
-  bool mixed = false;    // a layer without experts between those that have some
-  bool probe = false;    // the adapter takes what attention reads
+  bool adapter = false;  // decides instead of a borrowed channel
+  bool mixed = false;    // a layer without experts between layers with experts
+  bool probe = false;    // the adapter reads attention's input
 };
 
-/// Without biases and an adapter, of weights in bf16, 64 channels and groups of four heads.
+/// A case without biases or adapter, with weights in bf16, 64 channels and groups of four heads.
 constexpr Case plain_case(const char* name, const char* family, kvcache::RuleKind rule,
                           ops::EntryFormat format) {
   return {name, family, 64, 4, false, rule, format, WeightStorage::as_stored, 0.0};
@@ -64,7 +64,7 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 1e-1},
     Case{"qwen3_streaming_int8", "qwen3", 128, 2, false, kvcache::RuleKind::streaming,
          ops::EntryFormat::i8, WeightStorage::as_stored, 2e-2},
-    // What leaves or is read may hang on the last bit: then the logits differ.
+    // The last bit may decide what is dropped or read: then the logits differ.
     Case{"llama_tova", "llama", 64, 4, false, kvcache::RuleKind::tova, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 7e-1},
     Case{"qwen3_h2o", "qwen3", 128, 2, false, kvcache::RuleKind::h2o, ops::EntryFormat::f8e4m3,
@@ -91,16 +91,16 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::f8e4m3, WeightStorage::int4, 1e-1},
     Case{"llama_int4_weights", "llama", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::int4, 4e-2},
-    // Norms before and after, GELU, capped scores and logits, a sliding layer beside full ones;
-    // with 256 channels a head nothing has a kernel of its own.
-    // Its norms multiply by 2 here, what bf16 rounds with them.
+    // Norms before and after, GELU, capped scores and logits, and a sliding layer among full ones.
+    // With 256 channels per head it uses only general kernels.
+    // Its norms multiply by 2 here, which also doubles the errors of bf16 rounding.
     Case{"gemma2_bf16", "gemma2", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 5e-2},
     Case{"gemma2_dense_fp8", "gemma2", 256, 2, false, kvcache::RuleKind::dense,
          ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 2e-1},
     Case{"gemma2_small_heads", "gemma2", 32, 3, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2, 1, true},
-    // Where two experts are nearly as good, the device may take another one than the CPU.
+    // If two experts are nearly equal, the device may choose another one than the CPU.
     Case{"mixtral_bf16", "mixtral", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1},
     Case{"qwen2_moe_int8_weights", "qwen2_moe", 64, 4, false, kvcache::RuleKind::dense,
@@ -111,25 +111,25 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::int4, 1.5e-1, 1, false, true},
     Case{"qwen2_moe_mixed_layers", "qwen2_moe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 1.5e-1, 1, false, true},
-    // Sinks, biases of experts, a clamp, a sliding layer beside full ones.
+    // Sinks, biases of experts, a clamp, a sliding layer among full ones.
     Case{"gpt_oss_bf16", "gpt_oss", 64, 4, true, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1, 1, true},
     Case{"gpt_oss_dense_int8_weights", "gpt_oss", 64, 8, true, kvcache::RuleKind::dense,
          ops::EntryFormat::bf16, WeightStorage::int8, 1.5e-1},
     Case{"qwen3_moe_fp8_weights", "qwen3_moe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::fp8, 3e-1},
-    // A norm over all heads beside experts; the softmax of the chosen ones, and multipliers.
+    // A norm over all heads, with experts; the softmax of the chosen ones, and multipliers.
     Case{"olmoe_bf16", "olmoe", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1},
-    // Experts change for rounding: bf16 on the CPU alone moves these logits by up to 0.24.
+    // Rounding changes experts: bf16 alone moves these logits by up to 0.24 on the CPU.
     Case{"granitemoe_bf16", "granitemoe", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
-    // The same: a single token by up to 0.51.
+    // The same: up to 0.51 for a single token.
     Case{"granitemoeshared", "granitemoeshared", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 6e-1},
     Case{"flex_olmo", "flex_olmo", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1},
-    // Layers that slide, all of them or beside full ones.
+    // Sliding layers only, or among full ones.
     Case{"mistral", "mistral", 128, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
     Case{"mistral_sliding", "mistral", 64, 4, false, kvcache::RuleKind::dense,
@@ -142,9 +142,9 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"llama_fp8_weights", "llama", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::fp8, 3e-1},
-    // Dense cousins (spec_of.h): a squared ReLU without a gate; a RoPE for each type of layers;
-    // multipliers; queries that grow; norms behind the parts and over all heads; partial RoPE;
-    // layers without RoPE.
+    // Dense relatives (spec_of.h): a squared ReLU without a gate; a RoPE for each type of layers;
+    // multipliers; queries that grow; norms after attention and feed-forward, and over all heads;
+    // partial RoPE; layers without RoPE.
     Case{"hyperclovax", "hyperclovax", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 5e-2},
     Case{"vaultgemma", "vaultgemma", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -153,7 +153,7 @@ inline constexpr Case kCases[] = {
          WeightStorage::as_stored, 3e-2},
     Case{"arcee_int8_weights", "arcee", 64, 2, true, kvcache::RuleKind::dense,
          ops::EntryFormat::bf16, WeightStorage::int8, 3e-2},
-    // bf16 after each norm: 0.057, 0.049 and 0.047 were measured of the next three.
+    // bf16 after each norm: the next three had errors of 0.057, 0.049 and 0.047.
     Case{"gemma3", "gemma3_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 8e-2},
     Case{"granite", "granite", 128, 2, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -180,7 +180,7 @@ inline constexpr Case kCases[] = {
          WeightStorage::as_stored, 2e-2},
     Case{"smollm3_dmc", "smollm3", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
-    // Recurrent layers around one of gated attention; Qwen3-Next's files join projections.
+    // Recurrent layers and one of gated attention; Qwen3-Next's files join projections.
     Case{"qwen3_next", "qwen3_next", 256, 8, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1.5e-1},
     Case{"qwen3_next_dense_int8_weights", "qwen3_next", 64, 4, false, kvcache::RuleKind::dense,
@@ -195,15 +195,15 @@ inline constexpr Case kCases[] = {
          kvcache::RuleKind::streaming, ops::EntryFormat::bf16, WeightStorage::int4, 5e-2},
     Case{"qwen3_5_dmc", "qwen3_5_text", 64, 4, false, kvcache::RuleKind::dmc,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 5e-2},
-    // The same: by up to 0.14.
+    // The same: up to 0.14.
     Case{"qwen3_5_moe", "qwen3_5_moe_text", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 3e-1},
-    // On the CPU alone, weights that went through fp8 move these logits by 0.20 to 0.43: experts
-    // change, and states remember it.
+    // Rounding weights to fp8 alone moves these logits by 0.20 to 0.43 on the CPU: experts change,
+    // and states keep the difference.
     Case{"qwen3_5_moe_fp8_weights", "qwen3_5_moe_text", 64, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::fp8, 5.5e-1},
-    // Families of the general path alone (cuda_families.h). Dense ones: twice what an H100 was off
-    // by. Where experts change for rounding, bf16 on the CPU alone moves logits by up to 0.31
+    // Families that only the general path supports (cuda_families.h). Dense ones: twice the error
+    // of an H100. Where rounding changes experts, bf16 alone moves logits on the CPU by up to 0.31
     // (dots1), 0.22 (hunyuan_moe), 0.21 (ernie4_5_moe), 0.16 (minimax_m2) and 0.13 (llama4).
     Case{"cohere", "cohere", 64, 4, false, kvcache::RuleKind::dense, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
@@ -241,7 +241,7 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 1e-2},
     Case{"falcon", "falcon", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1e-2},
-    // Falcon 7B's group, which takes several blocks; what a group is of one more than one block.
+    // Falcon 7B's group, which takes several blocks; then a group of one more than a block handles.
     Case{"falcon_7b_group", "falcon", 64, 71, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 1e-2},
     Case{"qwen3_group_31_fp8", "qwen3", 64, 31, false, kvcache::RuleKind::dense,
@@ -280,7 +280,7 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"gemma4_dmc", "gemma4_text", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
-    // The widths of real ones.
+    // The head widths of real models.
     Case{"gemma4_wide", "gemma4_text", 256, 4, false, kvcache::RuleKind::dms,
          ops::EntryFormat::bf16, WeightStorage::as_stored, 2e-2},
     Case{"gemma4_moe", "gemma4_text", 64, 4, false, kvcache::RuleKind::dms, ops::EntryFormat::bf16,
@@ -302,7 +302,7 @@ inline constexpr Case kCases[] = {
     plain_case("hy_v3", "hy_v3", 4e-1), plain_case("lfm2", "lfm2", 5e-2),
     plain_case("lfm2_moe", "lfm2_moe", 3e-1), plain_case("mellum", "mellum", 1e-1),
     plain_case("qwen2", "qwen2", 2e-2),
-    // Rules beside layers that slide, that share entries or that are recurrent; wide groups.
+    // Rules with layers that slide, share entries or are recurrent; wide groups.
     Case{"ministral_dmc", "ministral", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
     Case{"llama4_dmc", "llama4_text", 64, 4, false, kvcache::RuleKind::dmc, ops::EntryFormat::bf16,

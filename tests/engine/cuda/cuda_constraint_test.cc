@@ -1,4 +1,4 @@
-// Constrained requests on a CUDA device: masks that the host writes while the device computes.
+// Constrained requests on a CUDA device: the host writes masks while the device computes.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +13,7 @@ namespace {
 
 using AnswerTokens = std::map<std::pair<RequestId, int>, std::vector<std::int32_t>>;
 
-// Answers of so many requests, every third of them without a constraint; and how they ended.
+// Answers of `requests` requests, every third without a constraint; and how they ended.
 std::pair<AnswerTokens, std::map<FinishReason, int>> answers(const Backend& backend,
                                                              const EngineConfig& config,
                                                              int requests, int most, int logprobs) {
@@ -48,8 +48,8 @@ std::pair<AnswerTokens, std::map<FinishReason, int>> answers(const Backend& back
   return {std::move(tokens), std::move(ends)};
 }
 
-// Steps in one kernel, in few, and padded ones; each request is a step's row for the same tokens
-// either way.
+// Steps in one kernel, in a few, and padded ones. With masks and with masked logits, requests have
+// the same rows of steps.
 TEST_F(CudaBackend, MasksChooseWhatMaskedLogitsDo) {
   for (const auto rule :
        {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::quest}) {

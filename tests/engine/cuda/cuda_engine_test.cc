@@ -15,7 +15,7 @@
 namespace winnow::engine::testing {
 namespace {
 
-// More requests than one step takes, samples of one prompt, and a pool that is too small for all.
+// More requests than a step takes, samples of one prompt, and a pool too small for all of them.
 class CudaRules : public OnDevice<::testing::TestWithParam<kvcache::RuleKind>> {};
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRules,
@@ -37,7 +37,7 @@ TEST_P(CudaRules, ServeManyInATightPool) {
   EngineConfig options = engine_config(c, true);
   options.step_tokens = 256;
   const auto backend = make_backend(model, options);
-  // Returns how many sequences held cache at once, at most.
+  // Returns the most sequences that held cache at once.
   const auto serve = [&](std::size_t bytes) {
     options.cache.max_bytes = bytes;
     Engine engine(*backend, options);
@@ -73,7 +73,7 @@ TEST_P(CudaRules, ServeManyInATightPool) {
   EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
 }
 
-// A state left at a prompt's end is forked for a longer one, and both for samples.
+// A state stored at a prompt's end is forked for a longer prompt, and both for samples.
 TEST_F(CudaBackend, PrefixesAreForked) {
   for (const auto rule :
        {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
@@ -115,7 +115,7 @@ TEST_F(CudaBackend, PrefixesAreForked) {
   }
 }
 
-// A pool that is too small for one of the requests: that one fails, the others go on.
+// A pool that is too small for one of the requests: that one fails, the others continue.
 TEST_F(CudaBackend, FailsARequestThatDoesNotFitAlone) {
   const Case c = plain_case("tight", "llama", kvcache::RuleKind::dense, ops::EntryFormat::bf16);
   const model::ModelSpec config = config_of(c);
@@ -146,7 +146,7 @@ TEST_F(CudaBackend, FailsARequestThatDoesNotFitAlone) {
   EXPECT_EQ(engine.page_bytes(), 0U);
 }
 
-// What does not fit is said before anything is taken, with what there is.
+// A model that does not fit is refused before memory is taken, with the amount that is free.
 TEST_F(CudaBackend, SaysHowMuchMemoryIsMissing) {
   const Case c = plain_case("huge", "llama", kvcache::RuleKind::dense, ops::EntryFormat::bf16);
   const model::ModelSpec config = config_of(c);

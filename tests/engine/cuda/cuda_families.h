@@ -1,4 +1,4 @@
-// Families that only the general path takes: keys of config.json and weights of their cases.
+// Families that only the general path supports: keys of config.json and weights for their cases.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace winnow::engine::testing {
 
-/// By the name of a case; nothing for others.
+/// The keys of a case, by its name; empty for others.
 inline nlohmann::json general_keys(std::string_view name) {
   using nlohmann::json;
   const json shared = {{"n_routed_experts", 12},      {"num_experts_per_tok", 3},
@@ -126,15 +126,15 @@ inline nlohmann::json general_keys(std::string_view name) {
   return keys.contains(name) ? keys.at(name) : json::object();
 }
 
-/// Numbers around `center` that differ from one to the next.
+/// Fills `values` with different numbers around `center`.
 inline void vary(std::vector<float>& values, float center, float spread) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = center + spread * (static_cast<float>(i * 7 % 11) - 5.0F) / 5.0F;
   }
 }
 
-/// Random ones, but weights of norms for each head or behind RoPE are not all 1: their place would
-/// not matter. Nor are biases of norms, which would outweigh everything else.
+/// Random weights. Weights of norms for each head or after RoPE vary, because with all 1 their
+/// order would not matter. Biases of norms vary too, little enough not to outweigh everything else.
 inline model::Weights weights_of(const model::ModelSpec& config,
                                  std::optional<ops::WeightFormat> format = {}) {
   model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
@@ -159,7 +159,7 @@ inline model::Weights weights_of(const model::ModelSpec& config,
       vary(layer.key_norm, 1.0F, 0.8F);
     }
     if (attention != nullptr &&
-        attention->value_norm) {  // scores are of their products as they are
+        attention->value_norm) {  // scores are plain products, which nothing scales down
       const float size = 1.0F / std::sqrt(static_cast<float>(attention->head_dim));
       vary(layer.query_norm, size, 0.5F * size);
       vary(layer.key_norm, 1.0F, 0.5F);

@@ -1,4 +1,4 @@
-// A few sequences of one step on a CUDA device, beside each by itself and by other kernels.
+// A few sequences in one step on a CUDA device, compared with single sequences and other kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace winnow::engine::testing {
 namespace {
 
-// Rows of so many pages that a warp has one, some, and more than it finds at once; beside a short
-// sequence, in one kernel and, where they are too unlike, not.
+// Compares a sequence alone with the same next to a short one. Warps have one page, some, or more
+// than they look up at once. If lengths differ too much, the two do not share a kernel.
 TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
     const Case c = plain_case("long", "llama", kvcache::RuleKind::dense, format);
@@ -58,13 +58,13 @@ TEST_F(CudaBackend, ComputesOneSequenceAsItComputesTwo) {
   }
 }
 
-// Without logits, the step of a few sequences ends in the kernel that computes it, otherwise in one
-// of its own: both tell the host the same.
+// Without logits, a step of a few sequences ends inside the kernel that computes it; with logits,
+// in a kernel of its own. Both must report the same to the host.
 struct Told {
   std::unique_ptr<Runner> runner;
   std::vector<std::unique_ptr<SequenceState>> sequences;
 
-  // The next tokens of each sequence, as many of each.
+  // Takes the next `count` tokens of each sequence.
   std::vector<std::int32_t> step(std::span<const std::int32_t> tokens, std::size_t count,
                                  ops::Matrix<float> logits) const {
     std::vector<SequenceShare> shares;
@@ -76,7 +76,7 @@ struct Told {
     runner->forward(shares, logits, next);
     return next;
   }
-  // As the last step has reported them.
+  // The number that the last step has reported.
   [[nodiscard]] std::size_t free_pages() const {
     std::size_t low = 0;
     std::size_t high = std::size_t{1} << 28;
@@ -138,8 +138,8 @@ TEST_F(CudaBackend, AStepInOneKernelTellsTheHostWhatOthersDo) {
   }
 }
 
-// Each of `count` sequences, unlike in length and in what they keep, together and by itself: the
-// same entries, logits within `tolerance`.
+// Runs `count` sequences, of different lengths and with different entries kept, together and alone:
+// entries must be equal, logits within `tolerance`.
 void compare_together_and_alone(const Backend& backend, const EngineConfig& options,
                                 const model::ModelSpec& config, std::size_t count,
                                 double tolerance) {
@@ -169,7 +169,7 @@ void compare_together_and_alone(const Backend& backend, const EngineConfig& opti
 class CudaFewSequences : public OnDevice<::testing::TestWithParam<Case>> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaFewSequences, ::testing::ValuesIn(kCases), case_name);
 
-// Windows that wrap around, pages that fill up, every rule.
+// Windows wrap around, and pages fill up, under every rule.
 TEST_P(CudaFewSequences, DecodesEachAsByItself) {
   const Case& c = GetParam();
   const model::ModelSpec config = config_of(c);
@@ -183,7 +183,7 @@ TEST_P(CudaFewSequences, DecodesEachAsByItself) {
   }
 }
 
-// As many KV heads as leave a row of eight sequences two blocks, and one: attention's output is
+// So many KV heads that a row of eight sequences has two blocks left, or one: attention's output is
 // several chunks of o's input.
 TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
   for (const auto format : {ops::EntryFormat::bf16, ops::EntryFormat::f8e4m3}) {
@@ -203,8 +203,8 @@ TEST_F(CudaBackend, DecodesAFewSequencesOfManyHeads) {
   }
 }
 
-// Few rows are computed in the same way whoever shares them (but one row of int4): short chunks of
-// several sequences, of which some rows' logits are asked for, to the bit as each by itself.
+// Few rows are computed in the same way in any company (except one row of int4): short chunks of
+// several sequences, with logits of some rows, equal each chunk alone to the last bit.
 TEST_F(CudaBackend, ReadsShortChunksTogetherAsOneByOne) {
   const Case c = plain_case("short", "qwen3", kvcache::RuleKind::dms, ops::EntryFormat::f8e4m3);
   const model::ModelSpec config = config_of(c);

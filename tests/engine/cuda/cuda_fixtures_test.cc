@@ -1,4 +1,4 @@
-// Families, most of which only the general path takes, against logits that transformers computed.
+// Families, most of which only the general path supports, compared with logits of transformers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,15 +18,15 @@
 namespace winnow::engine::testing {
 namespace {
 
-// Of tiny models, in bf16. Where an expert changes for rounding, a token of 80 has other logits: on
-// the CPU alone that costs up to 0.075.
+// For tiny models in bf16. If rounding changes an expert, one token of 80 has other logits: on the
+// CPU alone the error is then up to 0.075.
 double tolerance_of(const model::ModelSpec& spec) {
-  // Gemma 4's scores are large: bf16 costs the CPU 0.02, an H100 0.04.
+  // Gemma 4's scores are large: bf16 gives errors of 0.02 on the CPU, 0.04 on an H100.
   if (spec.attention().value_norm) {
     return 8e-2;
   }
-  // SparseMixer's weights jump as well where a logit comes near another: weights changed by up to
-  // 2^-8 of themselves, 40 times at random, cost the CPU 0.08 at the median and 0.16 at most.
+  // SparseMixer's weights also jump where two logits are close. Changing weights at random by up to
+  // 2^-8 of themselves, 40 times, gave errors of 0.08 at the median and 0.16 at most on the CPU.
   if (spec.experts() != nullptr &&
       spec.experts()->experts->score == ops::RouterScore::sparse_mixer) {
     return 2e-1;
@@ -47,7 +47,7 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
     }
   }
 
-  /// Logits of the tokens of the fixture that follow those of `sequence`, in pieces of any length.
+  /// Logits of the fixture's tokens after those of `sequence`, in pieces of any length.
   [[nodiscard]] std::vector<float> feed(Runner& runner, SequenceState& sequence,
                                         std::span<const std::size_t> pieces) const {
     std::vector<float> all;
@@ -73,7 +73,7 @@ class CudaFixtures : public OnDevice<::testing::TestWithParam<const char*>> {
   std::unique_ptr<const LoadedModel> loaded_;
 };
 
-// Those whose experts have a multiple of 8 channels.
+// Families whose experts have a multiple of 8 channels.
 INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
                          ::testing::Values("bamba", "cohere", "cohere2", "cohere2-moe", "cwm",
                                            "ernie4-5", "exaone", "falcon", "falcon-grouped",
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaFixtures,
                            return name;
                          });
 
-// At once, and in pieces between single tokens.
+// The whole text at once, and in pieces between single tokens.
 TEST_P(CudaFixtures, ComputesWhatTransformersComputed) {
   const std::size_t tokens = expected_.tokens().size();
   const kvcache::SequenceLimits limits{static_cast<int>(tokens), static_cast<int>(tokens)};
@@ -109,7 +109,7 @@ TEST_P(CudaFixtures, ComputesWhatTransformersComputed) {
   }
 }
 
-// Rules whose budget holds all tokens evict nothing, but take them one by one.
+// Rules whose budget holds all tokens evict nothing, but handle tokens one by one.
 TEST_P(CudaFixtures, RulesWithRoomForAllComputeTheSame) {
   const std::size_t tokens = expected_.tokens().size();
   const kvcache::SequenceLimits limits{40, static_cast<int>(tokens)};
@@ -127,7 +127,7 @@ TEST_P(CudaFixtures, RulesWithRoomForAllComputeTheSame) {
   }
 }
 
-// Here and, from what was saved, on the CPU.
+// Continues on the device and, from the saved state, on the CPU.
 TEST_P(CudaFixtures, ForksAndSavedStatesGoOn) {
   const kvcache::SequenceLimits limits{80, 80};
   const std::size_t before[] = {30, 1, 9};

@@ -1,5 +1,5 @@
-// Models with recurrent layers on a CUDA device: the states of sequences side by side, of forks,
-// of prefixes, on their way to the host, and where there is little room for them.
+// Models with recurrent layers on a CUDA device: the states of several sequences, of forks and of
+// prefixes, on their way to the host, and with little room for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class CudaHybrid : public OnDevice<::testing::TestWithParam<const char*>> {
     }
   }
 
-  // The logits of the last of the next tokens of each sequence.
+  // Takes the next tokens of each sequence; returns the logits of the last one of each.
   std::vector<std::vector<float>> feed(Runner& runner, std::span<SequenceState* const> sequences,
                                        std::span<const std::size_t> counts) const {
     std::vector<SequenceShare> shares;
@@ -54,7 +54,7 @@ class CudaHybrid : public OnDevice<::testing::TestWithParam<const char*>> {
     SequenceState* const one = &sequence;
     return feed(runner, std::span(&one, 1), std::span(&count, 1)).front();
   }
-  // Chunks and single tokens.
+  // Feeds the rest in chunks and single tokens.
   std::vector<float> feed_rest(Runner& runner, SequenceState& sequence) const {
     std::vector<float> all;
     for (const std::size_t count : {1U, 1U, 30U, 1U, 2U, 1U}) {
@@ -68,8 +68,8 @@ class CudaHybrid : public OnDevice<::testing::TestWithParam<const char*>> {
 
   Case case_ = [] {
     Case c = plain_case("hybrid", GetParam(), kvcache::RuleKind::dms, ops::EntryFormat::bf16);
-    // Where two experts are nearly as good, the device may take another one than the CPU: 0.113 was
-    // measured.
+    // If two experts are nearly equal, the device may choose another one than the CPU: an error of
+    // 0.113 was measured.
     c.tolerance = config_of(c).experts() == nullptr ? 1e-1 : 1.5e-1;
     return c;
   }();
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaHybrid,
                                            "bamba"),
                          [](const auto& info) { return std::string(info.param); });
 
-// New sequences beside such that go on, in chunks of every length, then a token of each.
+// New and continued sequences together, in chunks of every length, then a token of each.
 TEST_P(CudaHybrid, TakesSequencesOfSeveralLengthsAtOnce) {
   const CpuBackend cpu(model_);
   const auto host = cpu.make_runner(engine_config(case_, false));
@@ -117,7 +117,7 @@ TEST_P(CudaHybrid, TakesSequencesOfSeveralLengthsAtOnce) {
   EXPECT_EQ(runner_->page_bytes(), 0U);
 }
 
-// A fork and its origin go on with the same bits, each by itself.
+// A fork and its origin continue separately with the same bits.
 TEST_P(CudaHybrid, ForksGoOnApart) {
   const auto origin = runner_->open(kLimits);
   const auto alone = runner_->open(kLimits);
@@ -161,7 +161,7 @@ TEST_P(CudaHybrid, SavedStatesGoOnHereAndOnTheCpu) {
   EXPECT_EQ(feed_rest(*runner_, *again), feed_rest(*runner_, *whole));
 }
 
-// Restored, forked and opened sequences take states only where there are some.
+// Restored, forked and opened sequences only get a state if one is free.
 TEST_P(CudaHybrid, CountsStates) {
   EngineConfig options = options_;
   options.max_sequences = 1;
@@ -188,7 +188,7 @@ TEST_P(CudaHybrid, CountsStates) {
   }()) << "a state that was used before";
 }
 
-// More requests than there are states and pages for: some wait, some begin anew, all end.
+// More requests than there are states and pages for: some wait, some restart, all finish.
 TEST_P(CudaHybrid, ServesManyWithLittleRoom) {
   const auto serve = [&](std::size_t bytes, int sequences, bool reuses) {
     EngineConfig options = options_;
@@ -261,7 +261,7 @@ TEST_P(CudaHybrid, PrefixesAreForked) {
   }
 }
 
-// Heads of four channels, and twice as many value heads as key heads; other kinds as small.
+// Heads of four channels, with twice as many value heads as key heads; other kinds as small.
 TEST_F(CudaBackend, TakesTinyRecurrentLayers) {
   for (const auto kind : winnow::testing::kRecurrentKinds) {
     SCOPED_TRACE(winnow::testing::recurrent_name(kind));

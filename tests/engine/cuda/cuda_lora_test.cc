@@ -1,4 +1,4 @@
-// Adapters on a CUDA device, beside what the CPU makes of them.
+// Adapters on a CUDA device, compared with the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 using winnow::testing::random_adapter;
 using Adapter = std::shared_ptr<const model::Lora>;
 
-/// Sequences that begin with parts of one text, and go on together.
+/// Sequences that begin with parts of one text and continue together.
 class Batch {
  public:
   Batch(const Backend& backend, const EngineConfig& config,
@@ -33,7 +33,7 @@ class Batch {
     }
   }
 
-  /// The next `count` tokens of each of `which`; returns the logits of their last ones.
+  /// Takes the next `count` tokens of each of `which`; returns the logits of the last ones.
   std::vector<float> step(const std::vector<std::size_t>& which, std::span<const std::int32_t> text,
                           std::size_t count) {
     std::vector<SequenceShare> shares;
@@ -57,7 +57,7 @@ class Batch {
 
 struct AdapterCase {
   Case model;
-  int sequences = 64;  // of the engine: steps of many may be padded, of few not
+  int sequences = 64;  // of the engine: steps of many may be padded, steps of few are not
 };
 
 class CudaLora : public OnDevice<::testing::TestWithParam<AdapterCase>> {};
@@ -68,9 +68,9 @@ constexpr Case case_of(const char* name, const char* family, double tolerance, b
   return {name, family, 64, 4, bias, rule, ops::EntryFormat::bf16, weights, tolerance};
 }
 
-// Tolerances are those of models without adapters (cuda_backend_testing.h). Plain layers, norms of
-// queries and keys, norms over all heads behind the products, biases, multipliers, layers whose
-// parts are parallel or whose feed-forward has no gate, soft caps.
+// Tolerances are the same as without adapters (cuda_backend_testing.h). Plain layers, norms of
+// queries and keys, norms over all heads after the products, biases, multipliers, layers with
+// parallel parts or a feed-forward without a gate, soft caps.
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaLora,
     ::testing::Values(
@@ -107,7 +107,7 @@ TEST_P(CudaLora, ComputesWhatTheCpuComputes) {
   Batch cuda(*cuda_backend, options, adapters);
   const auto text = random_tokens(400, spec.vocab);
   const auto vocab = static_cast<std::size_t>(spec.vocab);
-  // Prompts and steps; then the same number of others, so that one graph has other adapters.
+  // Prompts and steps; then as many others, so that one graph runs with other adapters.
   using Which = std::vector<std::size_t>;
   for (const auto& [which, count] :
        {std::pair{Which{0, 1, 2, 3}, 150U}, std::pair{Which{0, 1, 2, 3}, 1U},
@@ -170,7 +170,7 @@ TEST_F(CudaAdapters, PrefixesAreOfOneAdapter) {
     }
     return engine.stats().reused_tokens - before;
   };
-  for (int i = 0; i < 2; ++i) {  // a state is left where two prompts part
+  for (int i = 0; i < 2; ++i) {  // a state is stored where two prompts diverge
     reused_by(first);
   }
   EXPECT_GT(reused_by(first), 0);
@@ -178,7 +178,7 @@ TEST_F(CudaAdapters, PrefixesAreOfOneAdapter) {
   EXPECT_EQ(reused_by(nullptr), 0);
 }
 
-// A request of one that the device cannot take is refused, and others go on.
+// A request with an adapter that the device does not support is refused; others continue.
 TEST_F(CudaAdapters, RefusesRanksThatAreTooLarge) {
   const EngineConfig options = engine_config(case_, true);
   const auto backend = make_backend(model_, options);

@@ -1,4 +1,4 @@
-// Every rule on the attention layers of every family: a CUDA device beside the CPU.
+// Every rule with the attention layers of every family: compares a CUDA device with the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,17 +18,17 @@ namespace {
 using kvcache::RuleKind;
 
 constexpr kvcache::SequenceLimits kTexts{60, 121};
-// Entries that leave or pages that are read may hang on the last bit, and with them the logits:
-// such that have nothing in common differ by 1.4.
+// The last bit may decide which entries are dropped or which pages are read, and then logits
+// differ. Unrelated logits differ by 1.4.
 constexpr double kChosen = 1.3;
 
-// Short pieces are off by more than those that the cases' tolerances are of.
+// Short pieces have larger errors than the texts for which the cases' tolerances were set.
 double tolerance_of(const Case& c) {
   return std::min(2.0 * c.tolerance, 1.5e-1);
 }
 
-// All experts are taken, and no weight jumps where a logit comes near another (SparseMixer): where
-// rounding decides, logits have little in common.
+// Uses all experts, and no weights that jump where two logits are close (SparseMixer): otherwise
+// rounding could choose other experts, and logits would have little in common.
 model::ModelSpec spec_of(const Case& c) {
   model::ModelSpec config = config_of(c);
   for (model::LayerSpec& layer : config.layers) {
@@ -41,7 +41,7 @@ model::ModelSpec spec_of(const Case& c) {
   return config;
 }
 
-// A case of each family, and of those whose layers come in several kinds.
+// A case of each family, and further ones with several kinds of layers.
 std::vector<Case> one_of_each_family() {
   const std::set<std::string_view> further = {
       "falcon_7b_group",        "gemma4_equal_heads", "gemma4_moe",       "gpt_neox_serial",
@@ -60,7 +60,7 @@ std::vector<Case> one_of_each_family() {
 
 class CudaFamilyRules : public OnDevice<::testing::TestWithParam<Case>> {
  protected:
-  // Chunks between single tokens. `seen`: whether it follows from the rule how much queries see.
+  // Feeds chunks between single tokens. `seen`: also compares how many entries queries see.
   static void expect_same(Session& cpu, Session& cuda, int vocab, double tolerance, bool seen) {
     const auto tokens = random_tokens(kTexts.total_tokens, vocab);
     const auto heads = cpu.usage().per_head.size();

@@ -1,4 +1,4 @@
-// The states of prompts' last tokens on a CUDA device, beside what the CPU tells.
+// The states of prompts' last tokens on a CUDA device, compared with the CPU's.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,8 +13,8 @@
 namespace winnow::engine::testing {
 namespace {
 
-/// The states of prompts of these lengths, read `step_tokens` at a time beside a request that
-/// decodes.
+/// The states of prompts of these lengths, read `step_tokens` at a time together with a request
+/// that decodes.
 std::vector<std::vector<float>> states_of(const Backend& backend, EngineConfig config,
                                           int step_tokens, const std::vector<int>& lengths) {
   config.step_tokens = step_tokens;
@@ -70,7 +70,7 @@ TEST_P(CudaStates, AreWhatTheCpuTells) {
   const auto cuda = make_backend(model, engine_config(c, true));
   const std::vector<int> lengths{1, 9, 40, 300};
   const auto expected = states_of(cpu, engine_config(c, false), 512, lengths);
-  for (const int step_tokens : {512, 9}) {  // the last one of some prompts comes alone
+  for (const int step_tokens : {512, 9}) {  // with 9, some prompts' last token comes alone
     const auto got = states_of(*cuda, engine_config(c, true), step_tokens, lengths);
     for (std::size_t i = 0; i < lengths.size(); ++i) {
       ASSERT_EQ(got[i].size(), static_cast<std::size_t>(spec.hidden));

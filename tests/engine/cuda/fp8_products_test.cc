@@ -1,4 +1,4 @@
-// --dtype fp8: prompts are multiplied in fp8, and give nearly the logits of bf16.
+// --dtype fp8 multiplies prompts in fp8 and gives nearly the logits of bf16.
 #include <gmock/gmock.h>
 
 #include "engine/cuda/cuda_backend_testing.h"
@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(
                            ops::EntryFormat::bf16, WeightStorage::fp8, 1e-1},
                       Case{"qwen3", "qwen3", 128, 4, false, kvcache::RuleKind::dense,
                            ops::EntryFormat::f8e4m3, WeightStorage::fp8, 1e-1},
-                      // Norms that multiply by 2 (cuda_backend_testing.h): 0.15 was seen.
+                      // Norms that multiply by 2 (cuda_backend_testing.h): 0.15 was measured.
                       Case{"gemma2", "gemma2", 64, 4, false, kvcache::RuleKind::dms,
                            ops::EntryFormat::bf16, WeightStorage::fp8, 2.5e-1}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -1,4 +1,4 @@
-// States that were saved on one device and go on there or on another.
+// States that were saved on one device and continue there or on another.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -88,7 +88,7 @@ class CudaSavedState : public ::testing::TestWithParam<Cached> {
     return logits;
   }
 
-  /// A chunk, single tokens, a chunk.
+  /// Feeds a chunk, single tokens and a chunk.
   std::vector<float> feed_rest(Runner& runner, SequenceState& sequence) {
     std::vector<float> all;
     for (const int count : {1, 1, 1, 30, 1, 60, 1}) {
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Cached{"llama", RuleKind::dmc}, Cached{"llama", RuleKind::streaming},
                       Cached{"llama", RuleKind::tova}, Cached{"llama", RuleKind::h2o},
                       Cached{"llama", RuleKind::quest},
-                      // Layers that share entries, heads of two widths; of two numbers.
+                      // Layers that share entries, with heads of two widths or numbers.
                       Cached{"gemma4", RuleKind::dense}, Cached{"gemma4", RuleKind::dms},
                       Cached{"gemma4", RuleKind::streaming}, Cached{"gemma4_moe", RuleKind::dms},
                       Cached{"gemma4_moe", RuleKind::streaming}),
@@ -140,7 +140,7 @@ TEST_P(CudaSavedState, GoesOnWithTheSameLogits) {
   ASSERT_NE(restored, nullptr);
   expect_same(restored->save(), saved);
   EXPECT_EQ(restored->usage().per_head, whole->usage().per_head);
-  // Each runner of the general path tries algorithms for its products: sums have another order.
+  // Each runner of the general path tries algorithms for its products: sums may have another order.
   const bool to_the_bit = GetParam().model == std::string_view("llama");
   EXPECT_LE(relative_error(feed_rest(*other, *restored), feed_rest(*runner, *whole)),
             to_the_bit ? 0.0 : 1e-4);
@@ -159,14 +159,14 @@ TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
     const auto moved = second.restore(kLimits, saved);
     ASSERT_NE(moved, nullptr);
     expect_same(moved->save(), saved);
-    // One token: later ones may see other entries, where rounding decides what leaves.
-    // Experts change for rounding.
+    // One token only: if rounding decides what is dropped, later ones may see other entries.
+    // With experts, rounding may choose other ones.
     const double tolerance = model_.spec().experts() != nullptr ? 1.5e-1 : 3e-2;
     EXPECT_LE(relative_error(feed(second, *moved, 1), feed(first, *whole, 1)), tolerance);
   }
 }
 
-// What speculation relies on: the copy from before a draft is as if there had been none.
+// Speculation relies on this: the copy from before a draft behaves as if there had been no draft.
 TEST_P(CudaSavedState, AWrongDraftLeavesNothing) {
   const auto runner = cuda_->make_runner(config_);
   auto sequence = runner->open({kPrompt, 400});
@@ -182,7 +182,7 @@ TEST_P(CudaSavedState, AWrongDraftLeavesNothing) {
   }
 }
 
-// An answer to a text that repeats itself.
+// An answer to a repetitive text.
 struct Drafted {
   std::vector<TokenEvent> events;
   EngineStats stats;
@@ -224,10 +224,10 @@ TEST_P(CudaSavedState, DraftsChangeAnswersByRoundingOnly) {
   for (std::size_t i = 0; i < plain.events.size() && !rounding_decides; ++i) {
     ASSERT_NEAR(drafted.events[i].logprob, plain.events[i].logprob, 0.2) << i;
     if (drafted.events[i].token != plain.events[i].token) {
-      break;  // two tokens were nearly as good
+      break;  // two tokens were nearly equally likely
     }
   }
-  // The runner's own choices, and drawn ones.
+  // Greedy tokens, chosen by the runner, and sampled ones.
   for (const double temperature : {0.0, 1.0}) {
     const Drafted other = answer(*cuda_, config_, 15, temperature, -1);
     EXPECT_EQ(other.events.size(), plain.events.size());

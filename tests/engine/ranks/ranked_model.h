@@ -1,4 +1,4 @@
-// A random model that ranks of this process run together.
+// A random model that several ranks of this process run together.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace winnow::engine::testing {
 
 class RankedModel {
  public:
-  /// The same weights as model::random_weights(spec, type, seed) of one rank.
+  /// The weights equal model::random_weights(spec, type, seed) of a single rank.
   RankedModel(const model::ModelSpec& spec, DType type, std::uint64_t seed, int ranks,
               const std::optional<kvcache::DrawnDecisions>& drawn)
       : spec_(spec), ranks_(parallel::make_thread_ranks(ranks)) {

@@ -1,4 +1,4 @@
-// Saved caches of whole models against those of their ranks.
+// Compares saved caches of whole models with those of their ranks.
 #include "engine/ranks/saved_shards.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ bool equal(const SavedSequence& a, const SavedSequence& b) {
          a.attention == b.attention && a.state == b.state;
 }
 
-// What one device saves of a random text.
+// What a single device saves after a random text.
 SavedSequence saved_of(const model::Model& model, const EngineConfig& config,
                        const kvcache::SequenceLimits& limits) {
   const CpuBackend backend(model);
@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, SavedShards, ::testing::ValuesIn(winnow::testing
                          winnow::testing::name_of_rule);
 
 TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
-  using Kind = model::RecurrentSpec::Kind;  // state spaces do not split
+  using Kind = model::RecurrentSpec::Kind;  // state spaces cannot be split
   const std::vector<winnow::testing::Recurrent> kinds{std::nullopt, Kind::delta_net,
                                                       Kind::short_conv};
   for (const auto& kind : kinds) {
