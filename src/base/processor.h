@@ -11,7 +11,7 @@ struct Processor {
   std::vector<std::string> instruction_sets;  // that winnow's kernels use, best last
 };
 
-/// As the kernel describes it.
+/// Reads the kernel's description of the CPU.
 Processor read_processor();
 
 }  // namespace winnow

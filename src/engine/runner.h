@@ -75,7 +75,7 @@ class Runner {
   [[nodiscard]] virtual bool has_room(const kvcache::PageNeed& need) const = 0;
   /// Appends every share's tokens, for which the cache has_room(). `next` [sum of logit_rows]
   /// receives the next tokens: in a share's last row the rule's choice, in others the most likely
-  /// (the first of equals). `logits` [sum of logit_rows, vocab]: all logits. Each may be empty.
+  /// (the first on a tie). `logits` [sum of logit_rows, vocab]: all logits. Each may be empty.
   virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                        std::span<std::int32_t> next) = 0;
   /// Bytes of all pages and states of recurrent layers that sequences hold.

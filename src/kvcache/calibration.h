@@ -15,7 +15,7 @@ struct LayerCalibration {
   std::vector<float> lengths;  // [heads, plane_count()]: mean lengths of the queries in each plane
 };
 
-/// By layer of the cache.
+/// Statistics for each layer of the cache.
 struct Calibration {
   std::vector<LayerCalibration> layers;
 };

@@ -284,7 +284,7 @@ int HeadCache::rows_at_once(const Rule& rule, int rows) const {
 
 PageNeed HeadCache::page_need(const Rule& rule, int tokens) const {
   // Entries that do not fit into the last page open new ones. A shared page is copied before it is
-  // written: the archive's last page, every page if entries are dropped, and all pages that the
+  // written: the archive's last page, any page if entries are dropped, and all pages that the
   // ring overwrites.
   const auto new_pages = [tokens](const EntryList& list, int most) {
     const int size = std::min(list.size() + tokens, most);

@@ -34,7 +34,7 @@ class SlotScores {
     positions_[slot] = position;
     scores_[slot] = score;
   }
-  /// The slot with the highest score, the oldest entry's of equals. There must be one.
+  /// The slot with the highest score, the oldest entry's on a tie. There must be one.
   [[nodiscard]] std::size_t highest() const {
     std::size_t best = 0;
     for (std::size_t slot = 1; slot < scores_.size(); ++slot) {

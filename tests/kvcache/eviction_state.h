@@ -48,7 +48,7 @@ using NoteGap = std::function<void(double, double)>;
 /// A score and a position.
 using Scored = std::vector<std::pair<double, std::size_t>>;
 
-/// The `count` positions with the lowest scores, the oldest of equals first.
+/// The `count` positions with the lowest scores, the older first on a tie.
 inline std::vector<std::size_t> least_of(Scored scored, std::size_t count, const NoteGap& note) {
   std::ranges::sort(scored);
   if (count > 0 && count < scored.size()) {

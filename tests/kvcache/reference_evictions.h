@@ -18,7 +18,7 @@
 
 namespace winnow::testing {
 
-/// The prompt stays. Of the answer's tokens 1 / CR stay; beyond that each step drops one.
+/// The prompt and 1 / CR of the answer's tokens stay; beyond that each step drops one token.
 inline std::vector<std::size_t> random_evicted(const EvictionState& state) {
   if (state.held.size() <= state.prompt() + state.part_of(state.total() - state.prompt())) {
     return {};

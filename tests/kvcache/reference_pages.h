@@ -36,8 +36,8 @@ inline double upper_bound(const std::vector<ReferenceEntry>& entries,
   return bound;
 }
 
-/// Those of the entries at positions `archive`, ascending, that are on the pages with the highest
-/// bounds.
+/// The entries on the pages with the highest bounds, out of those at positions `archive`, which
+/// ascend.
 inline std::vector<std::size_t> best_pages(const std::vector<ReferenceEntry>& entries,
                                            const std::vector<std::size_t>& archive,
                                            const PageBudget& budget, std::span<const float> query,

@@ -151,7 +151,7 @@ class ReferenceLayer {
   }
 
   // Only a limited number may stay besides a full window: drops the kept one with the highest
-  // logit, the oldest of equals.
+  // logit, the oldest on a tie.
   void limit_archive(Head& head) const {
     std::vector<std::pair<float, std::size_t>> kept;  // negated: the highest sorts first
     for (int j = 0; length_ - j > config_.window; ++j) {
@@ -330,7 +330,7 @@ class ReferenceLayer {
     return static_cast<int>(head.entries.size() - head.dropped.size());
   }
 
-  // The held position before `end` with the lowest score, the oldest of equals.
+  // The held position before `end` with the lowest score, the oldest on a tie.
   std::size_t least(const Head& head, const std::vector<double>& scores, int end) {
     std::vector<std::pair<double, std::size_t>> candidates;
     for (std::size_t j = 0; j < static_cast<std::size_t>(end); ++j) {

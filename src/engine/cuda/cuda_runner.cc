@@ -215,7 +215,7 @@ class CudaRunner : public Runner {
     return drafts && tokens <= std::size_t{kMostDrafted + 1};
   }
 
-  // Of what queries see, a captured step can only report Quest's reads.
+  // A captured step reports what queries see only for Quest.
   [[nodiscard]] bool is_decode(const SequenceShare& share) const {
     return share.tokens.size() == 1 && share.logit_rows == 1 && share.state.empty() &&
            (share.visible.data == nullptr || device_.cache.selects()) &&

@@ -311,7 +311,7 @@ class RankedBackend : public Backend {
         RankCommand::weight_bytes, [&](MessageWriter& message) { message.put(sequences); },
         std::plus<>());
   }
-  /// Of all ranks' own memories together; or the host's alone, which CPU ranks may share.
+  /// The total of the ranks' own memories; or the host's alone, which CPU ranks may share.
   [[nodiscard]] double read_bandwidth() const override {
     const double local = group_.local().read_bandwidth();
     return memory_in_use() ? local * static_cast<double>(group_.shapes().size()) : local;
@@ -325,7 +325,7 @@ class RankedBackend : public Backend {
   }
 
  private:
-  mutable Group group_;  // mutable: every query is a message
+  mutable Group group_;  // mutable: const queries send messages
 };
 
 }  // namespace

@@ -193,7 +193,7 @@ std::vector<float> expected_weights(std::span<const float> keys, std::span<const
 
 void expect_attention(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) {
   if (scores.size() <= kExpectedSinks) {
-    return;  // no query counted: the entries that must stay decide which go
+    return;  // no query counted: `spares` alone decides
   }
   const std::size_t channels = channels_of(layer);
   const PromptEntries entries = load_prompt(layer, head);

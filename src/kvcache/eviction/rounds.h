@@ -18,7 +18,7 @@ inline int kept_of_round(const Rule& rule) {
   return std::max(1, rule.budget - round_size(rule));
 }
 
-/// Entries held, where `filled` would be held if no round had dropped any.
+/// Entries held with rounds, where `filled` would be held without them.
 inline int held_in_rounds(const Rule& rule, int filled) {
   return filled < rule.budget ? filled
                               : kept_of_round(rule) + (filled - rule.budget) % round_size(rule);

@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kScanThreads)
     const int rank = equals + block_scan(equal ? 1 : 0, more);
     equals += more;
     const bool keep = page == last || (page < last && key > threshold.key) ||
-                      (equal && rank <= threshold.equals);  // the oldest of equals
+                      (equal && rank <= threshold.equals);  // the oldest on a tie
     const int place = count + block_scan(keep ? 1 : 0, more) - 1;
     count += more;
     for (int part = 0; keep && part < parts && page * parts + part < pages; ++part) {
