@@ -40,7 +40,7 @@ using OnState = std::function<void(std::span<const float> state)>;
 /// serve as Request::beginning.
 using OnPromptCache = std::function<void(kvcache::SavedSequence cache)>;
 
-/// Called when a request leaves the queue: the first of its samples gets its cache.
+/// Called when a request leaves the queue, because its first sample gets a cache.
 using OnAdmitted = std::function<void()>;
 
 struct Request {

@@ -30,7 +30,7 @@ struct Engine::Sequence {
   std::optional<Mirostat> mirostat;             // when the request asks for it
   FinishReason finish = FinishReason::none;
   bool announced = false;        // an event has reported its end
-  bool admitted = false;         // it has had a cache, if perhaps before a preemption
+  bool admitted = false;         // it has had a cache, perhaps before a preemption
   bool forks_at_prompt = false;  // the other samples fork when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
   int branch = 0;    // where its tokens diverge from earlier sequences: store a state there

@@ -216,10 +216,10 @@ LayerChunk piece_of(const LayerChunk& chunk, std::size_t first, std::size_t last
   return piece;
 }
 
-// What comes next of each chunk of which so many rows are taken: as many rows as can be taken at
-// once, or one, or none where the chunk ends.
+// The next piece of each chunk after the rows taken so far: as many rows as can be taken at once;
+// else one row; else, at the end of the chunk, none.
 struct NextPieces {
-  std::vector<LayerChunk> at_once;  // by chunk; empty where there are none
+  std::vector<LayerChunk> at_once;  // by chunk; empty if none can be taken
   std::vector<LayerChunk> tokens;
 };
 
@@ -251,7 +251,7 @@ void take_chunks(ops::Context& context, int layer, std::span<const LayerChunk> c
     const NextPieces next = next_pieces(context, layer, chunks, taken);
     attend_at_once(context, layer, next.at_once, seen);
     append_and_attend_tokens(context, layer, next.tokens);
-    seen = nullptr;  // later layers share what is taken at once, or one token
+    seen = nullptr;  // later layers share rows taken at once, or one token
   }
 }
 
@@ -275,8 +275,8 @@ void take_whole(ops::Context& context, int layer, std::span<const LayerChunk> ch
   });
 }
 
-// Calls take(pieces) for what the next tokens of each chunk are up to where a chunk of the layer's
-// reach ends, then for what follows.
+// Cuts each chunk where a chunk of the layer's chunked attention ends. Calls take(pieces) with the
+// first piece of every chunk, then with the second pieces, and so on.
 template <class Take>
 void each_within_reach(int layer, std::span<const LayerChunk> chunks, const Take& take) {
   std::vector<std::size_t> taken(chunks.size());

@@ -76,7 +76,7 @@ void plan_full_rows(const LayerChunk& token, int layer, std::span<ops::DecodeRow
   }
 }
 
-// Of the other KV heads: one row per query head, over the window and the pages that it chose.
+// Other KV heads: one row per query head, over the window and the pages that the query chose.
 void plan_quest_rows(const LayerChunk& token, int layer, std::vector<ops::DecodeRow>& rows,
                      PageLists& lists) {
   const SequenceCache& sequence = *token.sequence;
@@ -141,9 +141,9 @@ void attend_to_pages(ops::Context& context, int layer, std::span<const LayerChun
   }
 }
 
-// Takes every token and returns the rows [tokens, heads] of heads whose queries see everything;
-// the others have no query. One thread takes all of a token, since its rows are planned from the
-// caches after it.
+// Appends every token and returns the rows [tokens, heads] of heads whose queries see everything;
+// rows of other heads have no query. One thread handles all heads of a token: it plans the rows
+// from the caches that it has just written.
 std::vector<ops::DecodeRow> append_tokens(std::span<const LayerChunk> tokens, int layer) {
   const auto heads =
       static_cast<std::size_t>(tokens.front().sequence->cache().shape().kv_heads_of(layer));

@@ -41,10 +41,10 @@ inline const float* sinks_of(const LayerChunk& chunk, int layer, int head) {
 }
 
 /// append_and_attend() for chunks of one token: decode, everything under context.deterministic, and
-/// the tokens whose attention or whose place in the cache decides what later tokens see.
+/// tokens whose attention, or whose place in the cache, decides what later tokens see.
 void append_and_attend_tokens(ops::Context& context, int layer, std::span<const LayerChunk> tokens);
 
-/// Attention of tokens that the layer's cache holds already, over all that it holds.
+/// Attention of tokens over what the layer's cache holds, which includes the tokens.
 void attend_tokens(ops::Context& context, int layer, std::span<const LayerChunk> tokens);
 
 }  // namespace winnow::kvcache

@@ -13,8 +13,8 @@ namespace winnow::kvcache {
 /// has just taken, if the rule keeps any.
 void note_queries(SequenceCache& sequence, int layer, int head, std::span<const float> queries);
 
-/// Notes the attention of the token that `layer` has just taken, and drops what the layer's heads
-/// hold beyond what the rule's Eviction lets them. `rows` are one per KV head, with weights if the
+/// Adds the attention of the token that `layer` has just taken to the scores, and drops the entries
+/// of the layer's heads over the rule's limit. `rows` has one row per KV head, with weights if the
 /// rule observes() the token.
 void evict_by_score(const ops::Context& context, SequenceCache& sequence, int layer,
                     std::span<const ops::DecodeRow> rows);

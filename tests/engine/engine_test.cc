@@ -35,7 +35,7 @@ TEST(Engine, PreemptsASequenceThatHasNoRoom) {
   ASSERT_NO_THROW(answers = serve(CpuBackend(model), config, {older, younger}));
   EXPECT_EQ(answers.at({0, 0}).finish, FinishReason::length);
   EXPECT_EQ(answers.at({1, 0}).finish, FinishReason::length);
-  EXPECT_EQ(admissions, 1);  // the second time it is not admitted anew
+  EXPECT_EQ(admissions, 1);  // resuming after preemption does not count
 }
 
 // A first answer of one token that was cut at its limit does not make others look short. Twelve

@@ -37,8 +37,8 @@ int hold_rounds(const Rule& rule, int length) {
 
 // A query head's statistics, rotated like the cached keys.
 struct FutureQueries {
-  std::vector<double> mean;    // [head_dim], rotated to the positions of future queries, on average
-  std::vector<double> excess;  // [planes]: the mean length of queries less that of their mean
+  std::vector<double> mean;    // [head_dim], averaged over the rotations of future positions
+  std::vector<double> excess;  // [planes]: mean length of the queries minus length of the mean
 };
 
 struct Rotation {
@@ -46,7 +46,7 @@ struct Rotation {
   double sine;
 };
 
-// By plane of RoPE: the mean rotation of the positions of future queries.
+// For each plane of RoPE, the mean rotation of the future positions.
 std::vector<Rotation> mean_rotations(const LayerRope& rope, int length) {
   std::vector<Rotation> rotations;
   for (const double frequency : rope.frequencies) {
