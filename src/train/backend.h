@@ -1,4 +1,4 @@
-// What computes the passes and updates of training: the CPU, or a CUDA device.
+// The device that computes the passes and updates of training: the CPU, or a CUDA device.
 #pragma once
 
 #include <cstdint>
@@ -17,68 +17,68 @@
 
 namespace winnow::train {
 
-/// What the passes of an update add up to, over all ranks.
+/// Sums over the passes of an update, and over all ranks.
 struct PassSums {
   double loss = 0.0;                 // sum of weights times nats
   std::vector<std::int64_t> marked;  // [layers * decisions per layer]; empty: nothing was decided
-  double norm = 0.0;                 // of the gradients, decisions' left out
+  double norm = 0.0;                 // of the gradients, except those of decisions
   double decision_norm = 0.0;
-  /// Where the first values come from that are not finite, if the loss is not: 0 is the embedding,
-  /// n > 0 layer n - 1, and what follows the last layer the head.
+  /// If the loss is not finite, where the first values that are not finite come from: 0 is the
+  /// embedding, n > 0 is layer n - 1, and the number after the last layer is the head.
   int not_finite = 0;
 };
 
-/// Moments of AdamW in host memory, in the order of Parameters: of the part that this rank updates
-/// (train/sharding.h). Muon's momentum is a first moment; the second of its matrices are 0.
+/// Moments of AdamW in host memory, in the order of Parameters, for the part that this rank updates
+/// (train/sharding.h). Muon's momentum is a first moment; second moments of its matrices are 0.
 struct Moments {
   std::span<float> first;
   std::span<float> second;
 };
 
 /// Student, teacher, gradients and the optimiser's moments in one memory. Each rank of a run has
-/// one, computes passes of its own, and updates a part of the parameters. Errors of the device are
+/// one, computes its own passes, and updates a part of the parameters. Device errors are thrown as
 /// Error.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Gradients and sums become 0.
+  /// Sets gradients and sums to 0.
   virtual void begin_update() = 0;
   /// The loss of a batch of micro_batch * length tokens, and its gradient down to the last layer.
   virtual void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) = 0;
   /// Keys that the latest forward() marked [layers * decisions per layer].
   virtual std::vector<std::int64_t> marked() = 0;
-  /// The rest of the gradient of the latest forward(). `losses`: of each layer; none while nothing
-  /// is decided.
+  /// Completes the gradient of the latest forward(). `losses` has one entry per layer; it is empty
+  /// while nothing is decided.
   virtual void backward(std::span<const DecisionLoss> losses) = 0;
-  /// In place of forward() and backward(), where other ranks have one part more than this one.
+  /// Replaces forward() and backward() when other ranks have one part more than this one.
   virtual void skip_part() {}
   /// Waits for everything since begin_update(), on all ranks, which call it together.
   virtual PassSums finish() = 0;
-  /// Of part of the parameters' flat array.
+  /// Updates a part of the parameters' flat array.
   virtual void apply(const AdamW::Update& update) = 0;
-  /// Of the layers' matrices; TrainingOptions::muon is set.
+  /// Updates matrices of the layers; TrainingOptions::muon is set.
   virtual void apply(const MuonUpdate& update) = 0;
-  /// Each rank gets what the others have updated. All ranks call it together.
+  /// Gives each rank the parameters that the others have updated. All ranks call it together.
   virtual void end_update() = 0;
 
-  /// Floating-point operations per second that the device can do at best; 0: unknown.
+  /// The device's peak floating-point operations per second; 0: unknown.
   [[nodiscard]] virtual double peak_flops() const { return 0.0; }
 
   /// Brings the values of the parameters in host memory up to date. All ranks call it together.
   virtual void fetch_values() = 0;
-  /// The moments, up to date; the memory is the backend's.
+  /// The moments, up to date; the backend owns the memory.
   virtual Moments fetch_moments() = 0;
-  /// Takes over values and moments from where the two above leave them. All ranks call it together.
+  /// Reads values and moments from where the two functions above put them. All ranks call it.
   virtual void store() = 0;
 };
 
-/// The whole of a model, or only its decisions.
+/// Whether the whole model is trained, or only its decisions.
 Trained trained_part(const model::ModelSpec& spec);
 
-/// On the device that `options` names. `parameters` hold the initial values and must outlive the
-/// backend, as must `ranks` and what `base` finds: the tensors of the model that training starts
-/// from.
+/// A backend on the device that `options` names. `parameters` hold the initial values and must
+/// outlive the backend, as must `ranks` and the tensors that `base` finds: those of the model that
+/// training starts from.
 std::unique_ptr<Backend> make_backend(const TrainingOptions& options,
                                       const model::ModelSpec& base_config, const FindTensor& base,
                                       Parameters& parameters,

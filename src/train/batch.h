@@ -1,4 +1,4 @@
-// What one pass through the model is given.
+// The input of one pass through the model.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace winnow::train {
 
-/// Packed documents, token after token. A document sees only itself; its positions count from 0.
+/// Packed documents, token after token. A document sees only itself; its positions start at 0.
 struct Batch {
   std::vector<std::int32_t> tokens;     // [T]
-  std::vector<std::int32_t> targets;    // [T]: the token that follows; any where the weight is 0
-  std::vector<float> weights;           // [T]: what the prediction counts in the loss
-  std::vector<std::int32_t> first_key;  // [T], non-decreasing: where the token's document begins
+  std::vector<std::int32_t> targets;    // [T]: the next token; any value where the weight is 0
+  std::vector<float> weights;           // [T]: the weight of the prediction in the loss
+  std::vector<std::int32_t> first_key;  // [T], non-decreasing: first row of the token's document
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
 };

@@ -88,7 +88,7 @@ void CpuBackend::backward(std::span<const DecisionLoss> losses) {
                     gradient());
 }
 
-// What a pass opens and closes.
+// This rank computes nothing, but opens and closes layers as a pass does.
 void CpuBackend::skip_part() {
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
     student_->open(layer);

@@ -10,7 +10,7 @@
 
 namespace winnow::train {
 
-/// The same bits on any number of threads.
+/// Results have the same bits on any number of threads.
 class CpuBackend : public Backend {
  public:
   CpuBackend(const TrainingOptions& options, const model::ModelSpec& base_config,
@@ -42,7 +42,7 @@ class CpuBackend : public Backend {
   Parameters& parameters_;
   parallel::Communicator& ranks_;
   Sharding sharding_;
-  AdamW optimizer_;  // of what this rank holds
+  AdamW optimizer_;  // for the part that this rank holds
   std::optional<MuonOptions> muon_;
   std::unique_ptr<StudentTensors> student_;
   Weights teacher_;

@@ -10,10 +10,10 @@
 namespace winnow::train {
 namespace {
 
-// A noisy logit whose sigmoid is 0 or 1 to the bit.
+// A noisy logit whose sigmoid is exactly 0 or 1.
 constexpr float kCertain = 1e4F;
 
-// The decision of `token - shift`'s fate lies in row `token` if both are of one document.
+// The decision on `token - shift` is in row `token` if both are in one document.
 bool concerns(std::span<const std::int32_t> first_key, std::size_t token, std::size_t shift) {
   return token >= shift && static_cast<std::size_t>(first_key[token]) + shift <= token;
 }

@@ -15,14 +15,14 @@
 
 namespace winnow::train {
 
-/// What a forward pass leaves for the backward pass.
+/// What a forward pass keeps for the backward pass.
 enum class Keep : std::uint8_t {
   nothing,  // no backward pass will follow (a teacher)
-  inputs,   // every layer's input: backward computes the layer again (activation recomputation)
+  inputs,   // every layer's input: backward recomputes the layer (activation recomputation)
   all,
 };
 
-/// What training on the CPU keeps: all only with Activations::keep.
+/// What training on the CPU keeps: all activations only with Activations::keep.
 inline Keep host_keep(const TrainingOptions& options) {
   return options.activations == Activations::keep ? Keep::all : Keep::inputs;
 }
@@ -31,7 +31,7 @@ inline Keep host_keep(const TrainingOptions& options) {
 class Decoder {
  public:
   Decoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
-  /// Bytes that a Decoder takes.
+  /// The bytes that a Decoder takes.
   static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
 
   /// Fills hidden(). `batch` has exactly `tokens` tokens, all inside the vocabulary.
@@ -40,17 +40,17 @@ class Decoder {
 
   /// The residual stream after the last layer [T, hidden], before the final norm.
   [[nodiscard]] ops::Matrix<float> hidden() { return inputs_.back(); }
-  /// The residual stream before a layer, or after the last one. Keep::nothing: of the last alone.
+  /// The residual stream before a layer, or after the last one. Keep::nothing: only after the last.
   [[nodiscard]] ops::Matrix<const float> input(int layer) const;
 
-  /// Backward of the latest forward(), with the same weights, batch and decisions: turns `gradient`
-  /// [T, hidden], that of hidden(), into that of the embedded tokens and adds to `gradients`.
-  /// `losses`: of each compressing layer; none while nothing is decided.
+  /// Backward of the latest forward(), with the same weights, batch and decisions: converts
+  /// `gradient` [T, hidden] of hidden() to that of the embedded tokens and adds to `gradients`.
+  /// `losses`: one per compressing layer; empty while nothing is decided.
   void backward(ops::Context& context, const Weights& weights, const Batch& batch,
                 const DecisionPass& decisions, std::span<const DecisionLoss> losses,
                 const Gradients& gradients, ops::Matrix<float> gradient);
 
-  /// What the decisions of the latest forward() came to.
+  /// Statistics of the decisions of the latest forward().
   struct Decided {
     std::vector<std::int64_t> marked;  // [compressing layers * decisions per layer]
     double excess = 0.0;               // sum over all of max(|logit| - excess_limit, 0)^2
@@ -58,9 +58,9 @@ class Decoder {
   };
   [[nodiscard]] const Decided& decided() const { return decided_; }
 
-  /// Of the decisions that Decided::excess counts.
+  /// The limit that Decided::excess uses.
   float excess_limit = 6.0F;
-  /// Told about each layer of a pass; null: all weights are there.
+  /// Is notified of the layers that a pass enters and leaves; null: all weights are in memory.
   LayerAccess* access = nullptr;
 
  private:

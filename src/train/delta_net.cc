@@ -24,7 +24,7 @@ Matrix<float> take_copy(ops::Workspace& workspace, Matrix<const float> x) {
   return result;
 }
 
-// What the rule takes, computed from a layer's activations.
+// Inputs of the delta rule, computed from a layer's activations.
 class RuleInput {
  public:
   RuleInput(const LayerPass& pass, const LayerWeights& w, const LayerActivations& a,
@@ -64,7 +64,7 @@ class RuleInput {
     return columns(activated_, 2 * what_.heads.key_width(), what_.heads.value_width());
   }
 
-  // Heads among the activated columns from `first` on, each of the norm's length.
+  // The heads in the activated columns from `first` on, each normalised.
   [[nodiscard]] Matrix<float> normed(ops::Workspace& workspace, int first,
                                      const model::LengthNorm& norm) const {
     const int width = what_.heads.key_width();
@@ -86,7 +86,7 @@ class RuleInput {
   Matrix<float> rates_;
 };
 
-// Rows of a matrix as rows of its heads.
+// Rows of a matrix, reshaped to one row per head.
 Matrix<float> value_heads(const LayerPass& pass, Matrix<float> x) {
   return by_head(x, static_cast<std::size_t>(mixer_of(pass).heads.value_dim));
 }

@@ -70,7 +70,7 @@ Document DocumentEncoder::encode(std::string_view line) const {
   return document;
 }
 
-// Parses the model's special tokens: data that weighs parts also marks where messages begin and
+// Parses the model's special tokens: data with weighted parts also marks where messages begin and
 // end.
 Document DocumentEncoder::parts(const ordered_json& parts) const {
   require(parts.is_array() && !parts.empty(), "\"parts\" is not a list of texts");
@@ -85,8 +85,8 @@ Document DocumentEncoder::parts(const ordered_json& parts) const {
   return document;
 }
 
-// An answer of the assistant is what the template adds for it after the generation prompt. So text
-// is tokenised in the same pieces as when the model is used.
+// An answer of the assistant is the text that the template adds for it after the generation prompt.
+// So text is tokenised in the same pieces as when the model is used.
 Document DocumentEncoder::chat(const ordered_json& messages) const {
   require(template_ != nullptr, "\"messages\", but the model has no chat template");
   require(messages.is_array() && !messages.empty(), "\"messages\" is not a list of messages");

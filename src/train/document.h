@@ -13,7 +13,7 @@
 
 namespace winnow::train {
 
-/// `weights`: what each token's prediction counts in the loss; empty: all of them 1.
+/// `weights`: the weight of each token's prediction in the loss; empty: all are 1.
 struct Document {
   std::vector<std::int32_t> tokens;
   std::vector<float> weights;
@@ -23,22 +23,22 @@ struct Document {
 std::shared_ptr<const Tokenizer> load_fitting_tokenizer(const std::filesystem::path& model,
                                                         const model::ModelSpec& spec);
 
-/// Makes documents of JSON objects with one of
+/// Makes documents from JSON objects with one of
 ///   "text"                     running text
-///   "parts"                    [{"text": ..., "weight": 8}, ...]: texts one after another, special
-///                              tokens where they are named, each with its weight in the loss
+/// "parts"                    [{"text": ..., "weight": 8}, ...]: consecutive texts, which may
+/// name special tokens, each with its weight in the loss
 ///   "prompt" and "completion"  texts
 ///   "messages"                 a chat, rendered by the model's template
 /// An end-of-text token is added to texts and completions if the model has one. No
 /// beginning-of-text token is: packing adds it. Immutable, usable from many threads.
 class DocumentEncoder {
  public:
-  /// `mask_prompts`: of prompts and chats only completions and answers of the assistant are
+  /// `mask_prompts`: in prompts and chats, only completions and the assistant's answers are
   /// trained.
   DocumentEncoder(const std::filesystem::path& model, const model::ModelSpec& spec,
                   bool mask_prompts);
 
-  /// Throws Error saying what is wrong with the line.
+  /// Throws Error that says what is wrong with the line.
   [[nodiscard]] Document encode(std::string_view line) const;
 
  private:

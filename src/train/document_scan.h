@@ -1,5 +1,5 @@
-// What recurrent mixers compute document by document: nothing passes from one to the next. Private
-// to the mixers.
+// Computations of recurrent mixers, document by document: no state passes between documents.
+// Private to the mixers.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ std::vector<Document> documents_of(std::span<const std::int32_t> first_key);
 void convolve(std::span<const Document> documents, ops::Matrix<float> out,
               ops::Matrix<const float> x, std::span<const float> taps, std::span<const float> bias);
 
-/// Its backward: adds to dx and dtaps.
+/// Backward of convolve(): adds to dx and dtaps.
 void convolve_backward(std::span<const Document> documents, ops::Matrix<float> dx,
                        std::span<float> dtaps, ops::Matrix<const float> dout,
                        ops::Matrix<const float> x, std::span<const float> taps);
 
-/// ops::delta_rule() of each document: `batch` has the rows of all, and no state.
+/// ops::delta_rule() of each document: `batch` has the rows of all documents, and no state.
 void scan(const ops::DeltaRuleShape& heads, std::span<const Document> documents,
           const ops::DeltaRuleChunk& batch);
 
-/// Its backward, into the rows of `gradients`.
+/// Backward of scan(): writes the rows of `gradients`.
 void scan_backward(const ops::DeltaRuleShape& heads, std::span<const Document> documents,
                    const ops::DeltaRuleChunk& batch, ops::Matrix<const float> dout,
                    const ops::DeltaRuleGradients& gradients);

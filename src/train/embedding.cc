@@ -13,7 +13,7 @@ void embed(const ops::Weight& table, const Batch& batch, ops::Matrix<float> out)
   }
 }
 
-// Threads share the columns, so a token's rows add up in the order of the text.
+// Each thread takes some of the columns, so a token's rows are added in the order of the text.
 void embed_backward(ops::Matrix<float> dtable, const Batch& batch,
                     ops::Matrix<const float> gradient) {
   if (dtable.data == nullptr) {

@@ -1,4 +1,4 @@
-// A row of a table for each token of a batch.
+// Looks up a table's row for each token of a batch.
 #pragma once
 
 #include "ops/matrix.h"
@@ -10,7 +10,7 @@ namespace winnow::train {
 /// out [T, columns] = the rows of the batch's tokens.
 void embed(const ops::Weight& table, const Batch& batch, ops::Matrix<float> out);
 
-/// dtable += , given the gradient of the rows; nothing where it is empty.
+/// dtable += the gradient of the rows; does nothing if dtable is empty.
 void embed_backward(ops::Matrix<float> dtable, const Batch& batch,
                     ops::Matrix<const float> gradient);
 

@@ -31,7 +31,7 @@ double EvictionControl::price() const {
   return sum / static_cast<double>(groups_.size());
 }
 
-// Losses are means over all decisions of the update: a layer's own count as its share of them.
+// Losses are means over all decisions of the update: a layer's own count is weighted by its share.
 std::vector<DecisionLoss> EvictionControl::losses(std::span<const std::int64_t> marked,
                                                   std::size_t tokens, std::size_t parts) const {
   assert(marked.size() == layers_ * per_layer_ || !counts_matter());
@@ -56,8 +56,8 @@ std::vector<DecisionLoss> EvictionControl::losses(std::span<const std::int64_t> 
   return losses;
 }
 
-// Of the loss weight * mean over layers of the variance of their decisions' shares, the gradient by
-// a decision's count; the shares are the latest update's.
+// The gradient of weight * (mean over layers of the variance of their decisions' shares) with
+// respect to a decision's count; the shares are those of the latest update.
 std::vector<float> EvictionControl::spread(std::size_t layer, double all) const {
   if (options_.spread_weight == 0.0 || shares_.empty()) {
     return {};

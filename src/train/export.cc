@@ -19,13 +19,13 @@ std::vector<float> values_of(const Parameters& parameters, const std::string& na
   return {values.begin(), values.end()};
 }
 
-// Rows of their own that take their place in a projection.
+// Separately trained rows that replace rows of a projection.
 struct BorrowedRows {
   std::string name;
   model::ColumnOf row_of = nullptr;
 };
 
-// By the tensor that they belong to.
+// By the tensor that contains them.
 std::map<std::string, BorrowedRows> borrowed_rows(const model::ModelSpec& spec) {
   std::map<std::string, BorrowedRows> rows;
   for (int layer = 0; model::borrows_channels(spec) && layer < spec.layer_count(); ++layer) {

@@ -1,4 +1,4 @@
-// From parameters in training to the model that others load.
+// Converts parameters in training to a model that others can load.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@
 
 namespace winnow::train {
 
-/// A model in the names and conventions of Hugging Face. What training left as it was still lies in
-/// the base checkpoint, which this keeps open.
+/// A model with Hugging Face's names and conventions. Tensors that training did not change are
+/// still in the base checkpoint, which this keeps open.
 struct ExportedModel {
   model::ModelSpec spec;
   TensorMap tensors;
@@ -22,14 +22,14 @@ struct ExportedModel {
   model::Checkpoint base;
 };
 
-/// The model as it is now, trained tensors rounded to `type` (f32, f16 or bf16); a borrowed
-/// channel's rows take their place in the query projection, and the offset is the final one.
+/// The current model, trained tensors rounded to `type` (f32, f16 or bf16); a borrowed
+/// channel's rows replace those in the query projection, and the offset is the final one.
 ExportedModel export_model(const Trainer& trainer, DType type);
 
-/// Writes it with the base model's tokenizer files beside it.
+/// Writes it together with the base model's tokenizer files.
 void save_model(const std::filesystem::path& directory, const ExportedModel& model);
 
-/// The engine on it, without a file between. `compute` is f32 or bf16, `device` cpu or cuda:N.
+/// Loads it into the engine without a file. `compute` is f32 or bf16, `device` cpu or cuda:N.
 std::unique_ptr<const engine::LoadedModel> load_exported(std::shared_ptr<const ExportedModel> model,
                                                          DType compute,
                                                          const std::string& device = "cpu");

@@ -1,5 +1,5 @@
-// Far dropout: while a model is pre-trained, most heads see only their window in most documents, so
-// that it learns to read far back with few of them. Compression then costs little.
+// Far dropout: during pre-training, most heads see only their window in most documents, so
+// that the model learns to read far back with few heads. Compression then costs little.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ struct FarDropout {
     int layer = 0;
     int kv_head = 0;
   };
-  int window = 64;              // a local head's query sees the keys of so many steps back
-  double share = 0.0;           // of documents: with local heads
-  double mixed = 0.0;           // of documents, among those: each head is local or not by a coin
+  int window = 64;              // a local head's query sees the keys of this many steps back
+  double share = 0.0;           // share of documents with local heads
+  double mixed = 0.0;           // of these documents: a coin decides for each head
   std::vector<Head> far_heads;  // never local
 };
 
-/// The heads of one layer that are local: a function of seed and document, the same on all devices.
+/// The local heads of one layer: a function of seed and document, the same on all devices.
 struct LocalHeads {
   static constexpr int kMostHeads = 64;
 
@@ -31,7 +31,7 @@ struct LocalHeads {
   double share = 0.0;
   double mixed = 0.0;
 
-  /// `document`: where it begins in its batch.
+  /// `document`: its first row in the batch.
   [[nodiscard]] constexpr bool contains(std::uint64_t seed, std::int32_t document,
                                         int kv_head) const {
     if ((far >> kv_head & 1U) != 0) {
@@ -49,8 +49,8 @@ struct LocalHeads {
 
 LocalHeads local_heads(const FarDropout& dropout, int layer);
 
-/// The bias of keys beyond the window that no query sees. Finite, so that no infinity meets another
-/// in attention; exp of it is 0.
+/// The bias of keys beyond the window that no query sees. Finite, so that attention never combines
+/// two infinities; exp of it is 0.
 inline constexpr float kHiddenBias = -1e30F;
 
 /// bias [T, kv_heads], for training attention with dropout's window: kHiddenBias for keys of local

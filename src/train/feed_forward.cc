@@ -23,9 +23,9 @@ ops::GatedActivation activation_of(const FeedForwardSpec& spec) {
   return {spec.activation, spec.clamp};
 }
 
-// The network that every token takes.
+// The dense network for all tokens.
 struct Dense {
-  Matrix<float> gate;  // [T, width], or without a gate empty
+  Matrix<float> gate;  // [T, width]; empty if there is no gate
   Matrix<float> up;
 };
 
@@ -55,7 +55,7 @@ void dense(ops::Context& context, const FeedForwardSpec& spec, const LayerWeight
   }
 }
 
-// Where `products` are wanted: of each row of the output and its gradient.
+// If `products` are wanted: the dot product of each row of the output and its gradient.
 void dense_backward(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                     const LayerGradients& g, const Dense& a, Matrix<const float> dout,
                     Matrix<const float> x, Matrix<float> dx, std::span<float> products) {
@@ -109,7 +109,7 @@ void shared_backward(ops::Context& context, const FeedForwardSpec& spec, const L
   ops::linear_backward(context, {dx, g.shared_gate, {}}, dlogits, a.mlp_normed, w.shared_gate);
 }
 
-// One layer's experts as ops take them.
+// One layer's experts in the form that ops take.
 class Experts {
  public:
   Experts(const FeedForwardSpec& spec, const LayerWeights& w, const LayerActivations& a)
@@ -143,7 +143,7 @@ class Experts {
   }
 
  private:
-  // [T, active * intermediate] as a row per pair of token and expert.
+  // [T, active * intermediate] reshaped to a row per pair of token and expert.
   [[nodiscard]] Matrix<float> by_pair(Matrix<float> x) const {
     const auto inner = static_cast<std::size_t>(spec_.intermediate);
     return {x.data, x.rows * x.cols / inner, inner};

@@ -7,7 +7,7 @@
 namespace winnow::train {
 namespace {
 
-// Both products of causal attention, and the three with the state of a recurrent layer, forward.
+// Both products of causal attention, and the three with a recurrent layer's state, forward only.
 double mixer_flops(const model::ModelSpec& spec, std::size_t length) {
   double flops = 0.0;
   for (const model::LayerSpec& layer : spec.layers) {

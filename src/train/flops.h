@@ -1,14 +1,14 @@
-// Arithmetic that training needs: what utilisation is measured by.
+// Arithmetic of training, from which utilisation is computed.
 #pragma once
 
 #include "train/options.h"
 
 namespace winnow::train {
 
-/// Floating-point operations per token, of products alone: 2 for each weight of a product forward,
+/// Floating-point operations per token, products only: 2 for each weight of a product forward,
 /// 2 backward towards the input and 2 towards the weight where it is trained, the teacher's forward
-/// pass, and causal attention over what each layer reaches (2 products forward, 4 backward). What
-/// is computed a second time does not count.
+/// pass, and causal attention over each layer's reach (2 products forward, 4 backward).
+/// Recomputation does not count.
 double flops_per_token(const TrainingOptions& options, const model::ModelSpec& base);
 
 }  // namespace winnow::train

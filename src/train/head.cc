@@ -13,7 +13,7 @@ namespace {
 
 using ops::Matrix;
 
-// About what the logits of one chunk may take.
+// Approximate number of floats in one chunk's logits.
 constexpr std::size_t kChunkFloats = std::size_t{1} << 23;
 constexpr std::size_t kFewestRows = 64;
 

@@ -8,7 +8,7 @@
 
 namespace winnow::train {
 
-/// What the last layer left [T, hidden], and whose head reads it.
+/// The last layer's output [T, hidden], and the weights of its head.
 struct HeadInput {
   const Weights* weights = nullptr;
   ops::Matrix<const float> hidden;

@@ -1,4 +1,4 @@
-// What the model in training makes of text that it does not see, run by the engine as users will.
+// Measures the model in training on held-out text, run by the engine as users will run it.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ class HeldOut {
  public:
   struct Options {
     int context = 0;              // tokens per window
-    std::int64_t max_tokens = 0;  // of the text's beginning; 0: all
+    std::int64_t max_tokens = 0;  // from the beginning of the text; 0: all
     DType compute = DType::bf16;
     std::string device = "cpu";
-    bool compare = false;  // with the base model: divergence
+    bool compare = false;  // also measure the divergence from the base model
   };
   HeldOut(const model::Checkpoint& base, const Shards& shards, const Options& options);
 
-  /// Hard decisions, the cache of inference. `go_on` is asked now and then; after false the result
-  /// covers what was done until then.
+  /// Uses hard decisions and the cache of inference. `go_on` is called now and then; if false, the
+  /// result covers the part done so far.
   [[nodiscard]] eval::PerplexityResult measure(std::shared_ptr<const ExportedModel> model,
                                                const std::function<bool()>& go_on) const;
-  /// The base model's own.
+  /// The result of the base model itself.
   [[nodiscard]] eval::PerplexityResult measure_base(const std::function<bool()>& go_on) const;
 
  private:

@@ -29,7 +29,7 @@ bool belongs_to_kv_heads(const std::string& name) {
   return name.find(".k_proj.") != std::string::npos || name.find(".v_proj.") != std::string::npos;
 }
 
-// The weight with which a norm only divides.
+// The weight for which a norm only divides.
 float neutral_norm(const model::ModelSpec& spec, const std::string& name) {
   if (name.ends_with("linear_attn.norm.weight")) {
     return 1.0F;  // in all families
@@ -37,7 +37,7 @@ float neutral_norm(const model::ModelSpec& spec, const std::string& name) {
   return 1.0F - spec.final_norm.offset();
 }
 
-// Norms and factors start with what changes nothing, biases and the like with 0.
+// Norms and factors start at their neutral value, biases and the like at 0.
 float neutral_vector(const model::ModelSpec& spec, const std::string& name) {
   if (name.ends_with("norm.weight")) {
     return neutral_norm(spec, name);
@@ -59,7 +59,7 @@ class NewTensors {
   std::map<std::string, Buffer<std::byte>> memory_;
 };
 
-// Rows of `heads` heads averaged over groups of neighbours.
+// Values of `heads` heads averaged over groups of neighbouring heads.
 std::vector<float> pooled(std::span<const float> values, std::size_t heads, std::size_t group) {
   const std::size_t size = values.size() / heads;
   std::vector<float> result(values.size() / group);

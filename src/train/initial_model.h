@@ -1,4 +1,4 @@
-// Models to begin a training run with.
+// Initial models for a training run.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace winnow::train {
 
-/// Copies what a tokenizer is made of from one model directory, or out of a GGUF file, to another;
-/// not onto itself.
+/// Copies a tokenizer's files from a model directory, or out of a GGUF file, to another directory;
+/// does nothing if both are the same.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Writes a model with random weights into `directory`: the configuration and tokenizer of
@@ -18,8 +18,8 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
 void write_initial_model(const std::filesystem::path& source,
                          const std::filesystem::path& directory, DType type, std::uint64_t seed);
 
-/// Writes `source` with fewer KV heads into `directory`: each is the mean of those whose queries it
-/// serves from now on (Ainslie et al. 2023, GQA). What it needs then is training.
+/// Writes `source` with fewer KV heads into `directory`: each is the mean of the KV heads that it
+/// replaces (Ainslie et al. 2023, GQA). The model then needs training.
 /// Error unless `kv_heads` divides those of `source`.
 void write_grouped_model(const model::Checkpoint& source, const std::filesystem::path& directory,
                          int kv_heads);

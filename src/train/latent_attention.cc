@@ -17,7 +17,7 @@ void copy_columns(Matrix<const float> from, Matrix<float> to) {
   }
 }
 
-// Rows of a gradient; empty where it is not computed.
+// Rows of a gradient; empty if it is not computed.
 Matrix<float> rows_of(Matrix<float> gradient, int first, int count) {
   const auto begin = static_cast<std::size_t>(first);
   return gradient.data == nullptr ? gradient
@@ -28,8 +28,8 @@ const float* bias_or_null(std::span<const float> bias) {
   return bias.empty() ? nullptr : bias.data();
 }
 
-// The columns of one head: what its own matrix takes to the latent and what RoPE rotates, as they
-// are projected; the same as attention sees them; what it attends to.
+// The columns of one head. Projected: the part that its matrix maps to the latent, and the part
+// that RoPE rotates. As attention sees them: the rotated part, then the latent.
 struct HeadColumns {
   HeadColumns(const model::AttentionSpec& attention, int head)
       : latent(*attention.latent),
@@ -60,7 +60,7 @@ struct HeadColumns {
   int seen;
 };
 
-// What the projection of queries takes.
+// The input of the query projection.
 Matrix<const float> query_input(const LayerPass& pass, const LayerWeights& w,
                                 const LayerActivations& a, ops::Workspace& workspace) {
   const model::LatentSpec& latent = *pass.attention().latent;

@@ -1,11 +1,11 @@
-// Latent attention (model::LatentSpec) around its one KV head. Private to a layer's passes.
+// Latent attention (model::LatentSpec) with its one KV head. Private to a layer's passes.
 #pragma once
 
 #include "train/layer.h"
 
 namespace winnow::train::detail {
 
-/// a.queries and a.keys before RoPE, and what backward needs, from a.normed.
+/// Computes a.queries and a.keys before RoPE, and what backward needs, from a.normed.
 void project_to_latent(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                        LayerActivations& a);
 
@@ -16,7 +16,7 @@ void project_to_latent_backward(ops::Context& context, const LayerPass& pass,
                                 const LayerGradients& gradients, ops::Matrix<const float> dqueries,
                                 ops::Matrix<const float> dkeys, ops::Matrix<float> dx);
 
-/// values [T, heads * value_dim] of a.attended.
+/// values [T, heads * value_dim], expanded from a.attended.
 void expand_latents(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                     const LayerActivations& a, ops::Matrix<float> values);
 

@@ -14,14 +14,14 @@
 
 namespace winnow::train {
 
-/// What attention sees of a layer that stores entries, or the gradients of that.
+/// The entries that attention reads from a layer that stores them, or their gradients.
 struct Entries {
   ops::Matrix<float> keys;  // [T, kv_heads * head_dim]
   ops::Matrix<float> values;
-  ops::Matrix<float> bias;  // [T, kv_heads]; of a layer that decides
+  ops::Matrix<float> bias;  // [T, kv_heads]; for a layer that decides
 };
 
-/// What a layer's passes take beside its weights and its input.
+/// Inputs of a layer's passes besides its weights and its input.
 struct LayerPass {
   const model::ModelSpec* spec = nullptr;
   const ops::RopeAngles* angles = nullptr;  // null: the layer does not rotate
@@ -29,11 +29,11 @@ struct LayerPass {
   std::span<const std::int32_t> first_key;  // [T]: of the document, or of the layer's chunk of it
   DecisionPass decisions;
   int layer = 0;
-  /// Of a layer whose entries later ones share, and of those: forward of the first fills it. Null:
-  /// no other layer sees the layer's entries.
+  /// For a layer whose entries later layers share, and for those layers; the first one's forward
+  /// fills it. Null: no other layer reads the layer's entries.
   const Entries* shared = nullptr;
   const Entries* shared_gradients = nullptr;
-  /// Of model::LayerEmbeddings: the layer's part [T, width], and where its gradient goes.
+  /// For model::LayerEmbeddings: the layer's slice [T, width], and where its gradient goes.
   ops::Matrix<const float> embedding = {};
   ops::Matrix<float> embedding_gradient = {};
 
@@ -43,12 +43,12 @@ struct LayerPass {
 };
 
 /// output [T, hidden] from input [T, hidden], the residual stream before and after the layer;
-/// output may be input. Left empty, only `activations` are computed.
+/// output may be input. If it is empty, only `activations` are computed.
 void layer_forward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                    ops::Matrix<const float> input, LayerActivations& activations,
                    ops::Matrix<float> output);
 
-/// Converts `gradient` [T, hidden], of the layer's output, into that of its input, and adds to
+/// Converts `gradient` [T, hidden] from the layer's output to its input, and adds to
 /// `gradients`. The same bits on any number of threads.
 void layer_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                     ops::Matrix<const float> input, const LayerActivations& activations,

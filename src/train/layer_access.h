@@ -1,9 +1,9 @@
-// Where passes say which layer they are at.
+// Passes say here which layer they are at.
 #pragma once
 
 namespace winnow::train {
 
-/// Brings a layer's tensors before a pass works on it: nothing to do where they all stay.
+/// Loads a layer's tensors before a pass uses it; does nothing if all tensors are in memory.
 class LayerAccess {
  public:
   virtual ~LayerAccess() = default;

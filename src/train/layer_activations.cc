@@ -10,12 +10,12 @@ namespace {
 
 using ops::Matrix;
 
-// So that every matrix begins at a cache line.
+// Pads so that every matrix begins at a cache line.
 std::size_t padded(std::size_t floats) {
   return (floats + 15) / 16 * 16;
 }
 
-// take(matrix, columns) for everything that a layer has.
+// take(matrix, columns) for every matrix that the layer has.
 template <class Take>
 void lay_out_attention(const model::AttentionSpec& attention, LayerMatrices& a, const Take& take) {
   const bool stores = attention.projects_keys();

@@ -1,4 +1,4 @@
-// What backward needs of a layer's forward, besides its input.
+// Values of a layer's forward that backward needs, besides the layer's input.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace winnow::train {
 
-/// Empty is what the layer does not have.
+/// Matrices that the layer does not have are empty.
 struct LayerMatrices {
   ops::Matrix<float> normed;  // [T, hidden]: input of q, k and v
-  // Of latent attention: before the norm of queries' latent; what projections give.
+  // For latent attention: queries' latent before its norm; outputs of the projections.
   ops::Matrix<float> raw_query_latent;
   ops::Matrix<float> raw_queries;  // [T, heads * head_dim]: before q-norm
   ops::Matrix<float> raw_keys;
@@ -28,37 +28,37 @@ struct LayerMatrices {
   ops::Matrix<float> mlp_normed;        // [T, hidden]
   ops::Matrix<float> gate;              // [T, intermediate]: before the activation
   ops::Matrix<float> up;
-  // Of experts; gate and up are then those of the shared one:
+  // For experts; gate and up are then those of the shared expert:
   ops::Matrix<float> router_logits;  // [T, experts]
-  ops::Matrix<float> shared_logits;  // [T, 1]: of the shared one's gate
+  ops::Matrix<float> shared_logits;  // [T, 1]: of the shared expert's gate
   ops::Matrix<float> expert_gate;    // [T, active * intermediate], ordered by expert
   ops::Matrix<float> expert_up;
-  // Of experts beside (ExpertsSpec), [T, hidden]:
+  // For experts beside a dense network (ExpertsSpec), [T, hidden]:
   ops::Matrix<float> router_input;
   ops::Matrix<float> experts_input;
-  ops::Matrix<float> shared_branch;  // before its norm, as the next
+  ops::Matrix<float> shared_branch;  // before its norm, as is the next
   ops::Matrix<float> experts_branch;
   ops::Matrix<float> mlp_branch;  // [T, hidden]: before its norm
-  // Of model::LayerEmbeddings:
+  // For model::LayerEmbeddings:
   ops::Matrix<float> fed;               // [T, hidden]: the residual stream after the feed-forward
   ops::Matrix<float> embedding_gates;   // [T, width]: before the activation
   ops::Matrix<float> embedding_branch;  // [T, hidden]: before its norm
-  // Of a recurrent layer:
+  // For a recurrent layer:
   ops::Matrix<float> recurrent_input;        // [T, channels]: before the convolution and its gates
   ops::Matrix<float> recurrent_input_gates;  // [T, channels]
   ops::Matrix<float> recurrent_gates;        // [T, value width]
-  ops::Matrix<float> rates;                  // [T, value heads]: logits, as the next
+  ops::Matrix<float> rates;                  // [T, value heads]: logits, as is the next
   ops::Matrix<float> decays;
   ops::Matrix<float> recalled;  // [T, value width]: before norm and gates
-  // Of a layer that decides:
+  // For a layer that decides:
   ops::Matrix<float> decision_normed;  // [T, hidden]: input of an adapter
   ops::Matrix<float> logits;           // [T, decisions]
   ops::Matrix<float> noisy;            // [T, decisions]: the sign decides
   ops::Matrix<float> key_bias;         // [T, kv_heads]
-  // Of DMC:
+  // For DMC:
   ops::Matrix<float> alphas;       // [T, kv_heads]
   ops::Matrix<float> omegas;       // [T, kv_heads]
-  ops::Matrix<float> merged_keys;  // [T, kv_heads * head_dim]: what attention sees
+  ops::Matrix<float> merged_keys;  // [T, kv_heads * head_dim]: the keys that attention reads
   ops::Matrix<float> merged_values;
 };
 
@@ -66,10 +66,10 @@ struct LayerMatrices {
 class LayerActivations : public LayerMatrices {
  public:
   LayerActivations(const model::ModelSpec& spec, std::size_t tokens);
-  /// Bytes that one of them takes.
+  /// Bytes that one LayerActivations takes.
   static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens);
 
-  /// Lays the matrices of a layer out; what another one had there is gone.
+  /// Lays out the matrices of a layer; the contents of the previous layer are lost.
   void fit(const model::ModelSpec& spec, int layer);
 
  private:

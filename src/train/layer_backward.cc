@@ -43,7 +43,7 @@ class LayerBackward {
     }
     const auto dnormed = zeros_like(a_.mlp_normed);
     mlp(gradient, dnormed);
-    // What the feed-forward of a parallel layer takes is the layer's input.
+    // The input of a parallel layer's feed-forward is the layer's input.
     const bool parallel = pass_.layer_spec().parallel;
     if (!parallel) {
       through_mlp_input(gradient, dnormed, a_.middle);
@@ -55,7 +55,7 @@ class LayerBackward {
   }
 
  private:
-  // Experts beside take the stream itself: their part joins `gradient`.
+  // Experts beside a dense network read the stream itself; their gradient is added to `gradient`.
   void mlp(Matrix<float> gradient, Matrix<float> dnormed) {
     const ops::Workspace::Scope scope(workspace_);
     const auto dbranch =
@@ -115,7 +115,7 @@ class LayerBackward {
     ops::training_attention_backward(
         workspace_, detail::attention_of(pass_, a_, far_bias, w_.sinks), a_.attended,
         a_.normalizers, dattended, {dqueries, dkeys, dvalues, dbias, g_.sinks});
-    if (detail::shares(pass_)) {  // the layer that stores the entries takes their gradients on
+    if (detail::shares(pass_)) {  // the layer that stores the entries takes their gradients
       dkeys = dvalues = {};
     }
     Merging merging;
@@ -125,7 +125,7 @@ class LayerBackward {
     if (detail::borrows(pass_) && model::clears_after_rope(spec_)) {
       model::scale_channels(spec_, dqueries, dkeys, detail::channel_factor(pass_));
     }
-    if (pass_.attention().latent) {  // one vector is both
+    if (pass_.attention().latent) {  // one vector is both key and value
       ops::add(dkeys, dvalues);
     }
     if (const auto& growth = pass_.attention().query_growth) {
@@ -141,7 +141,7 @@ class LayerBackward {
     projections({dqueries, dkeys, dvalues, dgates}, gradient);
   }
 
-  // Those that are added to: where layers share entries, gradients of all of them come together.
+  // Gradients to add to: where layers share entries, the gradients of all of them are summed there.
   [[nodiscard]] Entries entry_gradients() const {
     const bool decided = detail::sees_decisions(pass_);
     if (pass_.shared_gradients != nullptr) {
@@ -174,13 +174,13 @@ class LayerBackward {
     return detail::take_zeros(workspace_, x.rows, x.cols);
   }
 
-  // What DMC's running averages send back to decisions and weights.
+  // Gradients that DMC's running averages pass to decisions and weights.
   struct Merging {
     Matrix<float> dalphas;
     Matrix<float> domegas;
   };
 
-  // Converts the gradients of merged keys and values to those of the single ones.
+  // Converts the gradients of merged keys and values to those before merging.
   Merging through_merging(Matrix<float>& dkeys, Matrix<float>& dvalues) {
     const Merging merging{zeros_like(a_.alphas), zeros_like(a_.omegas)};
     const auto dsingle_keys = zeros_like(a_.keys);
@@ -193,9 +193,9 @@ class LayerBackward {
     return merging;
   }
 
-  // From the bias of keys to what the decisions were read from: borrowed channels' gradients among
-  // those of queries and keys, or through an adapter to the layer's input. Attention saw 0 in the
-  // channels, so this is all the gradient that they have.
+  // From the bias of keys to the source of the decisions: borrowed channels' gradients in those of
+  // queries and keys, or through an adapter to the layer's input. Attention saw 0 in the channels,
+  // so they have no other gradient.
   void decisions(const DecisionLoss& loss, Matrix<const float> dkey_bias, const Merging& merging,
                  Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> gradient) {
     const ops::Workspace::Scope scope(workspace_);
@@ -227,7 +227,7 @@ class LayerBackward {
         const float omega = a_.omegas.row(t)[h];
         domegas.row(t)[h] *= omega * (1.0F - omega);
       }
-      if (decides_per_layer(spec_)) {  // all heads share head 0's
+      if (decides_per_layer(spec_)) {  // all heads share head 0's decision
         const auto row = domegas.row(t);
         row[0] = std::accumulate(row.begin(), row.end(), 0.0F);
         std::ranges::fill(row.subspan(1), 0.0F);
@@ -236,7 +236,7 @@ class LayerBackward {
     model::scatter_channels(spec_, model::query_column, dqueries, domegas);
   }
 
-  // The rows of a decision gradient that count.
+  // The rows of a decision tensor's gradient that are used.
   [[nodiscard]] ops::LinearGradients decision_gradients(Matrix<float> dx) const {
     const std::size_t count = decision_count(spec_);
     return {dx, g_.decision.data == nullptr ? g_.decision : g_.decision.slice(0, count),
@@ -255,7 +255,7 @@ class LayerBackward {
     Matrix<float> queries;
     Matrix<float> keys;
     Matrix<float> values;
-    Matrix<float> gates;  // of outputs, where there are those
+    Matrix<float> gates;  // of outputs, if there are any
   };
 
   void projections(const HeadGradients& of, Matrix<float> gradient) {
@@ -297,7 +297,7 @@ class LayerBackward {
     }
   }
 
-  // From what a part took of the residual stream to the stream itself.
+  // From a part's input to the residual stream that it was computed from.
   void through_input(Matrix<float> gradient, Matrix<const float> dinput, Matrix<const float> stream,
                      const detail::NormWeights& weights, const detail::NormGradients& gradients) {
     const model::LayerSpec& spec = pass_.layer_spec();
@@ -309,7 +309,7 @@ class LayerBackward {
     }
   }
 
-  // The gradient of what a part computed before its norm and multiplier, given that of the stream.
+  // The gradient of a part's output before its norm and multiplier, given that of the stream.
   Matrix<const float> branch_gradient(Matrix<const float> gradient, Matrix<const float> branch,
                                       std::span<const float> weight, std::span<float> dweight) {
     const model::LayerSpec& spec = pass_.layer_spec();
@@ -356,7 +356,7 @@ class LayerBackward {
     return draw;
   }
 
-  // Borrowed channels were the model's own, faded, or computed by rows of their own.
+  // Borrowed channels were either the model's own, faded, or computed by separate rows.
   void channels(Matrix<float> dqueries, Matrix<float> dkeys, Matrix<float> dnormed) {
     if (decides(pass_)) {
       const ops::Workspace::Scope scope(workspace_);

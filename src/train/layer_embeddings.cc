@@ -42,12 +42,12 @@ Matrix<float> LayerInputs::part(Matrix<float> of_all, int layer) const {
   return model::columns(of_all, layer * width, width);
 }
 
-// A row for each token and layer.
+// A view with a row for each token and layer.
 Matrix<float> LayerInputs::by_layer(Matrix<float> of_all) const {
   return detail::by_head(of_all, static_cast<std::size_t>(spec_.layer_embeddings->width));
 }
 
-// What the stream gives, before its norm.
+// The part computed from the stream, before its norm.
 void LayerInputs::project(ops::Context& context, const Weights& weights,
                           Matrix<const float> embedded, Matrix<float> out) const {
   ops::linear(context, out, embedded, weights.layer_projection);

@@ -26,7 +26,7 @@ const float* data_or_null(std::span<const float> bias) {
   return bias.empty() ? nullptr : bias.data();
 }
 
-// Borrowed channels, before q- and k-norm: what the model always had there, faded, or decisions.
+// Borrowed channels, before q- and k-norm: the model's original values, faded, or decisions.
 void compose_channels(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                       LayerActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
@@ -96,7 +96,7 @@ void attend(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                           a.normalizers);
 }
 
-// What a part of the layer takes of the residual stream.
+// The input that a part of the layer computes from the residual stream.
 void take_input(const LayerPass& pass, Matrix<const float> stream,
                 const detail::NormWeights& weights, Matrix<float> input) {
   const model::LayerSpec& spec = pass.layer_spec();
@@ -107,7 +107,7 @@ void take_input(const LayerPass& pass, Matrix<const float> stream,
   }
 }
 
-// out = stream + multiplier * [norm](branch); branch is `out` where it has no norm.
+// out = stream + multiplier * [norm](branch); branch is `out` if it has no norm.
 void add_branch(const LayerPass& pass, std::span<const float> post_norm, Matrix<const float> branch,
                 Matrix<const float> stream, Matrix<float> out) {
   const model::LayerSpec& spec = pass.layer_spec();
@@ -146,7 +146,7 @@ void norm_queries_and_keys(ops::Workspace& workspace, const LayerPass& pass, con
   }
 }
 
-// q, k and v, as far as the layer has them, and the gates of outputs.
+// Computes those of q, k and v that the layer has, and the gates of outputs.
 void project_heads(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
                    LayerActivations& a) {
   const ops::Workspace::Scope scope(*context.workspace);
@@ -186,7 +186,7 @@ void rotate(const LayerPass& pass, LayerActivations& a) {
   }
 }
 
-// For the layers that share them.
+// Copies the entries for the layers that share them.
 void show_entries(const LayerPass& pass, const LayerActivations& a) {
   const Entries entries = detail::entries_of(pass, a);
   copy(entries.keys, pass.shared->keys);
@@ -196,7 +196,7 @@ void show_entries(const LayerPass& pass, const LayerActivations& a) {
   }
 }
 
-// From the layer's input to what attention sees.
+// From the layer's input to the inputs of attention.
 void project(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
              Matrix<const float> input, LayerActivations& a) {
   const model::ModelSpec& spec = *pass.spec;
@@ -254,7 +254,7 @@ void mlp(ops::Context& context, const LayerPass& pass, const LayerWeights& w,
          Matrix<const float> input, LayerActivations& a, Matrix<float> output) {
   const Matrix<const float> stream = pass.layer_spec().parallel ? input : a.middle;
   take_input(pass, stream, detail::mlp_norm(pass, w), a.mlp_normed);
-  // What an embedding of the layer's own takes is needed in any case.
+  // The layer's own embedding needs this input even when there is no output.
   const Matrix<float> out = pass.spec->layer_embeddings ? a.fed : output;
   const Matrix<float> branch = pass.layer_spec().norm_after ? a.mlp_branch : out;
   detail::feed_forward(context, pass, w, a, branch);

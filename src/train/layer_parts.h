@@ -1,4 +1,4 @@
-// What a layer's forward and backward share. Private to them.
+// Shared code of a layer's forward and backward. Private to them.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace winnow::train::detail {
 
-/// Whether the layer compresses in a model that is taught to.
+/// Whether the layer compresses, in a model that learns compression.
 inline bool compresses(const LayerPass& pass) {
   return pass.spec->decides(pass.layer);
 }
@@ -28,12 +28,12 @@ inline bool merges(const LayerPass& pass) {
   return pass.spec->dmc && decides(pass);
 }
 
-/// What attention sees of a borrowed channel: nothing once it carries decisions.
+/// The factor on a borrowed channel in attention: 0 once it carries decisions.
 inline float channel_factor(const LayerPass& pass) {
   return decides(pass) ? 0.0F : pass.decisions.fade;
 }
 
-/// The rows of a decision tensor that count: head 0's alone when it decides for all.
+/// The rows of a decision tensor that are used: only head 0's when it decides for all.
 inline ops::Weight decision_weight(const model::ModelSpec& spec, const LayerWeights& weights) {
   ops::Weight weight = weights.decision;
   weight.rows = static_cast<std::int64_t>(decision_count(spec));
@@ -50,7 +50,7 @@ inline ops::SegmentAverage average_of(const LayerPass& pass, const LayerActivati
           .values = a.values};
 }
 
-/// to = from, both of whole rows.
+/// to = from; the rows of both are contiguous.
 inline void copy(ops::Matrix<const float> from, ops::Matrix<float> to) {
   std::copy_n(from.data, from.rows * from.cols, to.data);
 }
@@ -61,7 +61,7 @@ inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t row
   return {workspace.take<float>(rows * cols).data(), rows, cols};
 }
 
-/// The same of zeros.
+/// The same, filled with zeros.
 inline ops::Matrix<float> take_zeros(ops::Workspace& workspace, std::size_t rows,
                                      std::size_t cols) {
   const auto result = take_matrix(workspace, rows, cols);
@@ -69,7 +69,7 @@ inline ops::Matrix<float> take_zeros(ops::Workspace& workspace, std::size_t rows
   return result;
 }
 
-/// Far dropout's bias of keys [T, kv_heads] in the workspace; empty where there is none.
+/// Far dropout's bias of keys [T, kv_heads] in the workspace; empty if there is none.
 inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspace& workspace) {
   if (pass.decisions.far_dropout == nullptr) {
     return {};
@@ -81,7 +81,7 @@ inline ops::Matrix<const float> far_bias_of(const LayerPass& pass, ops::Workspac
   return bias;
 }
 
-/// What attention sees, once it is computed.
+/// The entries that attention reads, once they are computed.
 inline Entries entries_of(const LayerPass& pass, const LayerActivations& a) {
   if (shares(pass)) {
     return *pass.shared;
@@ -92,8 +92,8 @@ inline Entries entries_of(const LayerPass& pass, const LayerActivations& a) {
           .bias = a.key_bias};
 }
 
-/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
-/// them: that is DMS's bias with a window of 0.
+/// DMC's states are visible to the token that made them, and to later ones if nothing was merged
+/// into them: that is DMS's bias with a window of 0.
 /// `far_bias`: far_bias_of().
 inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerActivations& a,
                                            ops::Matrix<const float> far_bias,
@@ -112,7 +112,7 @@ inline ops::TrainingAttention attention_of(const LayerPass& pass, const LayerAct
           .keys = entries.keys,
           .values = entries.values,
           .bias = sees_decisions(pass) ? ops::Matrix<const float>(entries.bias) : far_bias,
-          // Chunks are documents of their own: LayerPass::first_key.
+          // Chunks are treated as separate documents: LayerPass::first_key.
           .reach = attention.reach.kind == model::Reach::Kind::sliding ? attention.reach.width : 0,
           .soft_cap = attention.soft_cap,
           .sinks = sinks};
@@ -123,7 +123,7 @@ inline bool norms_heads(const model::AttentionSpec& attention) {
   return attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
 }
 
-/// The norm of queries and keys; without weights nothing is added to the ones in their place.
+/// The norm of queries and keys; if it has no weights, weights of 1 are used, without an offset.
 inline model::NormSpec head_norm(const LayerPass& pass) {
   model::NormSpec norm = pass.layer_spec().norm;
   if (!pass.attention().norm_weights) {
@@ -132,7 +132,7 @@ inline model::NormSpec head_norm(const LayerPass& pass) {
   return norm;
 }
 
-/// Columns of queries or keys that are normed together.
+/// Columns of queries or keys that one norm covers.
 inline std::size_t normed_width(const LayerPass& pass, ops::Matrix<const float> x) {
   const model::AttentionSpec& attention = pass.attention();
   return attention.query_key_norm == model::AttentionSpec::QueryKeyNorm::whole
@@ -140,7 +140,7 @@ inline std::size_t normed_width(const LayerPass& pass, ops::Matrix<const float> 
              : static_cast<std::size_t>(attention.head_dim);
 }
 
-/// `weight`, or where that is empty ones in the workspace.
+/// `weight`, or ones in the workspace if it is empty.
 inline std::span<const float> weight_or_ones(ops::Workspace& workspace,
                                              std::span<const float> weight, std::size_t width) {
   if (!weight.empty()) {
@@ -151,7 +151,7 @@ inline std::span<const float> weight_or_ones(ops::Workspace& workspace,
   return ones;
 }
 
-/// Multiplies what leaves the layer, or its gradient, where the layer has a number for that.
+/// Multiplies the layer's output, or its gradient, by the layer's factor, if it has one.
 inline void scale_output(const LayerPass& pass, const LayerWeights& weights,
                          ops::Matrix<float> output) {
   if (pass.layer_spec().output_scale) {
@@ -159,7 +159,7 @@ inline void scale_output(const LayerPass& pass, const LayerWeights& weights,
   }
 }
 
-/// The norm in front of the feed-forward.
+/// The norm before the feed-forward.
 inline NormWeights mlp_norm(const LayerPass& pass, const LayerWeights& w) {
   return pass.layer_spec().shares_norm ? NormWeights{w.attention_norm, w.attention_norm_bias}
                                        : NormWeights{w.mlp_norm, w.mlp_norm_bias};
@@ -169,7 +169,7 @@ inline NormGradients mlp_norm(const LayerPass& pass, const LayerGradients& g) {
                                        : NormGradients{g.mlp_norm, g.mlp_norm_bias};
 }
 
-/// Rows of heads side by side [T, heads * D] as one row per head.
+/// Reshapes rows of adjacent heads [T, heads * D] to one row per head.
 inline ops::Matrix<float> by_head(ops::Matrix<float> x, std::size_t head_dim) {
   return {x.data, x.rows * x.cols / head_dim, head_dim};
 }

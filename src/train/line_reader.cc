@@ -27,7 +27,7 @@ class LineReader::Decompressor {
 
   void append(std::span<const char> compressed, std::string& text) {
     ZSTD_inBuffer in{compressed.data(), compressed.size(), 0};
-    // A full output may leave more inside.
+    // When the output buffer is full, the decompressor may hold more.
     for (bool full = false; full || in.pos < in.size;) {
       ZSTD_outBuffer out{memory_.data(), memory_.size(), 0};
       left_ = ZSTD_decompressStream(stream_, &out, &in);
@@ -85,7 +85,7 @@ bool LineReader::next(std::string& line) {
       if (begin_ == text_.size()) {
         return false;
       }
-      end = text_.size();  // the last line need not end
+      end = text_.size();  // the last line may lack a newline
       break;
     }
     end = text_.find('\n', searched);

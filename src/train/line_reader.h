@@ -22,7 +22,7 @@ class LineReader {
 
   /// The next line, without its end; false at the end of the file.
   bool next(std::string& line);
-  /// Of the line that next() gave last, from 1.
+  /// The number of next()'s latest line, from 1.
   [[nodiscard]] std::int64_t number() const { return number_; }
   /// Bytes of the file read so far, as it is stored.
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_; }
@@ -37,7 +37,7 @@ class LineReader {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   std::unique_ptr<Decompressor> decompressor_;  // null: plain text
   std::vector<char> buffer_;
-  std::string text_;  // read and not given out yet, from begin_ on
+  std::string text_;  // read but not yet returned, from begin_ on
   std::size_t begin_ = 0;
   std::int64_t number_ = 0;
   std::int64_t bytes_read_ = 0;

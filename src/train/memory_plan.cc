@@ -15,7 +15,7 @@
 namespace winnow::train {
 namespace {
 
-// The program, its libraries and a tokenizer (measured).
+// Memory of the program, its libraries and a tokenizer (measured).
 constexpr std::size_t kProgram = std::size_t{48} << 20;
 
 std::int64_t count_all(const model::ModelSpec& spec) {
@@ -30,10 +30,10 @@ int widest_network(const model::ModelSpec& spec) {
   return std::max(spec.dense_width(), spec.experts() != nullptr ? spec.experts()->intermediate : 0);
 }
 
-// Of an attention layer's activations, and what its gates need.
+// Floats per token of an attention layer's activations, including those for its gates.
 int attention_floats(const model::AttentionSpec& attention) {
   const bool norms_heads = attention.query_key_norm != model::AttentionSpec::QueryKeyNorm::none;
-  const int around =  // the one KV head of a latent
+  const int around =  // around the one KV head of a latent
       attention.latent ? attention.query_outputs() + attention.output_width() +
                              3 * attention.latent->query_rank + attention.key_width()
                        : 0;
@@ -45,10 +45,10 @@ int recurrent_floats(const model::RecurrentSpec& recurrent) {
   return 6 * recurrent.channels() + 6 * recurrent.heads.value_width();
 }
 
-// Gradients of one layer's activations, at the worst place.
+// Gradients of one layer's activations, at the peak.
 std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
   const model::FeedForwardSpec* experts = spec.experts();
-  // An expert's tokens, which may be all, are gathered, and so are their gradients.
+  // An expert's tokens, at worst all tokens, are gathered, and so are their gradients.
   const int streams = experts == nullptr ? 1 : experts->experts->beside ? 8 : 4;
   int most = 3 * widest_network(spec) + streams * spec.hidden;
   for (const model::LayerSpec& layer : spec.layers) {
@@ -62,7 +62,7 @@ std::size_t backward_bytes(const model::ModelSpec& spec, std::size_t tokens) {
   return tokens * static_cast<std::size_t>(most) * sizeof(float);
 }
 
-// Operands of products rounded to bf16, at the worst place.
+// Operands of products rounded to bf16, at the peak.
 std::size_t operand_bytes(const model::ModelSpec& spec, std::size_t tokens, std::size_t head) {
   const model::RecurrentSpec* recurrent = spec.recurrent();
   const int projected = recurrent == nullptr ? 0 : recurrent->channels();

@@ -1,4 +1,4 @@
-// What a training run needs of the machine, before it begins.
+// The memory that a training run needs, computed before it begins.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ struct MemoryPlan {
   struct Part {
     std::string name;
     std::size_t bytes = 0;
-    bool once = false;  // for all ranks of a process together; else for each
+    bool once = false;  // shared by all ranks of a process; else each rank has its own
   };
   std::vector<Part> parts;
-  std::int64_t parameters = 0;  // of the model that comes out
-  std::int64_t trained = 0;     // of those that training changes
-  int ranks = 1;                // that share the memory: threads on the CPU
+  std::int64_t parameters = 0;  // of the resulting model
+  std::int64_t trained = 0;     // those that training changes
+  int ranks = 1;                // ranks that share the memory: threads on the CPU
 
-  /// Bytes that one rank needs, and that all need who share the memory.
+  /// Bytes that one rank needs, and that all ranks sharing the memory need.
   [[nodiscard]] std::size_t of_one() const;
   [[nodiscard]] std::size_t total() const;
 };
 
-/// For training `base`: its configuration and the bytes of its weights, which stay mapped. On a
-/// CUDA device: what is needed there.
+/// For training `base`: its configuration and the bytes of its weights, which stay mapped. With a
+/// CUDA device: the needs of device memory.
 MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base);
 
-/// Bytes that a process may still take on this machine, or on the fullest device that trains.
+/// Bytes that a process may still allocate on this machine, or on the fullest device that trains.
 std::size_t available_memory(const TrainingOptions& options);
 
 /// Error with both numbers when the plan needs more than `available`.

@@ -19,10 +19,10 @@ nlohmann::ordered_json to_json(std::int64_t step, const eval::PerplexityResult& 
 
 class MetricsFile {
  public:
-  /// Goes on after the lines of steps up to `steps_done`; later ones, and one cut short by a crash,
-  /// are dropped.
+  /// Appends after the lines of steps up to `steps_done`; drops later lines, and one cut short by a
+  /// crash.
   MetricsFile(std::filesystem::path path, std::int64_t steps_done);
-  /// Written at once. Throws Error when it cannot be.
+  /// Writes at once. Throws Error on failure.
   void write(const nlohmann::ordered_json& line);
 
  private:

@@ -25,8 +25,8 @@ ops::Weight weight_of(Matrix<const float> x) {
           .group = 0};
 }
 
-// One of Newton-Schulz's steps: x becomes the product of the polynomial and x. `gram` and `squared`
-// are for its use.
+// One Newton-Schulz step: x becomes the product of the polynomial and x. `gram` and `squared`
+// are scratch.
 void step(ops::Context& context, Matrix<float> x, Matrix<float> gram, Matrix<float> squared) {
   const ops::Workspace::Scope scope(*context.workspace);
   ops::linear(context, gram, x, weight_of(x));
@@ -42,7 +42,7 @@ void step(ops::Context& context, Matrix<float> x, Matrix<float> gram, Matrix<flo
   std::copy_n(next.data, x.rows * x.cols, x.data);
 }
 
-// Where element i of a parameter is among rows that are no more than the columns.
+// The index of a parameter's element i in the orientation with no more rows than columns.
 struct Orientation {
   std::size_t rows;
   std::size_t cols;

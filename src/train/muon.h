@@ -1,5 +1,5 @@
-// Muon (Jordan et al. 2024; Liu et al. 2025, "Muon is Scalable for LLM Training"): momentum whose
-// singular values are all made about 1.
+// Muon (Jordan et al. 2024; Liu et al. 2025, "Muon is Scalable for LLM Training"): updates are the
+// momentum with all singular values set to about 1.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ struct MuonOptions {
   double momentum = 0.95;
 };
 
-/// One update of every Role::matrix tensor, each by itself, as its checkpoint has it:
+/// One update of every Role::matrix tensor, each separately, in its checkpoint's shape:
 ///   m = momentum m + (1 - momentum) g,  u = momentum m + (1 - momentum) g  (Nesterov),
 ///   x -= rate * (0.2 sqrt(max(rows, columns)) orthogonalized(u) + decay * x)
 /// with g = gradient * gradient_factor. The factor 0.2 sqrt(...) gives the update the root mean
-/// square that AdamW's usually has, so that both take the same learning rate.
+/// square that AdamW's usually has, so both can use the same learning rate.
 struct MuonUpdate {
   double rate = 0.0;
   double decay = 0.0;
@@ -33,12 +33,12 @@ inline double muon_scale(const Shape& shape) {
   return 0.2 * std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
 }
 
-/// x [rows, cols], rows <= cols, becomes about the nearest matrix with orthonormal rows, by
-/// NewtonSchulz with products as `context` says. The same bits on any number of threads.
+/// x [rows, cols], rows <= cols, becomes approximately the nearest matrix with orthonormal rows, by
+/// NewtonSchulz with products as in `context`. The same bits on any number of threads.
 void orthogonalize(ops::Context& context, ops::Matrix<float> x);
 
-/// Changes values and momentum, flat arrays in the order of `list`, from its element `begin` on.
-/// Matrices that they do not hold stay as they are.
+/// Updates values and momentum, flat arrays in the order of `list`, from its element `begin` on.
+/// Matrices outside these arrays do not change.
 void apply_muon(ops::Context& context, const MuonOptions& options, const MuonUpdate& update,
                 const ParameterList& list, std::span<float> values,
                 std::span<const float> gradients, std::span<float> momentum, std::size_t begin = 0);

@@ -9,7 +9,7 @@
 
 namespace winnow::train::detail {
 
-/// Weights as files hold them; empty is what a norm does not have.
+/// Weights as files store them; empty: the norm does not have them.
 struct NormWeights {
   std::span<const float> weight;
   std::span<const float> bias = {};
@@ -30,7 +30,7 @@ inline void normalize(const model::NormSpec& spec, ops::Matrix<float> out,
   }
 }
 
-/// dx and the gradients += ..., given that of the result.
+/// dx and the gradients += theirs, given the gradient of the result.
 inline void normalize_backward(ops::Workspace& workspace, const model::NormSpec& spec,
                                ops::Matrix<float> dx, const NormGradients& gradients,
                                ops::Matrix<const float> dout, ops::Matrix<const float> x,

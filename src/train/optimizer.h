@@ -19,7 +19,7 @@ class AdamW {
  public:
   AdamW(const AdamWOptions& options, std::size_t count);
 
-  /// One update of elements [begin, end) of the array, the `step`-th that they get (from 1):
+  /// One update of elements [begin, end) of the array, the `step`-th update of these (from 1):
   ///   m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,
   ///   x -= rate * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + epsilon) + decay * x)
   /// with g = gradient * gradient_factor. The same bits on any number of threads.
@@ -47,7 +47,7 @@ class AdamW {
 /// The sum of squares, in double, in an order that does not depend on the number of threads.
 double sum_of_squares(std::span<const float> x);
 
-/// What gradients of this norm are multiplied by so that it is at most `limit`; 0: no limit.
+/// The factor that limits gradients of this norm to `limit`; 0: no limit.
 double clip_factor(double norm, double limit);
 
 }  // namespace winnow::train

@@ -29,7 +29,7 @@ void check_dms(const model::DmsConfig& dms, const TrainingOptions& options,
           channels - 1, channels);
 }
 
-// What config.json cannot say is better found out before the training than after it.
+// Values that config.json cannot express are rejected before the training, not after it.
 void check_saved_config(const TrainingOptions& options, const model::ModelSpec& base) {
   const RetrofitOptions& retrofit = *options.retrofit;
   const float offset = retrofit.dmc ? retrofit.dmc->offset : retrofit.dms.offset;
@@ -58,7 +58,7 @@ void check_retrofit(const TrainingOptions& options, const model::ModelSpec& base
   } else {
     check_dms(retrofit.dms, options, base);
   }
-  constexpr double kMostCr = 1e6;  // that config.json can say
+  constexpr double kMostCr = 1e6;  // limit of config.json
   require(retrofit.ramp.target_cr >= 1.0 && retrofit.ramp.target_cr <= kMostCr,
           "--target-cr {}: expected a compression ratio from 1 to {}", retrofit.ramp.target_cr,
           kMostCr);

@@ -17,50 +17,50 @@
 
 namespace winnow::train {
 
-/// What counts as evicting enough.
+/// The loss that makes decisions evict enough.
 enum class EvictionLoss : std::uint8_t {
-  price,      // PriceControl: every key kept costs what makes the target come true
-  one_sided,  // weight * max(target share - share, 0), the DMS paper's
+  price,      // PriceControl: each kept key costs the price that leads to the target
+  one_sided,  // weight * max(target share - share, 0), as in the DMS paper
 };
 
-/// What is to evict its share: all layers and heads together, as their keys are worth, or each
-/// layer by itself (an ablation of the DMC paper).
+/// The unit that must reach the target share: all layers and heads together, which evict the least
+/// valuable keys first, or each layer separately (an ablation of the DMC paper).
 enum class EvictionPrior : std::uint8_t { global, layer };
 
-/// What the predictions of the student are compared with.
+/// The target that the student's predictions are compared with.
 enum class MainLoss : std::uint8_t {
-  distillation,    // the teacher's, which is the model as it was
-  language_model,  // the text (the DMC paper)
+  distillation,    // the teacher's predictions: the original model's
+  language_model,  // the text, as in the DMC paper
 };
 
 /// Retrofitting a model with DMS or DMC (docs/training.md).
 struct RetrofitOptions {
   model::DmsConfig dms;                 // of the student while it is trained
   std::optional<model::DmcConfig> dmc;  // instead of DMS
-  int merge_span = 12;                  // DMC: entries that a running average looks back over
-  bool uniform_weights = false;  // DMC: all of them weigh the same there (an ablation of the paper)
+  int merge_span = 12;                  // DMC: window of a running average, in entries
+  bool uniform_weights = false;         // DMC: equal weights in averages (an ablation of the paper)
   MainLoss main_loss = MainLoss::distillation;
   float tau = 0.1F;
   std::int64_t fade_steps = 0;  // phase 1: a borrowed channel fades out; no decisions yet
   CompressionRamp ramp;         // phase 2
   EvictionLoss eviction = EvictionLoss::price;
   EvictionPrior prior = EvictionPrior::global;
-  /// On the variance of what the decisions of a layer evict (DMC-C, an ablation of the DMC paper).
+  /// Weight of the variance of a layer's eviction shares (DMC-C, an ablation of the DMC paper).
   double spread_weight = 0.0;
   PriceControl price;
   double one_sided_weight = 2.0;
-  /// Beyond +-limit neither loss could call a decision back: excess * (|logit| - limit)^2 each.
+  /// Neither loss can reverse a decision beyond +-limit: excess * (|logit| - limit)^2 for each.
   double excess = 1e-3;
   double excess_limit = 6.0;
   ops::Divergence divergence = ops::Divergence::forward;
-  float final_offset = 5.0F;  // of the model that is written: a dial between quality and CR
+  float final_offset = 5.0F;  // of the saved model: a dial between quality and CR
 };
 
-/// What becomes of activations until the backward pass needs them.
+/// How activations are kept until the backward pass needs them.
 enum class Activations : std::uint8_t {
-  automatic,  // kept on a CUDA device that has room for them, else recomputed
+  automatic,  // kept on a CUDA device with enough memory, else recomputed
   keep,
-  recompute,  // every layer anew from its input
+  recompute,  // every layer is recomputed from its input
 };
 
 struct TrainingOptions {
@@ -69,23 +69,23 @@ struct TrainingOptions {
   std::size_t batch = 1;        // sequences per update
   std::size_t micro_batch = 1;  // sequences at once; divides batch
   std::uint64_t seed = 0;
-  int ranks = 1;  // that share out what a batch has of micro_batch sequences
+  int ranks = 1;  // each takes a share of a batch's groups of micro_batch sequences
   ZeroStage zero_stage = ZeroStage::moments;
 
   AdamWOptions adamw;
-  std::optional<MuonOptions> muon;  // of the layers' matrices, instead of AdamW
+  std::optional<MuonOptions> muon;  // for the layers' matrices, instead of AdamW
   Schedule schedule;                // of both learning rates
-  double learning_rate = 0.0;       // of what is not decisions
+  double learning_rate = 0.0;       // of all tensors except decisions'
   double decision_rate = 0.0;       // of decision tensors
   double weight_decay = 0.0;        // of matrices, the embedding and the head
-  double clip = 1.0;                // most norm of gradients; of decisions' apart. 0: no limit
+  double clip = 1.0;                // maximum norm of gradients; decisions' separately. 0: no limit
 
   std::optional<int> cuda_device;  // nullopt: the CPU
   DType compute = DType::bf16;
   Activations activations = Activations::automatic;
 
   std::optional<RetrofitOptions> retrofit;  // nullopt: the language-model loss
-  std::optional<FarDropout> far_dropout;    // of a model that is not retrofitted
+  std::optional<FarDropout> far_dropout;    // for a model that is not retrofitted
 };
 
 /// Throws Error naming the flag when values make no sense, alone or for this model.

@@ -12,8 +12,8 @@
 namespace winnow::train {
 namespace {
 
-/// Sequences that may wait for pieces that fill them. More leave less empty, but hold pieces back
-/// from their random place.
+/// Maximum number of sequences that wait for fitting pieces. More reduce padding, but keep pieces
+/// further from their random position.
 constexpr std::size_t kOpenSequences = 64;
 
 }  // namespace
@@ -46,7 +46,7 @@ std::size_t PackedReader::size(const Piece& piece) const {
   return std::min(left, piece_tokens_) + (begin_token_ ? 1 : 0);
 }
 
-// Everything follows from the order of the documents, so that an epoch's plan needs no history.
+// The order of the documents determines everything, so an epoch's plan needs no history.
 void PackedReader::pack() {
   std::vector<std::uint32_t> shuffled(pieces_.size());
   std::iota(shuffled.begin(), shuffled.end(), 0U);
@@ -56,7 +56,7 @@ void PackedReader::pack() {
   }
   order_.clear();
   ends_.clear();
-  std::multimap<std::size_t, std::vector<std::uint32_t>> open;  // by the room that is left
+  std::multimap<std::size_t, std::vector<std::uint32_t>> open;  // by the space that is left
   const auto close = [&](auto sequence) {
     order_.insert(order_.end(), sequence->second.begin(), sequence->second.end());
     ends_.push_back(order_.size());

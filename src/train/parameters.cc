@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array kRoles{Role::embedding, Role::matrix, Role::vector, Role::decision};
 
-// So that every tensor begins where 16 bytes of bf16 do.
+// Pads so that every tensor begins at a multiple of 16 bytes in bf16.
 std::size_t padded_size(std::size_t floats) {
   return (floats + 7) / 8 * 8;
 }
@@ -24,7 +24,7 @@ Buffer<float> zeros(std::size_t count) {
   return buffer;
 }
 
-/// Norms of heads may have a row for each.
+/// Norms of heads may have one row per head, and still count as vectors.
 bool is_vector(std::string_view name, const Shape& shape) {
   return shape.size() != 2 || name.ends_with("norm.weight") || name.ends_with("bias");
 }

@@ -14,12 +14,12 @@
 
 namespace winnow::train {
 
-/// What kind of tensor it is: learning rates, weight decay and clipping go by it.
+/// The kind of a tensor: it determines learning rate, weight decay and clipping.
 enum class Role : std::uint8_t {
   embedding,  // the embedding and the head
   matrix,     // of the layers
   vector,     // norms and biases
-  decision,   // all that decisions are computed with
+  decision,   // all tensors that compute decisions
 };
 
 struct Parameter {
@@ -36,8 +36,8 @@ enum class Trained : std::uint8_t {
   decisions,  // the rest of the model is frozen
 };
 
-/// Where the trained tensors lie: one after another, role after role, so that code that treats them
-/// alike sees one array.
+/// The layout of the trained tensors: one after another, grouped by role, so that code that treats
+/// a role's tensors alike sees one array.
 class ParameterList {
  public:
   ParameterList(const model::ModelSpec& spec, Trained trained);
@@ -63,22 +63,22 @@ class Sharding;
 /// The trained tensors themselves, in host memory: all of them, or what one rank holds.
 class Parameters : public ParameterList {
  public:
-  /// Zero everywhere. `sharding`, which must outlive this, says what the rank holds; null:
+  /// All values are 0. `sharding`, which must outlive this, says what the rank holds; null:
   /// everything.
   Parameters(const model::ModelSpec& spec, Trained trained, const Sharding* sharding = nullptr);
 
   [[nodiscard]] bool is_whole() const { return sharding_ == nullptr; }
-  /// Takes over what it holds of the elements from `offset` on of the flat arrays.
+  /// Copies the values that this rank holds, of the flat arrays' elements from `offset` on.
   void set(std::size_t offset, std::span<const float> values);
 
-  /// The flat array, or the parts of it that the rank holds, one after another. By name: of whole
+  /// The flat array, or the rank's parts of it, one after another. Access by name needs whole
   /// parameters.
   [[nodiscard]] std::span<float> values() { return values_.span(); }
   [[nodiscard]] std::span<const float> values() const { return values_.span(); }
   [[nodiscard]] std::span<float> values(std::string_view name);
   [[nodiscard]] TensorView view(std::string_view name) const;
 
-  /// Allocated, as 0, when they are first asked for: a device has its own.
+  /// Allocated and zeroed on first use: a device has its own gradients.
   [[nodiscard]] std::span<float> gradients();
   [[nodiscard]] std::span<float> gradients(std::string_view name);
   /// Where the gradients of the trained tensors go.
@@ -90,11 +90,11 @@ class Parameters : public ParameterList {
   Buffer<float> gradients_;
 };
 
-/// By a tensor's name and shape.
+/// The role of a tensor with this name and shape.
 Role role_of(std::string_view name, const Shape& shape);
 
-/// A checkpoint's weights as training reads them without changing them: matrices where they are
-/// mapped, vectors widened to fp32.
+/// A checkpoint's weights that training reads but does not change: matrices as they are mapped,
+/// vectors widened to fp32.
 class FrozenTensors {
  public:
   explicit FrozenTensors(const model::Checkpoint& checkpoint);

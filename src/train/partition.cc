@@ -9,7 +9,7 @@
 namespace winnow::train {
 namespace {
 
-// The nearest end of the matrix that `at` cuts; `at` itself if it cuts none.
+// The nearest end of the matrix that a cut at `at` divides; `at` itself if it divides none.
 std::size_t beside_matrix(const ParameterList& list, std::size_t at) {
   const auto parameters = list.list();
   const auto next = std::ranges::upper_bound(parameters, at, {}, &Parameter::offset);
@@ -21,7 +21,7 @@ std::size_t beside_matrix(const ParameterList& list, std::size_t at) {
   return at - begin <= end - at ? begin : end;
 }
 
-// Doubles hold counts exactly.
+// Doubles represent these counts exactly.
 std::vector<double> numbers_of(const PassSums& sums) {
   std::vector<double> numbers{sums.loss, sums.norm * sums.norm,
                               sums.decision_norm * sums.decision_norm,
@@ -42,7 +42,7 @@ PassSums sums_of(std::span<const double> numbers) {
   return sums;
 }
 
-// The place that is not finite is that of the first rank whose loss is not.
+// The position of non-finite values is that of the first rank whose loss is not finite.
 void add(std::vector<double>& total, std::span<const double> other) {
   const double place = std::isfinite(total[0]) ? other[3] : total[3];
   std::ranges::transform(total, other, total.begin(), std::plus<>());

@@ -1,4 +1,4 @@
-// What the ranks of a training run share out, and what they add up.
+// How the ranks of a training run divide the work, and what they sum.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace winnow::train {
 
-/// Which part of the parameters' flat array, or of a range of it, each rank updates and has moments
-/// of (ZeRO, Rajbhandari et al. 2020). Parts begin at multiples of 8.
+/// The part of the parameters' flat array, or of a range of it, that each rank updates and whose
+/// moments it holds (ZeRO, Rajbhandari et al. 2020). Parts begin at multiples of 8.
 class Partition {
  public:
   /// `whole_matrices`: matrices of layers are not cut (Muon updates each as a whole).
   Partition(const ParameterList& list, int rank, int ranks, bool whole_matrices);
-  /// Of a range, which begins and ends where tensors do.
+  /// For a range, which begins and ends at tensor boundaries.
   Partition(const ParameterList& list, std::pair<std::size_t, std::size_t> range, int rank,
             int ranks, bool whole_matrices);
 
@@ -31,7 +31,7 @@ class Partition {
   /// Elements of the largest part.
   [[nodiscard]] std::size_t largest() const;
 
-  /// What this rank has of a range: [first, second), which may be empty.
+  /// This rank's part of a range: [first, second), which may be empty.
   [[nodiscard]] std::pair<std::size_t, std::size_t> own(
       std::pair<std::size_t, std::size_t> range) const;
   /// This rank's part of a flat array.
@@ -45,10 +45,10 @@ class Partition {
   std::vector<std::size_t> cuts_;
 };
 
-/// [first, second) of `count` pieces of work that rank `rank` of `ranks` does.
+/// The pieces of work [first, second), of `count`, that rank `rank` of `ranks` does.
 std::pair<std::size_t, std::size_t> share_of(std::size_t count, int rank, int ranks);
 
-/// The sums of all ranks, given each one's own. All ranks call it.
+/// The sums over all ranks, given each rank's own. All ranks call it.
 PassSums sum_over_ranks(parallel::Communicator& ranks, const PassSums& own);
 
 }  // namespace winnow::train

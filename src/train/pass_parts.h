@@ -1,4 +1,4 @@
-// What layers ask of their pass on every kind of device. `Pass`: LayerPass or cuda::DevicePass.
+// Queries about a layer's pass, for every kind of device. `Pass`: LayerPass or cuda::DevicePass.
 #pragma once
 
 #include "model/channels.h"
@@ -6,20 +6,20 @@
 
 namespace winnow::train::detail {
 
-/// Whether the layer attends to another one's entries.
+/// Whether the layer attends to another layer's entries.
 template <class Pass>
 bool shares(const Pass& pass) {
   return pass.attention().shares.has_value();
 }
 
-/// Whether what attention sees was decided upon, by this layer or by the one that stores it.
+/// Whether there are decisions on the entries that attention reads, by the layer that stores them.
 template <class Pass>
 bool sees_decisions(const Pass& pass) {
   return pass.spec->decides(pass.attention().shares.value_or(pass.layer)) &&
          pass.decision_mode() != DecisionPass::Mode::off;
 }
 
-/// Whether queries (DMC: and keys) of this layer have channels that decisions take the place of.
+/// Whether queries (DMC: and keys) of this layer have channels that decisions replace.
 template <class Pass>
 bool borrows(const Pass& pass) {
   return pass.spec->decides(pass.layer) && model::borrows_channels(*pass.spec);

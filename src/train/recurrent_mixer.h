@@ -1,11 +1,11 @@
-// The mixers of recurrent layers, whole documents at a time. Private to a layer's passes.
+// The mixers of recurrent layers, on whole documents. Private to a layer's passes.
 #pragma once
 
 #include "train/layer.h"
 
 namespace winnow::train::detail {
 
-/// The mixer's activations in `a`, up to a.recalled, from a.normed.
+/// Computes the mixer's activations in `a`, up to a.recalled, from a.normed.
 void recurrent_mixer(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                      LayerActivations& a);
 
@@ -16,7 +16,7 @@ void recurrent_mixer_backward(ops::Context& context, const LayerPass& pass,
                               const LayerGradients& gradients, ops::Matrix<const float> dout,
                               ops::Matrix<float> dx);
 
-// The same of single kinds.
+// The same for each kind.
 void delta_net(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
                LayerActivations& a);
 void delta_net_backward(ops::Context& context, const LayerPass& pass, const LayerWeights& weights,
@@ -34,7 +34,7 @@ void state_space_backward(ops::Context& context, const LayerPass& pass, const La
                           const LayerActivations& a, const LayerGradients& gradients,
                           ops::Matrix<const float> dout, ops::Matrix<float> dx);
 
-/// What kinds share: the layer's description.
+/// The layer's description, for all kinds.
 inline const model::RecurrentSpec& mixer_of(const LayerPass& pass) {
   return *pass.layer_spec().recurrent();
 }

@@ -1,4 +1,4 @@
-// Tensors written in another type.
+// Conversion of tensors to another type.
 #pragma once
 
 #include <span>

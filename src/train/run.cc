@@ -9,7 +9,7 @@
 namespace winnow::train {
 namespace {
 
-// The student starts as the teacher: what is left is the rounding of another order of sums.
+// The student starts as the teacher, up to rounding: the order of sums differs.
 constexpr double kRounding = 1e-4;
 
 class Run {
@@ -26,7 +26,7 @@ class Run {
     if (trainer_.steps_done() == 0 && held_out_ != nullptr) {
       note(held_out_->measure_base([this] { return !stopped(); }));
     }
-    if (trainer_.steps_done() == steps) {  // resumed after its end: only to be written differently
+    if (trainer_.steps_done() == steps) {  // resumed after its end: only writes the model again
       evaluate();
       checkpoint();
     }
@@ -68,7 +68,7 @@ class Run {
 
   void note(const eval::PerplexityResult& result) {
     if (stopped()) {
-      return;  // it is of part of the text
+      return;  // it covers only a part of the text
     }
     metrics_.write(to_json(trainer_.steps_done(), result));
     if (options_.on_held_out) {
@@ -81,7 +81,7 @@ class Run {
       trainer_.save_state(state_file(options_.out), options_.recipe);
       whole_ = trainer_.steps_done();
       save_model(options_.out, export_model(trainer_, options_.save_type));
-    } catch (const Error& error) {  // a full disk, mostly
+    } catch (const Error& error) {  // most likely a full disk
       require(whole_ > 0, "{}; no step is saved yet", error.what());
       fail("{}; the state of step {} is whole: free space, then --resume", error.what(), whole_);
     }

@@ -1,4 +1,4 @@
-// A training run from its first step, or the last checkpoint, to its end.
+// A training run from its first step, or its latest checkpoint, to its end.
 #pragma once
 
 #include <filesystem>
@@ -11,17 +11,17 @@
 namespace winnow::train {
 
 struct RunOptions {
-  /// Receives the model; training/ in it the state, the metrics and the tokenised data.
+  /// Receives the model; its folder training/ receives state, metrics and tokenised data.
   std::filesystem::path out;
-  nlohmann::ordered_json recipe;  // what a checkpoint must agree with to be resumed
+  nlohmann::ordered_json recipe;  // must match a checkpoint's to resume from it
   bool resume = false;
   std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
-  /// Steps between looks at the held-out text; 0: only before the first step and after the last.
+  /// Steps between measurements on held-out text; 0: only before the first step and after the last.
   std::int64_t eval_every = 0;
   DType save_type = DType::bf16;
 
   /// Called as the run advances.
-  std::function<void()> on_begin;  // before the first step, if there is one
+  std::function<void()> on_begin;  // before the first step, if any is left
   std::function<void(const StepReport&)> on_step;
   std::function<void(std::int64_t step, const eval::PerplexityResult&)> on_held_out;
   std::function<void(std::int64_t step)> on_checkpoint;
@@ -29,19 +29,19 @@ struct RunOptions {
   std::function<bool()> should_stop;
 };
 
-/// Where a run in `out` keeps its state.
+/// The file in `out` that keeps a run's state.
 std::filesystem::path state_file(const std::filesystem::path& out);
 
-/// Error when there is a state or a model already and `resume` is not set, or no state and it is.
+/// Error when there is a state or a model but `resume` is not set, or no state but it is set.
 void check_state(const std::filesystem::path& out, bool resume);
 
-/// A run that is resumed after its last step only measures and writes the model again, as the
-/// options now say: with another RetrofitOptions::final_offset, say.
-/// True when all steps were done, false when it was stopped. `held_out` may be null. Throws what
-/// check_state() does.
+/// A run that is resumed after its last step only measures and writes the model again, with the
+/// current options: a different RetrofitOptions::final_offset, for example.
+/// True when all steps are done, false when it was stopped. `held_out` may be null. Throws the
+/// errors of check_state().
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options);
 
-/// Of ranks other than 0, while rank 0 is in run_training() with the same options: they compute,
+/// For ranks other than 0, while rank 0 is in run_training() with the same options: they compute,
 /// and write nothing.
 void follow_training(Trainer& trainer, const RunOptions& options);
 

@@ -1,4 +1,4 @@
-// What changes with the step: learning rate, target of compression, price of a key.
+// Values that change with the step: learning rate, compression target, price of a key.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ enum class ScheduleKind : std::uint8_t { constant, cosine, linear };
 /// "constant", "cosine" or "linear"; Error naming `flag` for anything else.
 ScheduleKind parse_schedule(std::string_view name, std::string_view flag);
 
-/// The factor of the learning rate: rises linearly over `warmup` steps to 1, and falls over the
-/// last `decay_share` of all steps to `final_factor`, along a line or half a cosine.
+/// The factor of the learning rate: rises linearly to 1 over `warmup` steps, and falls to
+/// `final_factor` over the last `decay_share` of all steps, along a line or half a cosine.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;
   std::int64_t steps = 0;
@@ -19,7 +19,7 @@ struct Schedule {
   double decay_share = 1.0;
   double final_factor = 0.0;
 
-  /// At step 0, 1, ... steps - 1.
+  /// The factor at step 0, 1, ... steps - 1.
   [[nodiscard]] double factor(std::int64_t step) const;
 };
 
@@ -29,7 +29,7 @@ enum class RampKind : std::uint8_t {
 };
 RampKind parse_ramp(std::string_view name, std::string_view flag);
 
-/// The share of keys to evict, from 0 to 1 - 1/CR over `steps` steps, and that from then on.
+/// The share of keys to evict: from 0 to 1 - 1/CR over `steps` steps, constant afterwards.
 struct CompressionRamp {
   RampKind kind = RampKind::parabola;
   double target_cr = 1.0;
@@ -39,15 +39,15 @@ struct CompressionRamp {
 };
 
 /// The price of one key kept, in nats per token over the share of keys: a Lagrange multiplier under
-/// PI control. It rises while fewer keys are evicted than should be, so that heads whose far keys
-/// are worth least evict them first. (A fixed large weight on the shortfall moves all heads at
-/// once, no matter what each one's keys are worth: assets/README.md.)
+/// PI control. It rises while too few keys are evicted, so that heads whose far keys
+/// are worth least evict them first. (A fixed large weight on the shortfall changes all heads at
+/// once, regardless of what their keys are worth: assets/README.md.)
 struct PriceControl {
   double gain = 4.0;   // nats per token, per unit of share short of the target
   double rate = 0.04;  // the same, per step
   double settled = 0.0;
 
-  /// The price of this step, given the target less what was evicted in the one before.
+  /// The price of this step. `shortfall`: the target minus the share evicted in the previous step.
   double next(double shortfall);
 };
 

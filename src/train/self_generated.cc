@@ -14,8 +14,8 @@
 namespace winnow::train {
 namespace {
 
-// Documents that wait or are being written: enough to keep the engine busy, and not so many that
-// all of them finish at the end alone.
+// Number of documents queued or being generated: enough to keep the engine busy, but few enough
+// that they do not all finish at the end.
 constexpr std::size_t kInFlightOnGpu = 512;
 constexpr std::size_t kInFlightOnCpu = 64;
 
@@ -54,11 +54,11 @@ class SelfGeneration {
       write_finished();
       go_on = !options_.on_progress || options_.on_progress(counts_);
     }
-    if (!go_on) {  // those behind an unfinished one
+    if (!go_on) {  // documents after an unfinished one
       std::erase_if(texts_, [](const auto& text) { return !text.second.finished; });
       write_finished();
     }
-    if (counts_.kept > 0) {  // stopped before the first one, it leaves what was there
+    if (counts_.kept > 0) {  // if stopped before the first document, keeps the existing file
       file_.commit();
     }
     return counts_;

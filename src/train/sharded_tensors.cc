@@ -13,7 +13,7 @@ std::vector<ShardedTensors::Place> ShardedTensors::places_of(const Sharding& sha
   for (const Section& section : sharding.sections()) {
     outside += section.layer == Section::kNoLayer ? section.size : 0;
   }
-  std::map<int, std::size_t> next;  // by layer: where its next section goes
+  std::map<int, std::size_t> next;  // by layer: the offset of its next section
   std::vector<Place> places;
   for (const Section& section : sharding.sections()) {
     const bool of_layer = section.layer != Section::kNoLayer;
@@ -85,7 +85,7 @@ void ShardedTensors::for_places(int layer, const Body& body) {
   }
 }
 
-// Ranks that compute longer are waited for, here and in reduce().
+// Slower ranks are waited for, here and in reduce().
 void ShardedTensors::gather(int layer) {
   ranks_.meet();
   for_places(layer, [&](const Place& place, const Partition& own) {

@@ -1,4 +1,4 @@
-// Weights and gradients of which a rank holds a part (ZeRO, stage 3).
+// Weights and gradients that are divided among ranks (ZeRO, stage 3).
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace winnow::train {
 
-/// A layer's weights are gathered when a pass opens it, and its gradients added up over ranks when
-/// a backward pass closes it. What belongs to no layer (embedding, head, final norm) is whole from
-/// begin_update() to add_up().
+/// A layer's weights are gathered when a pass opens it, and its gradients are summed over ranks
+/// when a backward pass closes it. Tensors outside layers (embedding, head, final norm) are whole
+/// from begin_update() to add_up().
 class ShardedTensors : public StudentTensors {
  public:
   ShardedTensors(const model::ModelSpec& spec, const FindTensor& base, Parameters& parameters,
                  const Sharding& sharding, parallel::Communicator& ranks);
-  /// Elements of weights, and as many of gradients, that are whole at the same time.
+  /// Weights that are whole at the same time; as many gradients are.
   static std::size_t whole_at_once(const Sharding& sharding);
 
   void open(int layer) override;
@@ -26,11 +26,11 @@ class ShardedTensors : public StudentTensors {
   [[nodiscard]] std::span<float> held_gradients() override { return parameters_.gradients(); }
 
  private:
-  // A section and its place in what is whole: behind what is of no layer all layers have the same.
+  // A section and its offset among whole tensors. All layers use the same place, after the rest.
   struct Place {
     const Section* section;
     std::size_t at;
-    std::vector<std::size_t> cuts;  // from the section's beginning
+    std::vector<std::size_t> cuts;  // relative to the section's beginning
   };
   static std::vector<Place> places_of(const Sharding& sharding);
 

@@ -6,7 +6,7 @@
 namespace winnow::train {
 namespace {
 
-// Neighbours of one layer and role, and where they end.
+// Adjacent tensors of one layer and role, and their end.
 struct Run {
   int layer;
   Role role;

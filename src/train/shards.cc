@@ -41,7 +41,7 @@ ShardWriter::ShardWriter(std::filesystem::path directory) : directory_(std::move
   std::error_code error;
   made_directory_ = std::filesystem::create_directories(directory_, error);
   require(!error, "{}: cannot create: {}", directory_.string(), error.message());
-  // First, so that no reader takes unfinished shards for a finished set.
+  // Remove the manifest first, so that no reader takes unfinished shards for a finished set.
   std::filesystem::remove(directory_ / kManifest, error);
   require(!error, "{}: cannot remove: {}", (directory_ / kManifest).string(), error.message());
 }

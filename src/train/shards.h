@@ -12,21 +12,21 @@
 
 namespace winnow::train {
 
-/// A folder of safetensors files, each with tokens [N] i32, offsets [documents + 1] i64 and, where
-/// tokens weigh differently in the loss, weights [N] f32; and manifest.json, written last, which
-/// says what they were made from.
+/// A folder of safetensors files, each with tokens [N] i32, offsets [documents + 1] i64 and, if
+/// tokens have different weights in the loss, weights [N] f32; and manifest.json, written last,
+/// which says what the shards were made from.
 class ShardWriter {
  public:
   /// Shards of an earlier, unfinished or different run in `directory` are replaced.
   explicit ShardWriter(std::filesystem::path directory);
-  /// Leaves no empty folder of its own making.
+  /// Removes the folder if this object created it and it is empty.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  /// Empty documents are left out.
+  /// Empty documents are skipped.
   void add(const Document& document);
-  /// Writes what is left and the manifest: `origin` and the counts.
+  /// Writes the remaining tokens and the manifest: `origin` and the counts.
   void finish(const nlohmann::ordered_json& origin);
 
   [[nodiscard]] std::int64_t documents() const { return documents_; }
@@ -45,10 +45,10 @@ class ShardWriter {
   std::int64_t tokens_ = 0;
 };
 
-/// Documents of a folder that a ShardWriter finished.
+/// Documents in a folder that a ShardWriter finished.
 class Shards {
  public:
-  /// Error when there is no manifest or a shard is not as it says.
+  /// Error when there is no manifest or a shard does not match it.
   explicit Shards(const std::filesystem::path& directory);
 
   /// Whether `directory` holds finished shards made from `origin`.

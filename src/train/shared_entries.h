@@ -9,8 +9,8 @@
 
 namespace winnow::train {
 
-/// What attention sees of the layers whose entries others share, and the gradients of that. Of
-/// those layers and of the ones that share; null for all others.
+/// The entries that attention reads from layers whose entries others share, and their gradients.
+/// Present for those layers and for the ones that share; null for all others.
 class SharedEntries {
  public:
   SharedEntries(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
@@ -21,7 +21,7 @@ class SharedEntries {
   void clear_gradients();
 
  private:
-  using ByLayer = std::map<int, Entries>;  // of the layer that stores them
+  using ByLayer = std::map<int, Entries>;  // by the layer that stores them
 
   [[nodiscard]] const Entries* find(const ByLayer& entries, int layer) const;
 

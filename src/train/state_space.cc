@@ -17,7 +17,7 @@ namespace {
 using model::columns;
 using ops::Matrix;
 
-// What the rule takes, computed from a layer's activations.
+// Inputs of the rule, computed from a layer's activations.
 struct StateSpaceInput {
   StateSpaceInput(const LayerPass& pass, const LayerWeights& weights, const LayerActivations& a,
                   ops::Workspace& workspace)
@@ -103,7 +103,7 @@ void add_rows(Matrix<const float> x, std::span<float> sums) {
   }
 }
 
-// From what the rule gives, drecalled, to what the convolution takes and the logits of the decays.
+// From the gradient of the rule's output, drecalled, to those of the convolution and of the decays.
 void through_rule(const StateSpaceInput& input, const LayerWeights& weights,
                   const LayerActivations& a, const LayerGradients& gradients,
                   ops::Workspace& workspace, Matrix<const float> drecalled, Matrix<float> dinput,

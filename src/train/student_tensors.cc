@@ -25,7 +25,7 @@ class WholeTensors : public StudentTensors {
     ranks_.reduce_scatter(parameters_.gradients(), partition_.cuts());
   }
   void end_update() override {
-    ranks_.meet();  // others may have more to update
+    ranks_.meet();  // others may not have finished their updates
     ranks_.all_gather(parameters_.values(), partition_.cuts());
   }
   [[nodiscard]] std::span<float> held_values() override {

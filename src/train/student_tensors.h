@@ -10,18 +10,18 @@
 
 namespace winnow::train {
 
-/// What passes see of the tensors, and what the optimiser sees of them: what this rank holds. All
-/// ranks call the functions of an update, open() and close() together.
+/// The tensors as passes see them, and as the optimiser sees them: the part that this rank holds.
+/// All ranks call the functions of an update, open() and close() together.
 class StudentTensors : public LayerAccess {
  public:
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] Gradients& gradients() { return gradients_; }
 
-  /// Gradients become 0.
+  /// Sets gradients to 0.
   virtual void begin_update() = 0;
-  /// What this rank holds of the gradients becomes the sum of all ranks'.
+  /// Sums gradients over all ranks, for the part that this rank holds.
   virtual void add_up() = 0;
-  /// Other ranks get what this one has updated.
+  /// Sends this rank's updated values to the other ranks.
   virtual void end_update() = 0;
 
   [[nodiscard]] virtual std::span<float> held_values() = 0;
@@ -32,8 +32,8 @@ class StudentTensors : public LayerAccess {
   Gradients gradients_;
 };
 
-/// What of `parameters` the rank holds says `sharding`: whole ones are ZeRO's stage 1, others stage
-/// 3. `base` finds the weights that are not trained. All three, and `ranks`, must outlive it.
+/// `sharding` says what the rank holds of `parameters`: whole tensors are ZeRO's stage 1, parts are
+/// stage 3. `base` finds the weights that are not trained. All three, and `ranks`, must outlive it.
 std::unique_ptr<StudentTensors> make_student_tensors(const model::ModelSpec& spec,
                                                      const FindTensor& base, Parameters& parameters,
                                                      const Sharding& sharding,

@@ -24,7 +24,7 @@ struct ExpertTensors {
   Matrix down;  // [hidden, intermediate]
 };
 
-/// Of a recurrent mixer, as model::RecurrentWeights.
+/// The tensors of a recurrent mixer, like model::RecurrentWeights.
 template <class Matrix, class Vector>
 struct RecurrentTensors {
   Matrix input_gate;
@@ -41,7 +41,7 @@ struct RecurrentTensors {
   Matrix output;
 };
 
-/// Of latent attention, as model::LatentWeights.
+/// The tensors of latent attention, like model::LatentWeights.
 template <class Matrix, class Vector>
 struct LatentTensors {
   Matrix query_down;
@@ -54,14 +54,14 @@ struct LatentTensors {
 
 template <class Matrix, class Vector>
 struct LayerTensors {
-  // Empty is what the model does not have.
+  // Tensors that the model does not have are empty.
   Vector attention_norm;  // [hidden] before attention
   Vector attention_norm_bias;
-  Vector attention_post_norm;  // [hidden] of what attention adds
+  Vector attention_post_norm;  // [hidden] of attention's output
   Vector mlp_norm;             // [hidden]
   Vector mlp_norm_bias;
   Vector mlp_post_norm;  // [hidden]
-  Vector query_norm;     // [head_dim], or [heads * head_dim]; of norms with weights
+  Vector query_norm;     // [head_dim], or [heads * head_dim]; if norms have weights
   Vector key_norm;
   Vector query_bias;  // [heads * head_dim]
   Vector key_bias;    // [kv_heads * head_dim]
@@ -81,12 +81,12 @@ struct LayerTensors {
   Matrix gate;           // [intermediate, hidden]
   Matrix up;             // [intermediate, hidden]
   Matrix down;           // [hidden, intermediate]
-  // Of a layer with experts, whose gate, up and down are those of the shared one:
+  // For a layer with experts; gate, up and down belong to its shared expert:
   Matrix router;  // [experts, hidden]
   Vector router_bias;
   Vector choice_bias;       // [experts]; has no gradient
   Matrix shared_gate;       // [1, hidden]
-  Vector shared_post_norm;  // of experts beside, as the next
+  Vector shared_post_norm;  // for experts beside a dense network, as is the next
   Vector experts_norm;
   Vector experts_post_norm;
   Vector router_norm;
@@ -95,14 +95,14 @@ struct LayerTensors {
   RecurrentTensors<Matrix, Vector> recurrent;
   LatentTensors<Matrix, Vector> latent;
   Vector output_scale;    // [1]; has no gradient
-  Matrix embedding_gate;  // of LayerEmbeddings, as the next
+  Matrix embedding_gate;  // for LayerEmbeddings, as is the next
   Matrix embedding_output;
   Vector embedding_norm;
   /// [kv_heads, hidden]: an adapter's projection, or the rows of the query projection (DMC: of the
-  /// key projection) that compute the borrowed channels. Those are kept apart while training:
-  /// behind a decision scale of 100 they want a learning rate of their own.
+  /// key projection) that compute the borrowed channels. Training keeps these rows separate:
+  /// a decision scale of 100 multiplies them, so they need their own learning rate.
   Matrix decision;
-  Matrix omega;  // [kv_heads, hidden]: DMC, the same of the query projection
+  Matrix omega;  // [kv_heads, hidden]: DMC: the same rows of the query projection
 };
 
 template <class Matrix, class Vector>
@@ -112,30 +112,30 @@ struct Tensors {
   Vector head_bias;  // [vocab]
   Vector norm;       // [hidden]
   Vector norm_bias;
-  Matrix layer_embedding;  // of LayerEmbeddings, as the next
+  Matrix layer_embedding;  // for LayerEmbeddings, as is the next
   Matrix layer_projection;
   Vector layer_projection_norm;
   std::vector<LayerTensors<Matrix, Vector>> layers;
 };
 
-/// Views, which do not own their memory. A gradient left empty is not computed.
+/// Views, which do not own their memory. A gradient is not computed if its view is empty.
 using Weights = Tensors<ops::Weight, std::span<const float>>;
 using LayerWeights = LayerTensors<ops::Weight, std::span<const float>>;
 using Gradients = Tensors<ops::Matrix<float>, std::span<float>>;
 using LayerGradients = LayerTensors<ops::Matrix<float>, std::span<float>>;
 
-/// The name of a decision tensor of a layer: "weight", "bias" or "norm.weight". An adapter's is
-/// that of the checkpoint; a borrowed channel's rows have a name only here.
+/// The name of a layer's decision tensor: "weight", "bias" or "norm.weight". An adapter's name is
+/// the checkpoint's; the rows of a borrowed channel have a name only here.
 std::string decision_name(const model::ModelSpec& spec, int layer, const std::string& part);
-/// The same for DMC's weights omega.
+/// The same for DMC's omega weights.
 std::string omega_name(int layer, const std::string& part);
 
-/// Names and shapes of a model's tensors while it is trained: those of its checkpoint, and for a
-/// borrowed channel its rows. In the order of the tree, so that what one product computes (q, k and
-/// v; gate and up) lies together.
+/// Names and shapes of a model's tensors during training: those of its checkpoint, and the rows of
+/// borrowed channels. In the order of the tree, so that tensors of one product (q, k and
+/// v; gate and up) are contiguous.
 std::vector<std::pair<std::string, Shape>> tensor_shapes(const model::ModelSpec& spec);
 
-/// Looks tensors up by name; nullopt for one that is not there.
+/// Looks tensors up by name; nullopt if there is none of this name.
 using FindTensor = std::function<std::optional<TensorView>(const std::string& name)>;
 
 /// Views of the tensors that `find` knows; vectors must be in fp32.

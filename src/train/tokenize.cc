@@ -76,7 +76,7 @@ std::int64_t size_of(const fs::path& path) {
 
 }  // namespace
 
-/// What decides how texts become tokens, by its digests.
+/// Digests of everything that determines how texts become tokens.
 ordered_json tokenizer_origin(const fs::path& model) {
   ordered_json tokenizer = ordered_json::object();
   if (is_gguf_model(model)) {

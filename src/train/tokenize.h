@@ -14,10 +14,10 @@ namespace winnow::train {
 
 struct TokenizeOptions {
   std::vector<std::filesystem::path> files;  // JSONL, plain or zstd
-  std::filesystem::path model;               // whose tokenizer and chat template
+  std::filesystem::path model;               // provides tokenizer and chat template
   bool mask_prompts = false;
   double max_malformed = 0.01;  // share of lines that may be skipped
-  /// Called now and then with bytes of the files read and in all; false stops with an Error.
+  /// Called now and then with the bytes read so far and the total; false stops with an Error.
   std::function<bool(std::int64_t done, std::int64_t total)> on_progress;
 };
 
@@ -25,11 +25,11 @@ struct TokenizeResult {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;
   std::int64_t malformed = 0;           // lines that were skipped
-  std::vector<std::string> complaints;  // about the first of them: "file:line: what is wrong"
+  std::vector<std::string> complaints;  // about the first of these: "file:line: what is wrong"
 };
 
-/// What shards made with these options depend on: the files' names, sizes and times, the
-/// tokenizer's files' contents, what is masked.
+/// Everything that shards made with these options depend on: names, sizes and times of the files,
+/// contents of the tokenizer's files, masking.
 nlohmann::ordered_json data_origin(const TokenizeOptions& options);
 
 /// Tokenises on all threads and writes shards to `directory`, in the order of the files. Throws

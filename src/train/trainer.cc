@@ -12,7 +12,7 @@
 namespace winnow::train {
 namespace {
 
-// The base model's values; an adapter's norm starts as none, and decisions as no decisions.
+// Copies the base model's values; an adapter's norm starts neutral, and decisions start off.
 void initialize(Parameters& parameters, const model::Checkpoint& base) {
   for (const Parameter& parameter : parameters.list()) {
     Buffer<float> values(parameter.count);
@@ -60,7 +60,7 @@ Trainer::Trainer(const TrainingOptions& options, const model::Checkpoint& base,
   }
 }
 
-// A rank that fails ends the group: nobody follows any more.
+// A failing rank ends the group, so nobody follows any more.
 Trainer::~Trainer() {
   if (std::uncaught_exceptions() > 0) {
     return;
@@ -155,7 +155,7 @@ double Trainer::check_student_is_teacher() {
   const PackingPosition position = reader_.position();
   const Batch batch = read_part();
   reader_.seek(position);
-  // Each rank looks at the same sequence.
+  // Every rank uses the same sequence.
   const double total = std::max(1.0, total_weight({&batch, 1})) * ranks_.size();
   DecisionPass pass;
   if (trained_part(spec_) == Trained::decisions) {
@@ -226,8 +226,8 @@ Batch Trainer::read_part() {
   return part;
 }
 
-// The update's sequences in parts of micro_batch; their weights add up to 1, so that losses are
-// means.
+// Splits the update's sequences into parts of micro_batch; weights sum to 1 over all parts, so that
+// losses are means.
 std::vector<Batch> Trainer::read_parts() {
   std::vector<Batch> parts;
   for (std::size_t i = 0; i < options_.batch; i += options_.micro_batch) {
@@ -242,7 +242,7 @@ std::vector<Batch> Trainer::read_parts() {
   return parts;
 }
 
-// This rank's share. Ranks exchange layers within a part, so all take part in as many.
+// Runs this rank's share. Ranks exchange layers within a part, so all run equally many parts.
 void Trainer::run_parts(std::span<const Batch> parts, const StepReport& report) {
   const auto [first, last] = share_of(parts.size(), ranks_.rank(), ranks_.size());
   for (std::size_t i = first; i < last; ++i) {
@@ -284,7 +284,7 @@ void Trainer::require_finite_loss(const PassSums& sums, const std::string& what)
           "{}: the loss is not finite; the first values that are not come from {}", what, where);
 }
 
-// Decisions are clipped apart from the rest: the decision scale makes their gradients large.
+// Decisions are clipped separately from the rest: the decision scale makes their gradients large.
 void Trainer::update(const StepReport& report) {
   const auto apply = [&](Role role, std::int64_t step, double rate, double decay, double norm) {
     const auto [begin, end] = parameters_.range(role);
@@ -299,7 +299,7 @@ void Trainer::update(const StepReport& report) {
     apply(Role::matrix, report.step, report.rate, options_.weight_decay, report.norm);
   }
   apply(Role::vector, report.step, report.rate, 0.0, report.norm);
-  if (report.eviction) {  // before, decisions wait
+  if (report.eviction) {  // decisions do not change before that
     const double rate = options_.decision_rate * options_.schedule.factor(steps_done_);
     apply(Role::decision, report.step - options_.retrofit->fade_steps, rate, 0.0,
           report.decision_norm);

@@ -1,4 +1,4 @@
-// What a Trainer writes down to be taken up again.
+// Saving and loading a Trainer's state.
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "checkpoint/safetensors_stream.h"
@@ -11,7 +11,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kVersion = "2";
 
-/// Says which key of the recipe has changed.
+/// Throws an Error that names the key of the recipe that has changed.
 void require_same_recipe(const ordered_json& saved, const ordered_json& now,
                          const std::string& where) {
   for (const auto& [key, value] : now.items()) {
@@ -24,7 +24,7 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
 
 }  // namespace
 
-// One rank's own memory is not copied.
+// A single rank's memory is not copied.
 void Trainer::gather(std::span<const float> held, const TakePiece& take) const {
   for (const Section& section : sharding_.sections()) {
     const auto own = held.subspan(section.held, section.partition.size());
@@ -32,7 +32,7 @@ void Trainer::gather(std::span<const float> held, const TakePiece& take) const {
       take(own);
       continue;
     }
-    ranks_.meet();  // rank 0 may still write
+    ranks_.meet();  // rank 0 may still be writing
     for (const std::vector<std::byte>& part : ranks_.gather(std::as_bytes(own))) {
       take({reinterpret_cast<const float*>(part.data()), part.size() / sizeof(float)});
     }
@@ -72,7 +72,7 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
       file, arrays,
       {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}},
       [&](const std::string& name, const WriteBytes& write) {
-        if (name == kStateArrays.front()) {  // not before the file could be made
+        if (name == kStateArrays.front()) {  // only after the file was created
           announce(Task::gather_state);
         }
         gather_state_array(name, moments,

@@ -9,9 +9,9 @@
 
 namespace winnow::train {
 
-/// visit(name, shape, tensor) for every tensor that the tree of such a model has, matrices and
-/// vectors alike, in the order in which they lie in memory: what one product computes (q, k and v;
-/// gate and up) lies together. An adapter's bias, which need not be there, has no shape.
+/// visit(name, shape, tensor) for every tensor in such a model's tree, matrices and
+/// vectors alike, in memory order: tensors of one product (q, k and v; gate and up) are contiguous.
+/// The optional bias of an adapter is passed without a shape.
 template <class Tree, class Visit>
 void visit_tensors(const model::ModelSpec& spec, Tree& tree, const Visit& visit) {
   model::visit_ends(spec, tree, visit);

@@ -1,4 +1,4 @@
-// What data-parallel ranks share out.
+// The state that data-parallel ranks divide among themselves.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace winnow::train {
 /// Stages of ZeRO (Rajbhandari et al. 2020).
 enum class ZeroStage : std::uint8_t {
   moments = 1,     // the optimiser's state
-  everything = 3,  // and gradients and weights, which are whole for a layer at a time
+  everything = 3,  // also gradients and weights; weights are whole for one layer at a time
 };
 
 }  // namespace winnow::train

@@ -21,7 +21,7 @@ std::size_t size(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// Whether backward looks at what some layer projected: it norms its queries and keys, or has gates.
+// Whether backward reads a layer's projections: it normalises queries and keys, or has gates.
 bool keeps_projections(const model::ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
     const model::AttentionSpec* attention = layer.attention();
@@ -31,7 +31,7 @@ bool keeps_projections(const model::ModelSpec& spec) {
   });
 }
 
-// The most of what the attention layers have: of(layer's attention).
+// The maximum of of(layer's attention) over the attention layers.
 template <class Of>
 auto widest(const model::ModelSpec& spec, const Of& of) {
   std::remove_cvref_t<std::invoke_result_t<Of, const model::AttentionSpec&>> most = 0;
@@ -47,7 +47,7 @@ int projected_width(const model::RecurrentSpec& spec) {
   return spec.channels() + spec.heads.value_width();
 }
 
-// Columns of the widest mixer's outputs, and of what it projects.
+// Columns of the widest mixer's outputs, and of its projections.
 int mixer_width(const model::ModelSpec& spec) {
   const model::RecurrentSpec* recurrent = spec.recurrent();
   return std::max(widest(spec, &model::AttentionSpec::output_width),
@@ -66,7 +66,7 @@ bool gates_outputs(const model::ModelSpec& spec) {
   return spec.attention().output_gate || spec.recurrent() != nullptr;
 }
 
-// Allocates memory piece by piece, or counts it when there is none.
+// Allocates memory piece by piece. Without memory it only counts.
 class Arena {
  public:
   explicit Arena(std::byte* memory = nullptr) : memory_(memory) {}
@@ -79,7 +79,7 @@ class Arena {
     }
   }
   [[nodiscard]] std::size_t used() const { return used_; }
-  /// What comes next lies from there on.
+  /// The next piece begins there.
   void go_to(std::size_t used) { used_ = used; }
 
  private:

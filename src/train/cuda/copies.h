@@ -21,7 +21,7 @@ void copy_async(const winnow::cuda::PinnedBuffer<T>& to, const winnow::cuda::Dev
                       "copy from the device");
 }
 
-/// Within the device.
+/// Copies within the device.
 template <class T>
 void copy_async(T* to, const T* from, std::size_t count, cudaStream_t stream) {
   winnow::cuda::check(
@@ -29,7 +29,7 @@ void copy_async(T* to, const T* from, std::size_t count, cudaStream_t stream) {
       "copy on the device");
 }
 
-/// Every byte becomes 0.
+/// Sets every byte to 0.
 template <class T>
 void clear_async(const winnow::cuda::DeviceBuffer<T>& buffer, cudaStream_t stream) {
   winnow::cuda::check(cudaMemsetAsync(buffer.data(), 0, buffer.size() * sizeof(T), stream), "fill");

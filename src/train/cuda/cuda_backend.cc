@@ -27,10 +27,10 @@ using cuda::DevicePass;
 using winnow::cuda::DeviceBuffer;
 using winnow::cuda::PinnedBuffer;
 
-// What kernels add up over an update.
+// Sums that kernels accumulate over an update.
 struct Sums {
   double loss = 0.0;
-  double squares = 0.0;  // of the gradient, decisions' left out
+  double squares = 0.0;  // of the gradient, except decisions
   double decision_squares = 0.0;
   int first_bad = 0;
 };
@@ -54,9 +54,9 @@ class CudaBackend : public Backend {
   void store() override;
 
  private:
-  // A pass on an empty batch: kernels are loaded, the products' algorithms chosen.
+  // Runs a pass on an empty batch: it loads kernels and chooses the products' algorithms.
   void warm_up();
-  // Passes of one kind are recorded once.
+  // Each kind of pass is captured in a CUDA graph once.
   using Kind = std::tuple<bool, DecisionPass::Mode, MainLoss>;  // first: backward
   void run(const Kind& kind, const std::function<void()>& work);
 
@@ -77,7 +77,7 @@ class CudaBackend : public Backend {
   Partition partition_;
   winnow::cuda::Stream stream_;
 
-  std::optional<cuda::FrozenWeights> frozen_;  // the teacher's, and what is not trained
+  std::optional<cuda::FrozenWeights> frozen_;  // the teacher's weights, and those not trained
   cuda::TrainedWeights trained_;
   cuda::DeviceWeights student_;
   cuda::DeviceWeights teacher_{};
@@ -103,7 +103,7 @@ class CudaBackend : public Backend {
   PinnedBuffer<Sums> host_sums_;
   PinnedBuffer<unsigned long long> host_marked_;
 
-  DecisionPass pass_;  // the latest forward()'s
+  DecisionPass pass_;  // of the latest forward()
   MainLoss loss_ = MainLoss::distillation;
   bool decided_ = false;  // in this update
   std::vector<std::int64_t> marked_before_;
@@ -149,7 +149,7 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
   }
   *initial_sums_.data() = {.first_bad = spec_.layer_count() + 1};
   if (ranks.size() > 1) {
-    ranks.meet();  // others may still load
+    ranks.meet();  // others may still be loading
     exchange_.emplace(ranks, *options.cuda_device, partition_, trained_);
   }
   end_update();

@@ -5,8 +5,8 @@
 
 namespace winnow::train {
 
-/// make_backend() on options.cuda_device, of other ranks on the devices behind it. Throws Error
-/// when this build or this machine has no such device, or the device no room.
+/// make_backend() for options.cuda_device; other ranks use the devices after it. Throws Error
+/// when this build or this machine has no such device, or the device has too little memory.
 std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const model::ModelSpec& base_config,
                                            const FindTensor& base, Parameters& parameters,

@@ -72,7 +72,7 @@ void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weight
     if (keep_ == Keep::inputs) {
       of_layer.recomputed = true;
       DevicePass again = of_layer;
-      again.marked = nullptr;  // counts nothing a second time
+      again.marked = nullptr;  // do not count a second time
       layer_forward(again, weights.layers[index], input(layer), activations(layer), nullptr);
     }
     layer_backward(of_layer, weights.layers[index], input(layer), activations(layer),

@@ -19,14 +19,14 @@ class DeviceDecoder {
   /// The residual stream after the last layer [T, hidden], in fp32.
   [[nodiscard]] const float* hidden() const { return input(spec_.layer_count()); }
 
-  /// Backward of the latest forward(): `gradient` of hidden() becomes that of the embedded tokens.
-  /// What was kept is used up.
+  /// Backward of the latest forward(): `gradient`, that of hidden(), becomes that of the embedded
+  /// tokens. Consumes the activations that forward() kept.
   void backward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens,
                 const DeviceGradients& gradients, const StreamGradient& gradient);
 
  private:
   [[nodiscard]] float* input(int layer) const;
-  /// `pass`, of one layer.
+  /// `pass` restricted to one layer.
   [[nodiscard]] DevicePass pass_of(const DevicePass& pass, int layer) const;
   [[nodiscard]] const DeviceActivations& activations(int layer) const {
     return activations_[keep_ == Keep::all ? static_cast<std::size_t>(layer) : 0];

@@ -1,4 +1,4 @@
-// What the devices of several ranks exchange in an update, by reading each other's memory.
+// How the devices of several ranks exchange values in an update: they read each other's memory.
 #pragma once
 
 #include <vector>
@@ -9,17 +9,17 @@
 
 namespace winnow::train::cuda {
 
-/// All ranks make one, and call its functions together. Gradients are complete, and weights have
-/// been read, when a rank's host has waited for its stream.
+/// Each rank makes one; all call its functions together. A rank's gradients are complete, and its
+/// reads of weights are done, when its host has waited for its stream.
 class Exchange {
  public:
   /// `ranks` and `weights`, of this rank's `device`, must outlive it.
   Exchange(parallel::Communicator& ranks, int device, const Partition& partition,
            const TrainedWeights& weights);
 
-  /// This rank's part of the gradient becomes the sum of all ranks', added in their order.
+  /// Sums this rank's part of the gradient over all ranks, in the order of the ranks.
   void reduce_gradients(const winnow::cuda::Stream& stream) const;
-  /// The weights that products read: other ranks' parts of them.
+  /// Copies other ranks' parts of the weights that products read.
   void gather_weights(const winnow::cuda::Stream& stream) const;
 
  private:

@@ -13,8 +13,8 @@ namespace {
 using ops::cuda::ExpertMatrices;
 using ops::cuda::RoutedTokens;
 
-// The experts of a layer lie one behind another: of each gate, up and down, and their biases
-// (train/visit_tensors.h). `Layer`: of weights or gradients, T what its matrices consist of.
+// A layer's experts are contiguous: for each of gate, up and down, and their biases
+// (train/visit_tensors.h). `Layer`: weights or gradients; T: the element type of its matrices.
 template <class T, class Layer>
 struct ExpertNetworks {
   ExpertNetworks(const DevicePass& pass, const Layer& layer) {
@@ -39,12 +39,12 @@ bool is_beside(const DevicePass& pass) {
   return pass.layer_spec().feed_forward.experts->beside;
 }
 
-// What experts and their router take, and where the gradients of that go.
+// Inputs of the experts and of their router, and where their gradients go.
 struct ExpertInputs {
   const bf16* experts;
   const bf16* router;
   bf16* dexperts;
-  bf16* drouter;  // added to, if it is the same
+  bf16* drouter;  // may equal the other one, and is then added to
 
   ExpertInputs(const DevicePass& pass, const DeviceActivations& a)
       : experts(is_beside(pass) ? a.experts_input : a.mlp_normed),
@@ -120,7 +120,7 @@ class RoutedExperts {
                                  pass_.stream);
   }
 
-  // To what is activated, and to the weights of routes that multiply what experts give.
+  // Gradients of the activated values, and of route weights that multiply the experts' outputs.
   void through_down(const NetworkGradients& gradients, const bf16* dout) const {
     ops::cuda::gather_expert_rows(tokens_, scratch_.expert_out, dout, !scales_input(), hidden_,
                                   pass_.stream);
@@ -137,7 +137,7 @@ class RoutedExperts {
                                     scratch_.expert_product, pass_.stream);
   }
 
-  // To what experts take, and to the weights of routes that multiply it.
+  // Gradients of the experts' inputs, and of route weights that multiply the inputs.
   void through_gate_up(const NetworkGradients& gradients) const {
     gather_input();
     ops::cuda::expert_input_gradients(tokens_, scratch_.expert_out, a_.expert_gate_up,

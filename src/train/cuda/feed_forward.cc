@@ -8,7 +8,7 @@
 namespace winnow::train::cuda::detail {
 namespace {
 
-// The projections that the network begins with: gate and up, or up alone.
+// The network's first projections: gate and up, or up alone.
 template <class Layer>
 auto first_projections(const model::FeedForwardSpec& spec, const Layer& layer) {
   struct {
@@ -20,7 +20,7 @@ auto first_projections(const model::FeedForwardSpec& spec, const Layer& layer) {
   return projections;
 }
 
-// Whether a sigmoid multiplies what the network gives. Here it multiplies the input of the last
+// Whether a sigmoid gates the network's output. Here it multiplies the input of the last
 // matrix, which has no bias.
 bool has_gate(const model::FeedForwardSpec& spec) {
   return spec.experts && spec.experts->shared_gate;

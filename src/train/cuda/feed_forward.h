@@ -1,19 +1,19 @@
-// The network that every token takes: a layer's only one, or the shared one beside its experts.
+// The dense network for all tokens: a layer's only network, or the one that its experts share.
 #pragma once
 
 #include "train/cuda/layer.h"
 
 namespace winnow::train::cuda::detail {
 
-/// a.gate_up, and the logits of its output's gate, if it has one.
+/// Computes a.gate_up, and the logits of the output's gate, if there is one.
 void project_dense(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a);
 
-/// product [T, width]: what its last matrix multiplies.
+/// product [T, width]: the input of the last matrix.
 void activate_dense(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
                     bf16* product);
 
-/// scratch.dnormed becomes the gradient of a.mlp_normed, or with `add` that much more, given that
-/// of what the network gives. a.gate_up is used up.
+/// scratch.dnormed becomes the gradient of a.mlp_normed (with `add`, is increased by it), given
+/// that of the network's output. Consumes a.gate_up.
 void dense_backward(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
                     const DeviceLayerGradients& g, const bf16* dout, bool add);
 

@@ -9,7 +9,7 @@
 namespace winnow::train::cuda {
 namespace {
 
-// About what the logits of one chunk may take: large enough that its products fill a device.
+// Approximate size of one chunk's logits: large enough that its products fill a device.
 constexpr std::size_t kChunkFloats = std::size_t{1} << 28;
 constexpr std::size_t kFewestRows = 256;
 
@@ -59,12 +59,12 @@ void DeviceHead::multiply(const DevicePass& pass, float* logits, const bf16* nor
                           const DeviceWeights& weights, int rows) const {
   pass.linear->multiply(logits, normed, weights.head, rows, spec_.vocab, spec_.hidden, pass.stream,
                         stride_);
-  if (weights.head_bias != nullptr) {  // behind its end are zeros, as there are behind the logits
+  if (weights.head_bias != nullptr) {  // padded with zeros, as the logits are
     ops::cuda::add_bias(logits, rows, stride_, weights.head_bias, pass.stream);
   }
 }
 
-// What the description does to logits behind the product.
+// Applies the model description's transformations of logits after the product.
 void DeviceHead::transform_logits(const DevicePass& pass, float* logits, int rows) const {
   if (spec_.logit_multiplier != 1.0F) {
     ops::cuda::scale(logits, elements_of(rows), spec_.logit_multiplier, pass.stream);
@@ -74,7 +74,7 @@ void DeviceHead::transform_logits(const DevicePass& pass, float* logits, int row
   }
 }
 
-// From the gradient of such logits, which are in logits_, to that of the product.
+// From the gradient of transformed logits, which are in logits_, to that of the product.
 void DeviceHead::transform_gradient(const DevicePass& pass, int rows) const {
   if (spec_.final_soft_cap > 0.0F) {
     ops::cuda::soft_cap_backward(dlogits_.data(), logits_.data(), rows_of(rows),

@@ -8,7 +8,7 @@
 
 namespace winnow::train::cuda {
 
-/// What the predictions are compared with, in device memory.
+/// The targets of the predictions, in device memory.
 struct DeviceTargets {
   const std::int32_t* tokens = nullptr;  // [T]: the language-model loss
   const float* weights = nullptr;        // [T]
@@ -20,16 +20,16 @@ class DeviceHead {
   DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled);
   static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled);
 
-  /// The teacher's predictions are made from `hidden` [T, hidden], which may change afterwards.
+  /// Computes the teacher's predictions from `hidden` [T, hidden], which may change afterwards.
   void take_teacher(const DevicePass& pass, const DeviceWeights& teacher, const float* hidden);
 
-  /// *loss += the sum over tokens; `gradient` becomes that of `hidden`, final norm and head add
-  /// theirs. Logits exist for a chunk of tokens at a time.
+  /// *loss += the sum over tokens; `gradient` becomes that of `hidden`; final norm and head add
+  /// their gradients. Logits exist for one chunk of tokens at a time.
   void language_model_loss(const DevicePass& pass, const DeviceWeights& weights,
                            const float* hidden, const DeviceTargets& targets,
                            const DeviceGradients& gradients, const StreamGradient& gradient,
                            double* loss);
-  /// The same of the divergence from the teacher that was taken.
+  /// The same for the divergence from the predictions of take_teacher().
   void distillation_loss(const DevicePass& pass, const DeviceWeights& weights, const float* hidden,
                          const DeviceTargets& targets, const DeviceWeights& teacher,
                          ops::Divergence divergence, const DeviceGradients& gradients,
@@ -48,7 +48,7 @@ class DeviceHead {
   [[nodiscard]] std::size_t elements_of(int rows) const;
 
   model::ModelSpec spec_;
-  int stride_;                               // from one row of logits to the next
+  int stride_;                               // stride between rows of logits
   int chunk_;                                // tokens
   winnow::cuda::DeviceBuffer<bf16> normed_;  // [T, hidden]
   winnow::cuda::DeviceBuffer<bf16> dnormed_;

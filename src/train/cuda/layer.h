@@ -14,8 +14,8 @@
 
 namespace winnow::train::cuda {
 
-/// A layer's part of what layers take beside the stream (model::LayerEmbeddings): rows [T, width],
-/// `stride` apart, and the same of its gradient.
+/// A layer's slice of its second input besides the stream (model::LayerEmbeddings): rows
+/// [T, width], `stride` apart, and the same for its gradient.
 struct DeviceLayerInput {
   const bf16* input = nullptr;
   float* gradient = nullptr;
@@ -35,7 +35,7 @@ struct DevicePass {
   float tau = 0.1F;
   int merge_span = 12;
   const FarDropout* far_dropout = nullptr;
-  const float* channel_factor = nullptr;               // what attention sees of a borrowed channel
+  const float* channel_factor = nullptr;               // factor on a borrowed channel in attention
   const std::uint64_t* noise = nullptr;                // the pass's seed
   const ops::cuda::DecisionFactors* losses = nullptr;  // [compressing layers, decisions]
   unsigned long long* marked =
@@ -45,11 +45,11 @@ struct DevicePass {
   const LayerScratch* scratch = nullptr;
   cudaStream_t stream = nullptr;
 
-  int layer = 0;  // that is computed
-  /// In backward: forward of the layer came right before, and scratch still has what it left.
+  int layer = 0;  // being computed
+  /// In backward: the layer's forward has just run, and scratch still has its results.
   bool recomputed = false;
-  /// Of a layer whose entries later ones share, and of those: forward of the first fills it. Null:
-  /// no other layer sees the layer's entries.
+  /// For a layer whose entries later layers share, and for those layers; the first one's forward
+  /// fills it. Null: no other layer reads the layer's entries.
   const DeviceEntries<bf16>* shared = nullptr;
   const DeviceEntries<float>* shared_gradients = nullptr;
   DeviceLayerInput embedding;
@@ -72,17 +72,17 @@ struct DevicePass {
 };
 
 /// output [T, hidden] from input [T, hidden], the residual stream before and after pass.layer;
-/// output may be input. Null, only `activations` are computed.
+/// output may be input. With a null output, only `activations` are computed.
 void layer_forward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
                    const DeviceActivations& activations, float* output);
 
-/// The gradient of the residual stream [T, hidden], and rounded as products take it.
+/// The gradient of the residual stream [T, hidden], and the same rounded to bf16 for products.
 struct StreamGradient {
   float* exact = nullptr;
   bf16* rounded = nullptr;
 };
 
-/// Makes `gradient`, of the layer's output, into that of its input, and adds to `gradients`.
+/// Converts `gradient` from the layer's output to its input, and adds to `gradients`.
 void layer_backward(const DevicePass& pass, const DeviceLayerWeights& weights, const float* input,
                     const DeviceActivations& activations, const DeviceLayerGradients& gradients,
                     const StreamGradient& gradient);

@@ -43,7 +43,7 @@ class LayerBackward {
       through_mlp_input(scratch_.dnormed, a_.middle);
       return mixer();
     }
-    // What the feed-forward takes is the layer's input: attention comes first.
+    // The input of the feed-forward is the layer's input: attention comes first.
     copy_async(scratch_.dparallel, scratch_.dnormed, elements(), pass_.stream);
     mixer();
     through_mlp_input(scratch_.dparallel, input_);
@@ -52,7 +52,7 @@ class LayerBackward {
  private:
   using LinearGradients = detail::LinearGradients;
 
-  // From the gradient of the layer's output to that of what the feed-forward takes, in dnormed.
+  // From the gradient of the layer's output to that of the feed-forward's input, in dnormed.
   void mlp() {
     const auto& experts = pass_.layer_spec().feed_forward.experts;
     const bool beside = experts && experts->beside;
@@ -72,7 +72,7 @@ class LayerBackward {
                   detail::mlp_norm_of<float>(pass_, g_));
   }
 
-  // Makes the gradient of a_.middle that of the layer's input.
+  // Converts the gradient of a_.middle to that of the layer's input.
   void mixer() {
     const int width = detail::mixer_width(pass_);
     const bf16* dbranch =
@@ -125,8 +125,8 @@ class LayerBackward {
     projections();
   }
 
-  // Where layers share entries, gradients of all of them come together; the layer that stores the
-  // entries, whose turn is last, takes them on.
+  // If layers share entries, their gradients are summed; the layer that stores the entries runs its
+  // backward last and takes the sums.
   void gather_entry_gradients() {
     const DeviceEntries<float>& all = *pass_.shared_gradients;
     const std::size_t tokens = static_cast<std::size_t>(pass_.tokens);
@@ -163,7 +163,7 @@ class LayerBackward {
     detail::weight_gradient(pass_, gradients, dy, x, outputs, inputs, stride);
   }
 
-  // From what a part took of the residual stream to the stream itself.
+  // From a part's input to the residual stream that it was computed from.
   void through_input(const bf16* dinput, const float* x,
                      const detail::NormTensors<const float>& weights,
                      const detail::NormTensors<float>& gradients) {
@@ -175,8 +175,8 @@ class LayerBackward {
     ops::cuda::round(gradient_.rounded, gradient_.exact, elements(), pass_.stream);
   }
 
-  // The gradient of what a part computed before its norm and multiplier. `exact`: where it is
-  // wanted unrounded, too; of parts with a norm.
+  // The gradient of a part's output before its norm and multiplier. `exact`: where the unrounded
+  // gradient is also wanted; only for parts with a norm.
   [[nodiscard]] const bf16* branch_gradient(const bf16* branch, const float* weight, float* dweight,
                                             float* exact = nullptr) {
     const model::LayerSpec& spec = pass_.layer_spec();
@@ -211,7 +211,7 @@ class LayerBackward {
     return gradients;
   }
 
-  // From the bias of keys to what the decisions were read from: to borrowed channels, or through an
+  // From the bias of keys to the source of the decisions: to borrowed channels, or through an
   // adapter to the layer's input.
   void decisions() {
     const bool borrows = model::borrows_channels(spec_);
@@ -233,7 +233,7 @@ class LayerBackward {
     }
   }
 
-  // Through rows that computed borrowed channels.
+  // Backward of the rows that computed borrowed channels.
   void rows(const LinearGradients& gradients, const bf16* dprobe, const bf16* weight) {
     probe_weights(gradients, dprobe, a_.normed);
     input_gradient(scratch_.dnormed, dprobe, weight, padded_decisions(spec_), spec_.hidden, true);
@@ -244,8 +244,8 @@ class LayerBackward {
                     spec_.hidden, padded_decisions(spec_));
   }
 
-  // From what attention took to the input of q, k and v. Borrowed channels: of DMS in queries; of
-  // DMC decisions in keys and weights in queries.
+  // From attention's inputs to the input of q, k and v. Borrowed channels: DMS has them in queries;
+  // DMC has decisions in keys and weights in queries.
   [[nodiscard]] ops::cuda::TrainingHeadsGradients heads_gradients() const {
     const bool merges = pass_.merges();
     ops::cuda::TrainingHeadsGradients gradients{

@@ -46,7 +46,7 @@ DeviceLayerInput DeviceLayerInputs::of_layer(int layer) const {
           .stride = static_cast<std::size_t>(width_)};
 }
 
-// What the stream gives, before its norm.
+// The part computed from the stream, before its norm.
 void DeviceLayerInputs::project(const DevicePass& pass, const DeviceWeights& weights,
                                 const float* embedded) const {
   ops::cuda::round(embedded_.data(), embedded, embedded_.size(), pass.stream);

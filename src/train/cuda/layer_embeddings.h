@@ -5,18 +5,18 @@
 
 namespace winnow::train::cuda {
 
-/// What the layers of a model take beside the stream, and the gradients of that.
+/// The layers' inputs besides the stream, and their gradients.
 class DeviceLayerInputs {
  public:
-  /// Memory for `tokens` tokens; none where the model has no such embeddings.
+  /// Memory for `tokens` tokens; none if the model has no such embeddings.
   DeviceLayerInputs(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
   static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
 
   /// `embedded` [T, hidden]: the stream before the first layer, as for backward().
   void forward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens,
                const float* embedded) const;
-  /// Adds to `gradients`, and to that of `embedded`, what the layers left in of_layer(). Their
-  /// inputs are gone.
+  /// Adds the gradients that the layers left in of_layer() to `gradients` and that of `embedded`.
+  /// Overwrites the layers' inputs.
   void backward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens,
                 const float* embedded, const DeviceGradients& gradients, float* gradient) const;
 
@@ -29,7 +29,7 @@ class DeviceLayerInputs {
   model::ModelSpec spec_;
   int width_;                                 // of all layers together
   winnow::cuda::DeviceBuffer<bf16> inputs_;   // [T, width of all]
-  winnow::cuda::DeviceBuffer<bf16> rounded_;  // the same: gradients of what is normed
+  winnow::cuda::DeviceBuffer<bf16> rounded_;  // the same shape: gradients of the norm's inputs
   winnow::cuda::DeviceBuffer<float> projected_;
   winnow::cuda::DeviceBuffer<float> gradients_;
   winnow::cuda::DeviceBuffer<bf16> embedded_;  // [T, hidden]
@@ -37,12 +37,12 @@ class DeviceLayerInputs {
 
 namespace detail {
 
-/// output [T, hidden] = the stream a.fed, and what the layer makes of its embedding. Null, the
-/// activations alone are computed.
+/// output [T, hidden] = the stream a.fed + the layer's contribution from its embedding. Null: only
+/// the activations are computed.
 void add_layer_embedding(const DevicePass& pass, const DeviceLayerWeights& w,
                          const DeviceActivations& a, float* output);
 
-/// Makes `gradient`, of the output, that of a.fed; writes that of the embedding and adds to
+/// Converts `gradient` from the output to a.fed; writes the embedding's gradient and adds to
 /// `gradients`.
 void layer_embedding_backward(const DevicePass& pass, const DeviceLayerWeights& w,
                               const DeviceActivations& a, const DeviceLayerGradients& gradients,

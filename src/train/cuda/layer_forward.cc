@@ -13,13 +13,13 @@ namespace {
 
 using detail::stream_elements;
 
-// Decision rows of `normed`, in fp32.
+// Products of `normed` and the decision rows, in fp32.
 void probe(const DevicePass& pass, float* out, const bf16* normed, const bf16* rows,
            const float* bias) {
   const model::ModelSpec& spec = *pass.spec;
   const int count = padded_decisions(spec);
   pass.linear->multiply(out, normed, rows, pass.tokens, count, spec.hidden, pass.stream);
-  if (bias != nullptr) {  // 0 behind its end, as everything between tensors
+  if (bias != nullptr) {  // padded with zeros, as all tensors are
     ops::cuda::add_bias(out, pass.tokens, count, bias, pass.stream);
   }
 }
@@ -61,7 +61,7 @@ void decide(const DevicePass& pass, const DeviceLayerWeights& w, const float* in
                             pass.stream);
 }
 
-// What a part of the layer takes of the residual stream.
+// The input that a part of the layer computes from the residual stream.
 void take_input(const DevicePass& pass, bf16* input, const float* stream,
                 const detail::NormTensors<const float>& weights, int* first_bad) {
   if (!pass.layer_spec().norm_before) {
@@ -72,14 +72,14 @@ void take_input(const DevicePass& pass, bf16* input, const float* stream,
                        pass.stream);
 }
 
-// A part's last product and how it joins the residual stream.
+// A part's last product and how it is added to the residual stream.
 struct Branch {
   const bf16* x;       // [T, inputs]
   const bf16* weight;  // [hidden, inputs]
   const float* bias;   // or null
   int inputs;
   const float* post_norm;
-  bf16* kept;  // [T, hidden]: what the norm takes
+  bf16* kept;  // [T, hidden]: the norm's input
 };
 
 void copy_stream(const DevicePass& pass, float* to, const float* from) {
@@ -119,7 +119,7 @@ void add_branch(const DevicePass& pass, const Branch& branch, const float* strea
   }
 }
 
-// For the layers that share them.
+// Copies the entries for the layers that share them.
 void show_entries(const DevicePass& pass, const DeviceActivations& a) {
   const DeviceEntries<bf16> entries = detail::entries_of(pass, a);
   const auto copy = [&](auto* to, const auto* from, int width) {
@@ -153,7 +153,7 @@ void attention(const DevicePass& pass, const DeviceLayerWeights& w, const float*
       detail::column_matrix(pass, a.normalizers, spec.heads), pass.scratch->attention, pass.stream);
 }
 
-// From the layer's input to the residual stream behind its mixer.
+// From the layer's input to the residual stream after its mixer.
 void mix(const DevicePass& pass, const DeviceLayerWeights& w, const float* input,
          const DeviceActivations& a) {
   take_input(pass, a.normed, input, detail::attention_norm_of<const float>(w), pass.first_bad);
@@ -168,7 +168,7 @@ void mix(const DevicePass& pass, const DeviceLayerWeights& w, const float* input
              input, a.middle);
 }
 
-// The same of what experts give, which is added up.
+// The same for the sum of the experts' outputs.
 void add_experts_branch(const DevicePass& pass, const DeviceLayerWeights& w,
                         const DeviceActivations& a, float* output) {
   const model::LayerSpec& spec = pass.layer_spec();

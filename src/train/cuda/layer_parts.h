@@ -25,12 +25,12 @@ using train::detail::borrows;
 using train::detail::sees_decisions;
 using train::detail::shares;
 
-/// Numbers of the residual stream.
+/// Number of elements of the residual stream.
 inline std::size_t stream_elements(const DevicePass& pass) {
   return static_cast<std::size_t>(pass.tokens) * static_cast<std::size_t>(pass.spec->hidden);
 }
 
-/// out = stream + multiplier * norm(branch); nothing without `out`, which may be `stream`.
+/// out = stream + multiplier * norm(branch); does nothing without `out`, which may be `stream`.
 inline void add_normed(const DevicePass& pass, const bf16* branch, const float* weight,
                        float multiplier, const float* stream, float* out) {
   if (out == nullptr) {
@@ -44,14 +44,14 @@ inline void add_normed(const DevicePass& pass, const bf16* branch, const float* 
                           norm.eps, multiplier, pass.stream);
 }
 
-/// Columns of what attention projects: q, k and v as far as the layer has them.
+/// Columns of attention's projections: those of q, k and v that the layer has.
 inline int qkv_width(const DevicePass& pass) {
   const model::AttentionSpec& attention = pass.attention();
   return attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
          (attention.projects_values() ? attention.value_width() : 0);
 }
 
-/// What attention sees, once it is computed.
+/// The entries that attention reads, once they are computed.
 inline DeviceEntries<bf16> entries_of(const DevicePass& pass, const DeviceActivations& a) {
   if (shares(pass)) {
     return *pass.shared;
@@ -61,19 +61,19 @@ inline DeviceEntries<bf16> entries_of(const DevicePass& pass, const DeviceActiva
           .bias = a.key_bias};
 }
 
-/// Whether decisions are read from them in this pass.
+/// Whether this pass reads decisions from borrowed channels.
 inline bool reads_channels(const DevicePass& pass) {
   return pass.decides() && model::borrows_channels(*pass.spec);
 }
 
-/// Weights of a norm, and their gradients; null is what it does not have, or what is not computed.
+/// Weights of a norm, and their gradients; null: the norm has none, or they are not computed.
 template <class T>
 struct NormTensors {
   T* weight = nullptr;
   T* bias = nullptr;
 };
 
-/// The norm in front of attention, and that of the feed-forward. `Layer`: of weights or gradients.
+/// The norm before attention, and the one before the feed-forward. `Layer`: weights or gradients.
 template <class T, class Layer>
 NormTensors<T> attention_norm_of(const Layer& layer) {
   return {layer.attention_norm, layer.attention_norm_bias};
@@ -93,8 +93,8 @@ inline ops::cuda::TrainingNorm norm_of(const model::NormSpec& norm,
           .bias = weights.bias};
 }
 
-/// From the gradient of what a norm of the stream x gives to that of x and, added to `gradients`,
-/// those of its weights.
+/// Given the gradient of the output of a norm of the stream x, computes that of x and adds those of
+/// the norm's weights to `gradients`.
 inline void norm_backward(const DevicePass& pass, const model::NormSpec& norm,
                           const NormTensors<const float>& weights,
                           const NormTensors<float>& gradients, ops::cuda::NormGradients dx,
@@ -108,13 +108,13 @@ inline void norm_backward(const DevicePass& pass, const model::NormSpec& norm,
   }
 }
 
-/// As TrainingHeads has it.
+/// Rotary channels as TrainingHeads expects them.
 inline int rotary_of(const model::AttentionSpec& attention) {
   const int channels = attention.rope ? attention.rope->channels() : 0;
   return channels == attention.head_dim ? -1 : channels;
 }
 
-/// `column` of borrowed heads, as a channel of its head.
+/// Column `column` of the borrowed heads, as a channel of its head.
 inline ops::cuda::BorrowedChannel borrowed(const DevicePass& pass, std::size_t column, int every,
                                            const float* probe) {
   const model::ModelSpec& spec = *pass.spec;
@@ -135,7 +135,7 @@ inline const float2* angles_of(const DevicePass& pass) {
   return pass.angles + table * static_cast<std::size_t>(pass.tokens * pass.ropes->channels() / 2);
 }
 
-/// Whether all of a token's queries are normed together, and its keys: before split_heads().
+/// Whether one norm covers all of a token's queries (and one its keys): before split_heads().
 inline bool norms_whole(const DevicePass& pass) {
   return pass.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole;
 }
@@ -151,7 +151,7 @@ inline ops::cuda::WholeNorms whole_norms_of(const DevicePass& pass, const Device
           .eps = pass.layer_spec().norm.eps};
 }
 
-/// Queries, or their gradients, times what their positions make of them.
+/// Scales queries, or their gradients, by the factors of their positions.
 inline void grow_queries(const DevicePass& pass, bf16* queries) {
   if (const auto& growth = pass.attention().query_growth) {
     ops::cuda::grow_rows(queries, pass.tokens, pass.attention().query_width(),
@@ -267,13 +267,13 @@ inline ops::cuda::TrainingOutputGates output_gates_of(const DevicePass& pass,
           .bias = w.query_bias};
 }
 
-/// Channels of what the layer's mixer gives.
+/// Channels of the mixer's output.
 inline int mixer_width(const DevicePass& pass) {
   const model::RecurrentSpec* recurrent = pass.layer_spec().recurrent();
   return recurrent != nullptr ? recurrent->heads.value_width() : pass.attention().output_width();
 }
 
-/// What the layer's mixer gives, as the output projection takes it.
+/// The mixer's output, as the output projection takes it.
 inline const bf16* mixer_output(const DevicePass& pass, const DeviceLayerWeights& w,
                                 const DeviceActivations& a) {
   if (pass.layer_spec().recurrent() != nullptr) {
@@ -293,7 +293,7 @@ inline bool biases_keys(const DevicePass& pass) {
   return sees_decisions(pass) || pass.far_dropout != nullptr;
 }
 
-/// Far dropout's biases, if there are, as attention_of() expects them.
+/// Computes far dropout's biases, if any, as attention_of() expects them.
 inline void prepare_attention(const DevicePass& pass) {
   if (pass.far_dropout != nullptr) {
     far_bias(pass.scratch->far_bias, local_heads(*pass.far_dropout, pass.layer), pass.noise,
@@ -301,8 +301,8 @@ inline void prepare_attention(const DevicePass& pass) {
   }
 }
 
-/// DMC's states are seen by the token that made them, and by later ones if nothing was merged into
-/// them: that is DMS's bias with a window of 0.
+/// DMC's states are visible to the token that made them, and to later ones if nothing was merged
+/// into them: that is DMS's bias with a window of 0.
 inline ops::cuda::TrainingAttention attention_of(const DevicePass& pass,
                                                  const DeviceLayerWeights& w,
                                                  const DeviceActivations& a) {

@@ -1,4 +1,4 @@
-// Backward of linear layers of all tokens.
+// Backward of linear layers, for all tokens.
 #pragma once
 
 #include "ops/cuda/bias.h"
@@ -12,7 +12,7 @@ struct LinearGradients {
   float* bias = nullptr;
 };
 
-/// dx [T, inputs] = dy [T, outputs] weight, or with `add` that much more. Rows of dy are `stride`
+/// dx [T, inputs] = dy [T, outputs] weight, or with `add` dx += it. Rows of dy are `stride`
 /// elements apart; 0: outputs.
 inline void input_gradient(const DevicePass& pass, bf16* dx, const bf16* dy, const bf16* weight,
                            int outputs, int inputs, bool add = false, int stride = 0) {

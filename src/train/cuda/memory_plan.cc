@@ -12,7 +12,7 @@
 namespace winnow::train::cuda {
 namespace {
 
-// cuBLASLt's scratch, kernels and graphs (measured).
+// Scratch memory of cuBLASLt, kernels and graphs (measured).
 constexpr std::size_t kContext = std::size_t{640} << 20;
 
 std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& options,
@@ -43,7 +43,7 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   return parts;
 }
 
-// The share that stays free: the engine looks at held-out text on the same device.
+// 1/8 of the plan's bytes stays free: the engine measures held-out text on the same device.
 constexpr std::size_t kHeadroom = 8;
 
 }  // namespace

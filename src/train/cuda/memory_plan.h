@@ -1,4 +1,4 @@
-// What a training run needs of a device.
+// The device memory that a training run needs.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace winnow::train::cuda {
 
-/// What the options say; all activations where they leave it open and they fit in `available`
+/// The choice in the options; if they leave it open, all activations when they fit in `available`
 /// bytes.
 Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base,
                  std::size_t available);
 
-/// What the parts of a run take in the memory of each device.
+/// The memory that the parts of a run take on each device.
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
                                            const model::ModelSpec& base);
 
-/// Bytes that are free on each device that trains. Error when there is none.
+/// Free bytes on each device that trains. Error when there is no device.
 std::size_t available_device_memory(const TrainingOptions& options);
 
 }  // namespace winnow::train::cuda

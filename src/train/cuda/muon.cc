@@ -10,13 +10,13 @@
 namespace winnow::train::cuda {
 namespace {
 
-// Elements of a batch, unless one matrix alone has more.
+// Maximum number of elements of a batch, unless one matrix alone has more.
 constexpr std::size_t kMostElements = std::size_t{1} << 26;
 
 struct Plan {
   std::vector<MuonMatrix> matrices;
-  std::vector<MuonBatch> batches;  // their matrices: null, they follow one another
-  // Elements at most:
+  std::vector<MuonBatch> batches;  // their matrices are null: they are stored one after another
+  // Maximum elements:
   std::size_t x = 0;
   std::size_t gram = 0;
   std::size_t count = 0;

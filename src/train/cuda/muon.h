@@ -11,7 +11,7 @@
 
 namespace winnow::train::cuda {
 
-/// Arrays in the order of Parameters; `rounded` of matrices alone.
+/// Arrays in the order of Parameters; `rounded` has matrices only.
 struct MuonArrays {
   float* values = nullptr;
   bf16* rounded = nullptr;
@@ -22,19 +22,19 @@ struct MuonArrays {
 /// Matrices of one shape, or of one shape and its transpose, are orthogonalised together.
 class Muon {
  public:
-  /// Of a rank's part of the parameters, which cuts no matrix. Arrays hold that part.
+  /// For a rank's part of the parameters, which cuts no matrix. Arrays hold that part.
   Muon(const MuonOptions& options, const ParameterList& list, const Partition& partition);
   /// Error naming the matrix whose rows do not begin at multiples of 16 bytes.
   static void require_supported(const model::ModelSpec& spec);
   static std::size_t bytes(const ParameterList& list, const Partition& partition);
 
-  /// All products once, on nothing: `linear` may time them.
+  /// Runs all products once, on an empty input, so that `linear` may time them.
   void warm_up(ops::cuda::Linear& linear, cudaStream_t stream);
   void apply(const MuonUpdate& update, const MuonArrays& arrays, ops::cuda::Linear& linear,
              cudaStream_t stream);
 
  private:
-  /// x_[0] becomes orthogonal.
+  /// Orthogonalises x_[0].
   void orthogonalize(const MuonBatch& batch, ops::cuda::Linear& linear, cudaStream_t stream);
 
   MuonOptions options_;

@@ -10,12 +10,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Element i of a matrix, as it lies among the parameters, in what is orthogonalised.
+// The index of a parameter matrix's element i in the matrix that is orthogonalised.
 __device__ int place_of(const MuonMatrix& matrix, int i) {
   return matrix.rows <= matrix.cols ? i : i % matrix.cols * matrix.rows + i / matrix.cols;
 }
 
-// body(i) for the elements of a matrix of `count`: blockIdx.y is the matrix.
+// body(i) for the elements of a matrix of `count`: blockIdx.y selects the matrix.
 template <class Body>
 __device__ void for_elements(int count, const Body& body) {
   for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); i < count;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 dim3 blocks_of(const MuonBatch& batch, int elements) {
-  constexpr int kMostBlocks = 256;  // of a matrix
+  constexpr int kMostBlocks = 256;  // per matrix
   const int blocks = std::min((elements + kThreads - 1) / kThreads, kMostBlocks);
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(batch.count)};
 }

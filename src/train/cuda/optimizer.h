@@ -1,4 +1,4 @@
-// What an update does to arrays of parameters in device memory.
+// An update's operations on arrays of parameters in device memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,10 +12,10 @@ namespace winnow::train::cuda {
 /// *sum += the sum of squares of x [count], a multiple of 4.
 void add_squares(double* sum, const float* x, std::size_t count, cudaStream_t stream);
 
-/// to = from rounded, `count` elements, a multiple of 8.
+/// to = from, rounded to bf16; `count` elements, a multiple of 8.
 void round_values(bf16* to, const float* from, std::size_t count, cudaStream_t stream);
 
-/// AdamW::Update with its powers taken: what an element needs.
+/// AdamW::Update with its powers computed: the factors for each element.
 struct AdamWStep {
   float beta1 = 0.0F;
   float beta2 = 0.0F;
@@ -29,7 +29,7 @@ struct AdamWStep {
 /// Arrays of `count` elements, a multiple of 8.
 struct AdamWArrays {
   float* values = nullptr;
-  bf16* rounded = nullptr;  // receives the new values; null: not needed
+  bf16* rounded = nullptr;  // also receives the new values; null: not needed
   const float* gradients = nullptr;
   float* first = nullptr;
   float* second = nullptr;

@@ -38,7 +38,7 @@ void PassInputs::take(const Batch& batch, const DecisionPass& pass, cudaStream_t
 
 void PassInputs::take(std::span<const DecisionLoss> losses, cudaStream_t stream) {
   HostInputs& host = host_[used_ - 1];
-  const std::size_t decisions = losses_.size() / losses.size();  // of a layer
+  const std::size_t decisions = losses_.size() / losses.size();  // per layer
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const DecisionLoss& loss = losses[i / decisions];
     const float spread = loss.spread.empty() ? 0.0F : loss.spread[i % decisions];

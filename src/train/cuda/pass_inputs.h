@@ -1,5 +1,5 @@
-// What a recorded pass reads anew each time: its batch, the seed of its noise, the losses of
-// decisions.
+// The inputs that a captured pass reads anew each time: its batch, the seed of its noise, the
+// losses of decisions.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace winnow::train::cuda {
 
-/// At the same device address in every pass. The host memory stays unchanged until the update ends,
-/// so no copy has to be waited for.
+/// Inputs at the same device address in every pass. The host memory stays unchanged until the
+/// update ends, so no copy has to be waited for.
 class PassInputs {
  public:
-  /// `decisions`: of all layers. `chunk`: of the model (ModelSpec::chunk).
+  /// `decisions`: of all layers. `chunk`: the model's (ModelSpec::chunk).
   PassInputs(std::size_t tokens, std::size_t decisions, int chunk);
 
-  /// The device has taken all that came before.
+  /// The device must have finished all earlier copies.
   void begin_update() { used_ = 0; }
-  /// The next pass's. `batch` has exactly `tokens` tokens.
+  /// Copies the next pass's inputs. `batch` has exactly `tokens` tokens.
   void take(const Batch& batch, const DecisionPass& pass, cudaStream_t stream);
-  /// The losses of its layers.
+  /// Copies the losses of that pass's layers.
   void take(std::span<const DecisionLoss> losses, cudaStream_t stream);
-  /// A batch of nothing.
+  /// Sets an empty batch.
   void clear(cudaStream_t stream);
 
   // In device memory, [T] each:
@@ -36,14 +36,14 @@ class PassInputs {
   [[nodiscard]] const std::int32_t* first_key() const { return column<std::int32_t>(kFirstKeys); }
   [[nodiscard]] const std::int32_t* chunk_key() const { return column<std::int32_t>(kChunkKeys); }
   [[nodiscard]] const std::int32_t* positions() const { return column<std::int32_t>(kPositions); }
-  /// What attention sees of a borrowed channel.
+  /// The factor on a borrowed channel in attention.
   [[nodiscard]] const float* channel_factor() const { return &values_.data()->channel_factor; }
   [[nodiscard]] const std::uint64_t* noise() const { return &values_.data()->noise; }
   /// [layers, decisions]
   [[nodiscard]] const ops::cuda::DecisionFactors* losses() const { return losses_.data(); }
 
  private:
-  // Of a word per token, one after another.
+  // Arrays of one 32-bit word per token, one after another.
   enum Column : std::size_t {
     kTokens,
     kTargets,
@@ -76,7 +76,7 @@ class PassInputs {
   winnow::cuda::DeviceBuffer<std::int32_t> batch_;  // [kColumns, T]
   winnow::cuda::DeviceBuffer<Values> values_;       // one
   winnow::cuda::DeviceBuffer<ops::cuda::DecisionFactors> losses_;
-  std::vector<HostInputs> host_;  // of the update's passes
+  std::vector<HostInputs> host_;  // one per pass of the update
   std::size_t used_ = 0;
 };
 

@@ -11,8 +11,8 @@ const model::RecurrentSpec& mixer_of(const DevicePass& pass) {
   return *pass.layer_spec().recurrent();
 }
 
-// Outputs of the two products: of queries, keys, values and gates; of rates and decays. Their
-// matrices lie one after another, in files that join them and in others.
+// Output widths of the two products: of queries, keys, values and gates; of rates and decays. Their
+// matrices are contiguous, whether or not the file joins them.
 int projected_width(const DevicePass& pass) {
   return mixer_of(pass).channels() + mixer_of(pass).heads.value_width();
 }
@@ -41,7 +41,7 @@ ops::cuda::TrainingRecurrent layer_of(const DevicePass& pass, const DeviceLayerW
           .eps = pass.layer_spec().norm.eps};
 }
 
-// The delta rule, in scratch.
+// The delta rule, with its inputs in scratch.
 ops::cuda::TrainingDelta rule_of(const DevicePass& pass,
                                  const ops::cuda::TrainingRecurrent& layer) {
   const LayerScratch& scratch = *pass.scratch;
@@ -54,8 +54,8 @@ ops::cuda::TrainingDelta rule_of(const DevicePass& pass,
           .scratch = scratch.delta};
 }
 
-// Computes what the rule takes from a layer's activations, and runs it. Without `out`, only what
-// backward needs.
+// Computes the rule's inputs from a layer's activations, and runs it. Without `out`, it computes
+// only what backward needs.
 void run_rule(const DevicePass& pass, const ops::cuda::TrainingRecurrent& layer, bf16* out) {
   const LayerScratch& scratch = *pass.scratch;
   ops::cuda::recurrent_inputs(layer, scratch.mixed, scratch.rates, scratch.log_decays, pass.stream);

@@ -5,10 +5,10 @@
 
 namespace winnow::train::cuda::detail {
 
-/// The mixer's activations, up to a.recalled, from a.normed.
+/// Computes the mixer's activations, up to a.recalled, from a.normed.
 void recall(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a);
 
-/// pass.scratch->gated [T, value width] = a.recalled, normed and gated.
+/// pass.scratch->gated [T, value width] = a.recalled after norm and gate.
 void recurrent_output(const DevicePass& pass, const DeviceLayerWeights& w,
                       const DeviceActivations& a);
 

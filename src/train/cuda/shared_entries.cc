@@ -5,7 +5,7 @@
 namespace winnow::train::cuda {
 namespace {
 
-// Columns of keys and of values, which are as wide, and of biases.
+// Columns of keys (values have as many), and of biases.
 std::size_t entry_width(const model::ModelSpec& spec, int layer) {
   return static_cast<std::size_t>(spec.layer(layer).attention()->key_width());
 }
@@ -14,7 +14,7 @@ std::size_t bias_width(const model::ModelSpec& spec, int layer) {
                              : 0;
 }
 
-// The sum over all sources of so many columns of keys and values, and of biases.
+// Sum over all layers that store shared entries: columns of keys and values, and of biases.
 std::size_t columns_of(const model::ModelSpec& spec, std::size_t entries, std::size_t biases) {
   std::size_t columns = 0;
   for (const int source : spec.shared_layers()) {
@@ -23,7 +23,7 @@ std::size_t columns_of(const model::ModelSpec& spec, std::size_t entries, std::s
   return columns;
 }
 
-// Widths are multiples of 8: pieces begin where 16 bytes do.
+// Widths are multiples of 8, so pieces begin at multiples of 16 bytes.
 template <class T>
 T* take(T*& next, std::size_t tokens, std::size_t width) {
   T* own = next;

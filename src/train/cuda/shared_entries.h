@@ -9,16 +9,16 @@
 
 namespace winnow::train::cuda {
 
-/// What attention sees of a layer that stores entries: keys and values in bf16, or their gradients
-/// in fp32, as those of several layers come together there.
+/// The entries that attention reads from a layer that stores them: keys and values in bf16, or
+/// their gradients in fp32, because gradients of several layers are summed.
 template <class T>
 struct DeviceEntries {
   T* keys = nullptr;  // [T, kv_heads * head_dim]
   T* values = nullptr;
-  float* bias = nullptr;  // [T, kv_heads]; of a layer that decides
+  float* bias = nullptr;  // [T, kv_heads]; for a layer that decides
 };
 
-/// Of the layers whose entries others share, and of those; null for all others.
+/// For layers whose entries others share, and for those others; null for all other layers.
 class DeviceSharedEntries {
  public:
   DeviceSharedEntries(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);

@@ -77,7 +77,7 @@ void require_supported_heads(const model::RecurrentSpec& recurrent) {
                         static_cast<int>(ops::cuda::training_delta_shared_memory(heads.key_dim)));
 }
 
-// Rows of what Muon multiplies begin at multiples of 16 bytes.
+// Rows of the matrices that Muon multiplies must begin at multiples of 16 bytes.
 void require_supported_by_muon(const model::ModelSpec& spec) {
   for (const auto& [name, shape] : tensor_shapes(spec)) {
     require(role_of(name, shape) != Role::matrix || (shape[0] % 8 == 0 && shape[1] % 8 == 0),

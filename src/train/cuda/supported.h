@@ -1,4 +1,4 @@
-// What training on a device takes.
+// What training on a device supports.
 #pragma once
 
 #include "train/options.h"

@@ -15,7 +15,7 @@ namespace {
 using winnow::cuda::check;
 using winnow::cuda::DeviceBuffer;
 
-// Those of the embedding and of matrices, which come first.
+// Elements of the embedding and of matrices, which come first.
 std::size_t matrix_elements(const ParameterList& list) {
   return std::max(list.range(Role::embedding).second, list.range(Role::matrix).second);
 }
