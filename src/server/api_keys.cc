@@ -41,7 +41,7 @@ bool has_key(const HttpRequest& head, std::span<const std::string> keys) {
                          [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
   given.remove_prefix(bears ? kBearer.size() : given.size());
   given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
-  if (given.empty()) {  // as Anthropic's clients send it
+  if (given.empty()) {  // the header that Anthropic's clients send
     given = head.header("x-api-key");
   }
   bool known = false;

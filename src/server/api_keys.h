@@ -1,4 +1,4 @@
-// Who may ask.
+// Access control by API keys.
 #pragma once
 
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace winnow::server {
 
-/// The keys in a file's text, one per line. Lines that are empty or begin with # hold none.
+/// The keys in a file's text, one per line. Lines that are empty or begin with # are skipped.
 std::vector<std::string> parse_keys(std::string_view text);
 
-/// Whether two keys are equal, in a time that tells nothing of where they differ.
+/// Whether two keys are equal, in a time that does not depend on where they differ.
 bool is_same_key(std::string_view given, std::string_view key);
 
-/// Whether the request brings one of the keys.
+/// Whether the request has one of the keys.
 bool has_key(const HttpRequest& head, std::span<const std::string> keys);
 
 /// Whether a body follows the head, or may.

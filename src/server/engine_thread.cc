@@ -12,7 +12,7 @@
 namespace winnow::server {
 namespace {
 
-constexpr double kReportSeconds = 0.02;  // between reports: on some devices they cost a moment
+constexpr double kReportSeconds = 0.02;  // between reports: on some devices they take a while
 
 StepResult failed(const std::string& message) {
   StepResult result;
@@ -20,7 +20,7 @@ StepResult failed(const std::string& message) {
   return result;
 }
 
-// Few enough for an int: a request has 128 at most, and few prompts.
+// Fits an int: a request has at most 128 samples, and few prompts.
 int samples_of(const std::vector<EngineThread::Submission>& submissions) {
   int samples = 0;
   for (const EngineThread::Submission& submission : submissions) {
@@ -152,14 +152,14 @@ void EngineThread::work() {
   }
 }
 
-// Of the mutex's holder: whether there is anything but waiting.
+// Call with the mutex held: whether there is work besides waiting.
 bool EngineThread::has_work() const {
   return closing_ || shutting_down_ || !submissions_.empty() || !endings_.empty() ||
          !engine_.idle();
 }
 
-// Copies a prefix for the disk; false when there is none. Requests already report a failed device,
-// and prefixes are only an optimisation.
+// Copies a prefix for the disk; false when there is none. Errors are ignored: requests report a
+// failed device, and prefixes are only an optimisation.
 bool EngineThread::store_prefix() {
   try {
     return engine_.store_prefix();
@@ -168,7 +168,7 @@ bool EngineThread::store_prefix() {
   }
 }
 
-// Waits for something to do; false at the end.
+// Waits for commands or work; false at the end.
 bool EngineThread::take_commands() {
   std::vector<std::pair<Ticket, Submission>> submissions;
   std::vector<Ending> endings;
@@ -205,7 +205,7 @@ bool EngineThread::take_commands() {
   return true;
 }
 
-// The engine may use the device for it: a failure ends the open requests, as that of a step does.
+// The engine may use the device here: a failure ends the open requests, as a failed step does.
 void EngineThread::end_samples(const std::vector<Ending>& endings) {
   try {
     for (const Ending& ending : endings) {
@@ -220,7 +220,7 @@ void EngineThread::end_samples(const std::vector<Ending>& endings) {
   }
 }
 
-// A request that the engine cannot take fails alone.
+// If the engine rejects a request, only that request fails.
 void EngineThread::begin(Ticket ticket, Submission submission) {
   const int samples = submission.request.samples;
   try {
@@ -246,7 +246,7 @@ void EngineThread::publish() {
 void EngineThread::step() {
   deliver_seconds_ += clock_.lap();
   std::vector<engine::TokenEvent> events = engine_.step();
-  clock_.lap();  // the engine tells its own times
+  clock_.lap();  // the engine measures its own times
   for (engine::TokenEvent& event : events) {
     note(std::move(event));
   }
@@ -283,7 +283,7 @@ void EngineThread::note(engine::CacheTrace trace) {
   }
 }
 
-// Who hears of a result; null when the request was given up.
+// The entry that receives a result; null when the request was cancelled.
 EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) {
@@ -295,7 +295,7 @@ EngineThread::Entry* EngineThread::entry_of(engine::RequestId id) {
   return &found->second;
 }
 
-// What is to be told, all or what is urgent. Requests that are over are forgotten.
+// The results to deliver, all or only urgent ones. Finished requests are removed.
 EngineThread::Deliveries EngineThread::take_results(bool all) {
   if (all) {
     since_delivery_.lap();
@@ -329,7 +329,7 @@ void EngineThread::deliver(Deliveries deliveries) {
   });
 }
 
-// `result` is the last that anybody hears.
+// `result` is the last one that every request receives.
 void EngineThread::end_all(const StepResult& result) {
   deliver(take_results(/*all=*/true));
   Deliveries deliveries;
@@ -343,7 +343,7 @@ void EngineThread::end_all(const StepResult& result) {
   std::ranges::for_each(open, [this](engine::RequestId id) { engine_.give_up(id); });
 }
 
-// A device that does not even say how it is doing has failed for good: this thread is over.
+// A device that cannot even report its state has failed for good: this thread ends.
 void EngineThread::break_down(const std::string& message) {
   end_all(failed(message));
   Deliveries deliveries;
@@ -367,7 +367,7 @@ void EngineThread::close(engine::RequestId id) {
   release(samples);
 }
 
-// A request is over.
+// A request has ended.
 void EngineThread::release(int samples) {
   const std::lock_guard lock(mutex_);
   --open_;

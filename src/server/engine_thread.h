@@ -1,4 +1,4 @@
-// The engine on a thread of its own, for many who ask at once.
+// The engine on its own thread, for many concurrent requests.
 #pragma once
 
 #include <condition_variable>
@@ -20,23 +20,23 @@
 
 namespace winnow::server {
 
-/// What one step, or a few, brought for one request.
+/// Results of one or a few steps for one request.
 struct StepResult {
   std::vector<engine::TokenEvent> events;
-  std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that are over
+  std::vector<std::pair<int, engine::CacheUsage>> ended;  // samples that have ended
   std::vector<engine::CacheTrace> traces;
-  std::string failure;     // not empty: the engine has failed, and nothing more comes
-  bool shut_down = false;  // the server ends before the request, and nothing more comes
+  std::string failure;     // not empty: the engine has failed; this is the last result
+  bool shut_down = false;  // the server stops before the request ends; this is the last result
 };
 
-/// How the engine and its thread are doing.
+/// The state of the engine and its thread.
 struct EngineReport {
   engine::EngineStats engine;
-  std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if there is a place
-  std::optional<PrefillClientStats> prefill;      // of states from another server, if one is asked
-  double deliver_seconds = 0.0;                   // taking requests and handing out results
+  std::optional<engine::PrefixStoreStats> store;  // of the prefixes on disk, if enabled
+  std::optional<PrefillClientStats> prefill;      // of states from another server, if enabled
+  double deliver_seconds = 0.0;                   // accepting requests and delivering results
   double idle_seconds = 0.0;                      // without requests
-  int open_requests = 0;                          // taken and not over
+  int open_requests = 0;                          // accepted and not ended
 };
 
 /// Receives a request's results. Must not throw.
@@ -47,31 +47,31 @@ class StepSink {
 };
 
 struct EngineThreadConfig {
-  int most_samples = 256;  // of all requests that are taken at a time
+  int most_samples = 256;  // of all accepted requests together
   double hold_seconds =
-      0.0;  // for which tokens may be held back, to be told with those that follow
+      0.0;  // maximum time for which tokens are held back, to be sent with later ones
 };
 
-/// Runs work soon, on another thread than the caller's, in order.
+/// Runs work soon, on a thread other than the caller's, in order.
 using Executor = std::function<void(std::function<void()>)>;
 
 class EngineThread {
  public:
   using Ticket = std::uint64_t;
 
-  /// `backend`, `store` and `prefill` (may be null) must outlive this. Results are handed to their
-  /// sinks by `executor`, all of a step as one piece of work: the next step does not wait for them.
-  /// First tokens, ends and traces are never held back, and what is held of their request goes with
+  /// `backend`, `store` and `prefill` (may be null) must outlive this. `executor` delivers results
+  /// to the sinks, a step's results as one piece of work; the next step does not wait for it.
+  /// First tokens, ends and traces are never held back, and held results of their request go with
   /// them.
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& engine_config,
                const EngineThreadConfig& config, Executor executor,
                engine::PrefixStore* store = nullptr, PrefillClient* prefill = nullptr);
-  /// Drops whatever is still asked for; prefixes are in the store afterwards.
+  /// Drops all remaining requests, and writes prefixes to the store.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  /// As Engine::prepare(). Before the first request: the engine's thread has nothing to do then.
+  /// Like Engine::prepare(). Call it before the first request, while the engine's thread is idle.
   void prepare(const model::Lora& adapter);
 
   /// A request and the receiver of its results.
@@ -79,22 +79,22 @@ class EngineThread {
     engine::Request request;
     std::shared_ptr<StepSink> sink;
   };
-  /// Takes all of them or none; a ticket for each, in order. Each sample takes a place until its
-  /// request is over. Throws Error as engine::validate() does, and ApiError when there will never
-  /// be so many places (400), when there are not now (429) and when the engine has failed (503).
+  /// Accepts all or none; returns a ticket for each, in order. Each sample takes a place until its
+  /// request ends. Throws Error like engine::validate(), and ApiError when there are more samples
+  /// than places at all (400), than free places (429), and when the engine has failed (503).
   std::vector<Ticket> submit(std::vector<Submission> submissions);
-  /// Ends the request's samples; their ends are still delivered. Unknown tickets are ignored.
+  /// Cancels the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
-  /// Ends one sample that has told a token, as a stop token would.
+  /// Ends one sample that has produced a token, as a stop token would.
   void stop(Ticket ticket, int sample);
-  /// Ends all requests that were taken and are not over: their last result says shut_down.
+  /// Ends all accepted requests that still run: their last result says shut_down.
   void shut_down();
 
-  /// As of a moment ago.
+  /// At most a moment old.
   [[nodiscard]] EngineReport report() const;
-  /// Requests that were taken and are not over.
+  /// Accepted requests that have not ended.
   [[nodiscard]] int open_requests() const;
-  /// Why nothing will run any more; empty while all is well.
+  /// Why the engine cannot run any more; empty if it works.
   [[nodiscard]] std::string failure() const;
 
  private:
@@ -102,9 +102,9 @@ class EngineThread {
     std::shared_ptr<StepSink> sink;
     int samples = 0;
     int open_samples = 0;
-    StepResult result = {};  // that is to be told
+    StepResult result = {};  // to be delivered
     bool has_result = false;
-    bool urgent = false;               // it is not held back
+    bool urgent = false;               // must not be held back
     std::vector<bool> has_begun = {};  // by sample
   };
   struct Ending {
@@ -112,7 +112,7 @@ class EngineThread {
     int sample;  // -1: the request is cancelled
   };
 
-  // Results and whom they are for.
+  // Results and their receivers.
   using Deliveries = std::vector<std::pair<std::shared_ptr<StepSink>, StepResult>>;
 
   void work();
@@ -139,10 +139,10 @@ class EngineThread {
   engine::PrefixStore* store_;
   PrefillClient* prefill_;
 
-  // The engine's thread alone.
+  // Used only on the engine's thread.
   engine::Engine engine_;
   std::map<engine::RequestId, Entry> entries_;
-  std::vector<engine::RequestId> told_;  // that have a result
+  std::vector<engine::RequestId> told_;  // requests that have a result
   Stopwatch since_delivery_;
   std::map<Ticket, engine::RequestId> ids_;
   Stopwatch clock_;
@@ -150,7 +150,7 @@ class EngineThread {
   double deliver_seconds_ = 0.0;
   double idle_seconds_ = 0.0;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of the members below
   std::condition_variable wake_;
   std::vector<std::pair<Ticket, Submission>> submissions_;
   std::vector<Ending> endings_;
@@ -158,7 +158,7 @@ class EngineThread {
   EngineReport report_;
   Ticket next_ticket_ = 1;
   int open_ = 0;          // requests
-  int open_samples_ = 0;  // of them
+  int open_samples_ = 0;  // of these requests
   bool closing_ = false;
   std::string failure_;
 

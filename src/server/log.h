@@ -1,4 +1,4 @@
-// What the server says of itself: one JSON object per line.
+// The server's log: one JSON object per line.
 #pragma once
 
 #include <cstdint>

@@ -8,13 +8,13 @@
 
 namespace winnow::server {
 
-/// Begins a metric.
+/// Writes the header of a metric.
 inline void describe(std::string_view name, std::string_view type, std::string_view help,
                      std::string& page) {
   page += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
 }
 
-/// A metric of one value. `labels`: {name="value"}, or nothing.
+/// A metric with one value. `labels`: {name="value"}, or empty.
 template <class Number>
 void add(std::string_view name, std::string_view type, std::string_view help, Number value,
          std::string& page, std::string_view labels = {}) {

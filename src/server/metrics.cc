@@ -72,7 +72,7 @@ void add_limits(const ServerLimits& most, std::string& page) {
       most.connections, page);
 }
 
-// What the engine's thread spends its time on.
+// Where the engine's thread spends its time.
 void add_engine_seconds(const EngineReport& report, std::string& page) {
   constexpr std::string_view kName = "winnow_engine_seconds_total";
   describe(kName, "counter", "Time of the engine's thread by what it does.", page);

@@ -1,4 +1,4 @@
-// What the server counts, in Prometheus's text format.
+// The server's metrics, in Prometheus's text format.
 #pragma once
 
 #include <atomic>
@@ -20,41 +20,41 @@ namespace winnow::server {
 
 /// How busy the HTTP server is.
 struct HttpLoad {
-  bool ready = true;  // as /ready says
+  bool ready = true;  // the answer of /ready
   int connections = 0;
   std::int64_t refused_connections = 0;
 };
 
-/// What the server takes at a time.
+/// The server's limits.
 struct ServerLimits {
   int sequences = 0;  // that hold cache
-  int requests = 0;   // answers that run or wait
+  int requests = 0;   // running or waiting answers
   int connections = 0;
 };
 
-/// What the page holds for routers.
+/// Metrics for routers.
 struct RouterView {
   CacheBlocks blocks;
-  std::string vllm_name = {};  // of the model, for metrics under vLLM's names; "": none of these
+  std::string vllm_name = {};  // the model's name for metrics with vLLM's names; "": none of these
 };
 
 class Metrics {
  public:
-  /// An HTTP exchange is over. `route` is one of the server's own names, never the client's.
+  /// An HTTP exchange has ended. `route` is one of the server's own names, never the client's.
   void count_http(std::string_view route, int status);
-  /// A token of an answer has come.
+  /// A token of an answer was generated.
   void count_token() { ++generated_tokens_; }
-  /// A sample is over, for one of vLLM's reasons.
+  /// A sample has ended, for one of vLLM's reasons.
   void count_sample(std::string_view reason);
-  /// A completion request is over.
+  /// A completion request has ended.
   void count_request(std::string_view outcome, const AnswerUsage& usage);
 
   SecondsHistogram queue;           // of completions: from the request to its place in the cache
   SecondsHistogram first_token;     // from the request to its first token
-  SecondsHistogram between_tokens;  // of one sample
+  SecondsHistogram between_tokens;  // within one sample
   SecondsHistogram whole_request;
 
-  /// The page; what the engine and the server say of themselves goes in as well.
+  /// The page, which also includes what the engine and the HTTP server report.
   [[nodiscard]] std::string render(const EngineReport& report, const HttpLoad& http,
                                    const ServerLimits& most, const RouterView& routers) const;
 

@@ -19,7 +19,7 @@ bool is_of_type(const json& module, std::string_view type) {
          module["type"].get<std::string>().ends_with(type);
 }
 
-// The state of the last token is all that an engine of causal models tells.
+// The engine only provides the state of the last token, as models are causal.
 void require_last_token(const std::filesystem::path& path) {
   const json config = read_json(path);
   const bool last = config.is_object() && (config.value("pooling_mode_lasttoken", json()) == true ||

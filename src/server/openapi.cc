@@ -61,7 +61,7 @@ std::string description_of(const FieldRule& rule) {
   return text;
 }
 
-// A field that is null counts as absent.
+// The schema allows null: a null field counts as absent.
 Json property_of(const FieldRule& rule, Endpoint endpoint) {
   if (!rule.alias_of.empty()) {
     for (const FieldRule& target : field_rules()) {

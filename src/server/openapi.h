@@ -1,4 +1,4 @@
-// A description of the server's requests for tools that read OpenAPI.
+// An OpenAPI description of the server's requests.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace winnow::server {
 
-/// Made of the routes that a model of this task has, and of the table of fields, by which requests
-/// are answered and read.
+/// Generated from the routes of a model with this task and from the table of fields, the same data
+/// that parse and answer requests.
 nlohmann::ordered_json openapi_document(const ModelTask& task, bool serves_states);
 
 }  // namespace winnow::server

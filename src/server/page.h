@@ -1,4 +1,4 @@
-// The files of the page at "/", which are part of the program.
+// The files of the page at "/", embedded in the program.
 #pragma once
 
 #include <string_view>

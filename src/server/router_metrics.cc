@@ -11,7 +11,7 @@ std::size_t block_count(const engine::EngineStats& engine, const CacheBlocks& bl
   return blocks.bytes > 0 ? engine.capacity_bytes / blocks.bytes : 0;
 }
 
-// In quotes, as a label's value stands.
+// Escaped and quoted as a label's value.
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   for (const char letter : text) {

@@ -1,4 +1,4 @@
-// What routers read of /metrics to choose a server.
+// Metrics that routers read from /metrics to choose a server.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace winnow::server {
 
-/// The cache as routers count it: in blocks that a dense cache of the same format would fill.
+/// The cache's size in the routers' unit: blocks of a dense cache in the same format.
 struct CacheBlocks {
-  int tokens = 16;        // of a block
-  std::size_t bytes = 0;  // of a block; 0: the model's cache has no entries
+  int tokens = 16;        // per block
+  std::size_t bytes = 0;  // per block; 0: the model's cache has no entries
 };
 
-/// Share of the cache that is handed out. Prefixes without a sequence count, too: they go first, as
-/// soon as all of it exceeds --prefix-cache-gib.
+/// The used share of the cache. It includes prefixes without a sequence, although they are evicted
+/// first, once all of them exceed --prefix-cache-gib.
 double cache_utilisation(const engine::EngineStats& engine);
 
 /// The engine's state under winnow's names.
 std::string router_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks);
 
-/// Samples that are over, by why they ended in vLLM's words: stop, length, abort or error.
+/// Finished samples by vLLM's finish reasons: stop, length, abort or error.
 using FinishedSamples = std::map<std::string, std::int64_t, std::less<>>;
 
-/// What the server counts of answers.
+/// Counters of answers.
 struct AnswerCounts {
   std::int64_t generated_tokens;
   const FinishedSamples& samples;
@@ -39,7 +39,7 @@ struct AnswerCounts {
   const SecondsHistogram& whole_request;
 };
 
-/// The same under vLLM's names, and what else routers know of vLLM; the model goes by `name`.
+/// The same under vLLM's names, and other metrics that routers know from vLLM; `name`: the model's.
 std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks,
                          std::string_view name, const AnswerCounts& answers);
 

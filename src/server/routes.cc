@@ -59,7 +59,7 @@ constexpr std::array kRoutes{
     get("/props", Route::properties, "What llama.cpp's clients read first"),
     get("/tokenizer_info", Route::tokenizer_info, "The model's tokenizer_config.json"),
     get("/openapi.json", Route::openapi, "This document"),
-    // llama.cpp's clients leave out the version.
+    // llama.cpp's clients omit the version.
     post("/chat/completions", Route::chat_completions, Endpoint::chat, "As /v1/chat/completions"),
     get("/models", Route::models, "As /v1/models"),
     post("/embeddings", Route::embeddings, Endpoint::embeddings, "As /v1/embeddings"),
@@ -92,7 +92,7 @@ struct OtherDoor {
   std::string_view instead;
 };
 
-// Doors of other servers that answer in a form of their own.
+// Paths of other servers whose answers have a different format.
 constexpr std::array kOtherDoors{
     OtherDoor{"/completion", "use /v1/completions"},  // llama.cpp's
     OtherDoor{"/completions", "use /v1/completions"},

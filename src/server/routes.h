@@ -1,4 +1,4 @@
-// What the server answers where.
+// The server's routes.
 #pragma once
 
 #include <cstdint>
@@ -42,31 +42,31 @@ enum class Route : std::uint8_t {
 };
 
 struct RouteEntry {
-  std::string_view path;  // up to what a client names, if `argument` is not empty
+  std::string_view path;  // without the client's argument, if `argument` is not empty
   Route route = Route::unknown;
   bool post = false;               // else GET
   bool open = false;               // needs no key
-  bool probe = false;              // asked by those who watch the server: now, and seldom logged
-  std::uint16_t endpoint = 0;      // of Endpoint: whose fields a body has; 0: there is none
+  bool probe = false;              // a probe: answered at once, and rarely logged
+  std::uint16_t endpoint = 0;      // an Endpoint: determines the body's fields; 0: none
   std::string_view summary = {};   // for /openapi.json
-  std::string_view argument = {};  // behind the path
-  std::string_view suffix = {};    // behind that
-  bool erases = false;             // takes DELETE as well
+  std::string_view argument = {};  // name of the part after the path
+  std::string_view suffix = {};    // after the argument
+  bool erases = false;             // accepts DELETE as well
 };
 
-/// All but the page.
+/// All routes except the page.
 std::span<const RouteEntry> routes();
 /// The route of a path; Route::unknown when there is none.
 RouteEntry find_route(std::string_view path);
-/// Where to ask for what another server answers at this path; "": nowhere.
+/// The path here that replaces another server's path; "": none.
 std::string_view door_instead(std::string_view path);
 
-/// The answer to a method that the path does not take; none where it does.
+/// The answer to a method that the path does not accept; nullopt if it does.
 std::optional<HttpResponse> refusal_of_method(const RouteEntry& entry, const HttpRequest& request);
 
-/// Why a server of a model of this task does not answer there; empty where it does.
+/// Why a server with a model for this task does not serve the route; empty if it does.
 std::string_view why_closed(Route route, const ModelTask& task, bool serves_states);
-/// What a client has named in the path.
+/// The client's argument in the path.
 std::string_view argument_of(const RouteEntry& entry, std::string_view path);
 
 }  // namespace winnow::server

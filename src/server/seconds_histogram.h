@@ -1,4 +1,4 @@
-// How long things take, in Prometheus's text format.
+// Histograms of durations, in Prometheus's text format.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-/// Seconds in buckets. May be observed from many threads.
+/// Counts seconds in buckets. May be observed from many threads.
 class SecondsHistogram {
  public:
   static constexpr std::array kBounds{0.001, 0.0025, 0.005, 0.01,  0.025, 0.05, 0.1,
@@ -20,7 +20,7 @@ class SecondsHistogram {
   void observe_since(std::chrono::steady_clock::time_point start) {
     observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  /// Appends the metric `name` to a page. `labels`: name="value",..., or nothing.
+  /// Appends the metric `name` to a page. `labels`: name="value",..., or empty.
   void render(std::string_view name, std::string_view help, std::string& page,
               std::string_view labels = {}) const;
 

@@ -21,10 +21,10 @@
 namespace winnow::server {
 namespace {
 
-// For what is still to be sent when requests have been ended.
+// Time to send remaining output after requests were ended.
 constexpr std::chrono::seconds kLastWords{1};
 
-// Files in the Hub's cache are links, so of a file its folders count, as far up as the snapshot.
+// Files in the Hub's cache are links, so a file is named by its folders, up to the snapshot.
 std::string name_of(const std::filesystem::path& model) {
   const bool is_file = std::filesystem::is_regular_file(model);
   const auto path = std::filesystem::weakly_canonical(is_file ? model.parent_path() : model);
@@ -75,7 +75,7 @@ engine::EngineConfig complete(engine::EngineConfig engine, const ServerConfig& c
   return engine;
 }
 
-// What `flag` needs of the rest.
+// Throws if `flag` is set without prefix caching, which it needs.
 void require_prefixes(std::string_view flag, const ServerConfig& config,
                       const engine::LoadedModel& model) {
   require(config.prefix_cache, "{}: is for prefixes, but --no-prefix-cache keeps none", flag);
@@ -83,8 +83,8 @@ void require_prefixes(std::string_view flag, const ServerConfig& config,
           flag, kvcache::rule_name(model.engine.cache.rule));
 }
 
-// Of states that leave the process, or come from elsewhere; none where there are none. It takes a
-// look at all of the model's files.
+// The kind of states that leave the process or come from elsewhere; nullopt if none do. Reads
+// all of the model's files.
 std::optional<engine::StateKind> find_state_kind(const LoadOptions& options,
                                                  const ServerConfig& config,
                                                  const engine::LoadedModel& model) {
@@ -104,7 +104,7 @@ std::optional<engine::StateKind> find_state_kind(const LoadOptions& options,
              : std::nullopt;
 }
 
-// Where prefixes go that have no place in memory; null: nowhere.
+// Where prefixes are stored that do not fit in memory; null: nowhere.
 std::unique_ptr<engine::PrefixStore> open_store(const ServerConfig& config,
                                                 const std::optional<engine::StateKind>& kind,
                                                 Log& log) {
@@ -117,7 +117,7 @@ std::unique_ptr<engine::PrefixStore> open_store(const ServerConfig& config,
                    });
 }
 
-// Where states come from that another server computes; null: nowhere.
+// The source of states that another server computes; null: none.
 std::unique_ptr<PrefillClient> open_prefill(const ServerConfig& config,
                                             const std::optional<engine::StateKind>& kind,
                                             Log& log) {
@@ -129,7 +129,7 @@ std::unique_ptr<PrefillClient> open_prefill(const ServerConfig& config,
                    });
 }
 
-// Where routers are told of prefixes; null: nowhere.
+// The publisher of prefix events to routers; null: none.
 std::unique_ptr<KvEvents> open_events(const ServerConfig& config,
                                       const engine::LoadedModel& model) {
   if (config.kv_events.endpoint.empty()) {
@@ -141,7 +141,7 @@ std::unique_ptr<KvEvents> open_events(const ServerConfig& config,
 
 }  // namespace
 
-// In the order in which they need each other.
+// In order of dependence.
 struct Server::Parts {
   Parts(const LoadOptions& options, const ServerConfig& config)
       : log(config.log_level),
@@ -243,13 +243,13 @@ bool Server::drain(std::chrono::milliseconds most) {
     }
   };
   const auto busy = [&] { return parts_->engine->open_requests() > 0; };
-  wait_while(busy, deadline);  // requests meanwhile get 503, shutting down
+  wait_while(busy, deadline);  // new requests get 503 (shutting down) meanwhile
   const bool finished = !busy();
   if (!finished) {
     parts_->engine->shut_down();
   }
   parts_->http.drain();
-  // The last bytes of an answer, or why there is none, need connections after the engine.
+  // Connections must outlive the engine to send the last bytes of an answer, or an error.
   wait_while([&] { return busy() || parts_->http.connections() > 0; },
              std::max(deadline, std::chrono::steady_clock::now() + kLastWords));
   parts_->service.flush_responses();

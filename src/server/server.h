@@ -18,32 +18,32 @@ struct ServerConfig {
   HttpConfig http;
   ServiceConfig service;
   EngineThreadConfig engine;
-  int max_sequences = 256;  // that hold cache at a time
+  int max_sequences = 256;  // with cache at a time
   bool prefix_cache = true;
   double prefix_gib = 0.0;     // 0: a quarter of the cache
   std::string cache_dir = {};  // for prefixes on disk; empty: none
   double cache_dir_gib = 10.0;
-  bool serve_states = false;         // the door /v1/prefill
-  PrefillClientConfig prefill = {};  // where other servers' states come from
+  bool serve_states = false;         // serves /v1/prefill
+  PrefillClientConfig prefill = {};  // the source of other servers' states
   KvEventsConfig kv_events = {};
   LogLevel log_level = LogLevel::info;
 };
 
 class Server {
  public:
-  /// Loads the model and begins to serve. Throws Error when a file or a setting is not usable.
+  /// Loads the model and starts serving. Throws Error when a file or a setting cannot be used.
   Server(const LoadOptions& options, ServerConfig config);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] int port() const;
-  /// Why no request is answered any more (a device that failed); empty while all is well.
+  /// Why no request can be answered any more (a failed device); empty if all is well.
   [[nodiscard]] std::string failure() const;
-  /// Tells routers to send no more: /ready says no. Requests are taken all the same.
+  /// Tells routers to send no more: /ready says no. Requests are still accepted.
   void leave();
-  /// Refuses what is new, and finishes what was begun if that takes no longer than `most`. True
-  /// when everything was finished.
+  /// Refuses new requests, and finishes open ones if that takes no longer than `most`. True
+  /// when all were finished.
   bool drain(std::chrono::milliseconds most);
 
  private:

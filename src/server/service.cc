@@ -31,7 +31,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Also what keeps other sites' forms from posting here: a browser asks before it sends JSON.
+// This also keeps other sites' forms from posting: a browser asks for permission to send JSON.
 void require_json(const HttpRequest& request) {
   const std::string_view header = request.header("content-type");
   std::string type(header.substr(0, header.find(';')));
@@ -45,7 +45,7 @@ void require_json(const HttpRequest& request) {
   }
 }
 
-// Clients in browsers send headers of their own, too.
+// Browser clients send custom headers, too.
 HttpResponse preflight(const HttpRequest& request) {
   const std::string_view asked = request.header("access-control-request-headers");
   return {.status = 204,
@@ -122,7 +122,7 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
   }
 }
 
-// A client of Anthropic's gets all of its answers in Anthropic's words.
+// Anthropic's clients get all errors in Anthropic's format.
 void Service::send_error(const HttpRequest& request, HttpResponse response,
                          const std::shared_ptr<Reply>& reply) {
   constexpr std::string_view kPath = "/v1/messages";
@@ -247,7 +247,7 @@ std::optional<ApiError> Service::refuse(const HttpRequest& head, bool full) cons
     return ApiError(503, "all connections are taken (--max-connections); try again later", {},
                     "too_many_connections");
   }
-  // What is open takes no body either: there is no room for those of everybody.
+  // Routes without a key accept no body either: memory for anybody's bodies is limited.
   const bool open = (entry.open || is_preflight(head)) && !announces_body(head);
   if (config_.api_keys.empty() || open || has_key(head, config_.api_keys)) {
     return std::nullopt;

@@ -1,4 +1,4 @@
-// What the server answers: routes, keys, and the requests behind them.
+// The server's request handling: routes, keys, and the handlers.
 #pragma once
 
 #include <atomic>
@@ -35,50 +35,50 @@ namespace winnow::server {
 struct ServiceConfig {
   std::string model_name;
   std::vector<std::string> model_aliases;  // other names of the model
-  std::vector<std::string> api_keys;       // none: everybody may ask
-  std::string cors_origin;                 // "": no other site's scripts may
+  std::vector<std::string> api_keys;       // none: no key is needed
+  std::string cors_origin;                 // "": scripts of other sites may not ask
   int max_context = 0;                     // tokens of prompt and answer; 0: the model's positions
-  bool trust_chat_templates = false;       // that requests bring
-  std::filesystem::path model_directory;   // that no answer names
-  std::filesystem::path response_directory;  // of stored responses; empty: in memory
-  std::string tool_format;                   // "": as the chat template shows calls
-  std::string reasoning_format;              // "": by the model's tokens; "none": thoughts are text
-  std::vector<std::string> loras;            // NAME=DIR: adapters, chosen by the model's name
-  std::string task = "auto";                 // or what the model is made for: find_model_task()
-  bool model_sampling = true;  // the model's generation_config.json says what holds by default
-  bool vllm_metrics = false;   // /metrics has vLLM's names as well
-  int block_tokens = 16;       // of a block, as routers count the cache
-  /// Of states that /v1/prefill hands out; none: it is closed.
+  bool trust_chat_templates = false;       // templates in requests
+  std::filesystem::path model_directory;   // never shown in answers
+  std::filesystem::path response_directory;  // for stored responses; empty: in memory
+  std::string tool_format;                   // "": found by the chat template
+  std::string reasoning_format;              // "": found by the model's tokens; "none": no parsing
+  std::vector<std::string> loras;            // NAME=DIR: adapters, selected as models by name
+  std::string task = "auto";                 // overrides the model's own task: find_model_task()
+  bool model_sampling = true;                // generation_config.json sets the defaults
+  bool vllm_metrics = false;                 // /metrics also uses vLLM's names
+  int block_tokens = 16;                     // block size for router metrics
+  /// For states served by /v1/prefill; nullopt: it is closed.
   std::optional<engine::StateKind> state_kind = {};
-  RequestLimits limits;  // whose sampling the model's takes the place of
+  RequestLimits limits;  // the model's sampling replaces theirs
   ServerLimits most;
 };
 
-/// All that requests need. Everything referred to must outlive it.
+/// The data and functions that requests need. Everything referenced must outlive it.
 class Service {
  public:
   Service(ServiceConfig config, const engine::LoadedModel& model, const Tokenizer& tokenizer,
           const std::optional<ChatTemplate>& chat_template, EngineThread& engine, Log& log);
 
-  /// What a request, of which only the head is needed, is refused with: a key that is missing or
-  /// wrong, or, but for probes, a server that is `full`.
+  /// The error that refuses a request by its head, if any: a missing or wrong key,
+  /// or, except for probes, a server that is `full`.
   [[nodiscard]] std::optional<ApiError> refuse(const HttpRequest& head, bool full) const;
-  /// Answers a request that was refused, by refuse() or as HTTP.
+  /// Answers a request that refuse(), or the HTTP server, refused.
   static void send_refusal(const HttpRequest& request, const ApiError& refusal,
                            const std::shared_ptr<Reply>& reply) {
     send_error(request, to_response(refusal), reply);
   }
-  /// Answers a request that was not refused; errors, too, are answers.
+  /// Answers a request that was not refused; an error is an answer, too.
   void handle(HttpRequest request, const std::shared_ptr<Reply>& reply);
-  /// Logs and counts what was answered.
+  /// Logs and counts an answer.
   void note(const HttpRecord& record);
-  /// Logs which fields of a request have had no effect.
+  /// Logs the fields of a request that had no effect.
   void note_ignored(const std::string& id, const std::vector<std::string>& fields) const;
-  /// From now on /ready says no.
+  /// /ready says no from now on.
   void leave() { leaving_ = true; }
-  /// From now on completions are refused (503).
+  /// Completions are refused (503) from now on.
   void refuse_completions() { refusing_ = true; }
-  /// Waits until all stored responses are on disk, if they belong there.
+  /// Waits until all stored responses are on disk, if a directory is set.
   void flush_responses() { responses_.flush(); }
   void count_connections(const HttpServer& http) { http_ = &http; }
 
@@ -92,30 +92,30 @@ class Service {
   [[nodiscard]] const PromptTokens& prompts() const { return *prompts_; }
   /// The model's tool format; ApiError if it is unknown.
   [[nodiscard]] const ToolFormat& tool_format() const;
-  /// How the model marks its thoughts; null: it has none that are known.
+  /// The model's marks around thoughts; null: unknown or none.
   [[nodiscard]] const ThoughtFormat* thought_format() const { return thought_format_; }
   [[nodiscard]] const ModelTask& task() const { return task_; }
   [[nodiscard]] bool runs_on_cuda() const { return model_.engine.cuda_device.has_value(); }
-  /// Special tokens that have their text in answers of chats: they mark calls and thoughts.
+  /// Special tokens that keep their text in chat answers: they mark calls and thoughts.
   [[nodiscard]] const std::vector<std::int32_t>& marks() const { return marks_; }
-  /// What holds answers to calls of tools where they are asked for, null where they may be any
-  /// text; ApiError as constraint().
+  /// The constraint for requested tool calls, null if any text is allowed; ApiError like
+  /// constraint().
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> tool_constraint(
       const ToolRequest& tools);
-  /// What holds answers to `header` and a form behind it, null for any text; ApiError for a form
-  /// that cannot be held to.
+  /// The constraint to `header` and a format after it, null for any text; ApiError for a format
+  /// that cannot be enforced.
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> constraint(
       const AnswerFormat& format, std::string_view header);
-  /// The adapter of this name; null for the model itself.
+  /// The adapter of this name; null for the base model.
   [[nodiscard]] std::shared_ptr<const winnow::model::Lora> adapter(std::string_view name) const;
-  /// All of them, by name.
+  /// All adapters, by name.
   [[nodiscard]] const auto& adapters() const { return adapters_; }
-  /// Throws ApiError (404) for the name of another model; "": any.
+  /// Throws ApiError (404) for an unknown model's name; "" is always accepted.
   void check_model(const std::string& name) const;
-  /// Throws ApiError (400) for what the chat template has no place for, or names it in the
+  /// Throws ApiError (400) for fields that the chat template does not support, or adds them to the
   /// request's ignored fields.
   void check_template_fields(CompletionRequest& request) const;
-  /// Most tokens of prompt and answer.
+  /// Maximum tokens of prompt and answer.
   [[nodiscard]] int context() const { return context_; }
 
  private:
@@ -160,7 +160,7 @@ class Service {
   ResponseStore responses_;
   ModelTask task_;
   std::map<std::string, std::shared_ptr<const winnow::model::Lora>, std::less<>> adapters_;
-  const ToolFormat* tool_format_ = nullptr;        // null: not known
+  const ToolFormat* tool_format_ = nullptr;        // null: unknown
   const ThoughtFormat* thought_format_ = nullptr;  // null: no thoughts
   std::vector<std::int32_t> marks_;
   int context_;
@@ -171,7 +171,7 @@ class Service {
   std::atomic<bool> leaving_ = false;
 };
 
-/// What /health answers of a server that refuses requests, or whose engine failed so.
+/// The answer of /health for a server that refuses requests, or whose engine failed.
 HttpResponse health_of(bool refusing, std::string_view failure);
 
 /// An answer in JSON.

@@ -1,4 +1,4 @@
-// How the model writes calls and thoughts, and what holds answers to a form.
+// The model's formats of calls and thoughts, and constraints for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ const ToolFormat& Service::tool_format() const {
   return *tool_format_;
 }
 
-// A template that has no place for tools gets them in a system message, which asks for the format
+// If the template does not support tools, they go into a system message, which asks for the format
 // that most models know.
 void Service::find_tool_format() {
   if (!config_.tool_format.empty()) {
@@ -75,7 +75,7 @@ void Service::find_tool_format() {
       if (tool_format_ == nullptr && !shows_tools(*chat_template_, probe)) {
         tool_format_ = server::find_tool_format("hermes");
       }
-    } catch (const Error&) {  // it wants more of a tool: it has a place for them
+    } catch (const Error&) {  // it needs more fields of a tool, so it supports tools
     }
   }
 }
@@ -90,7 +90,7 @@ void Service::find_thought_format() {
   }
 }
 
-// What a template has no place for has no effect: it is refused, unless it asks for no thoughts.
+// Fields that the template does not support are refused, unless they ask for no thoughts.
 void Service::check_template_fields(CompletionRequest& request) const {
   check_effort(request);
   if (!chat_template_ || request.prompt.chat_template) {
@@ -116,7 +116,7 @@ void Service::check_template_fields(CompletionRequest& request) const {
   std::ranges::copy(thoughts.for_template, std::back_inserter(request.ignored));
 }
 
-// gpt-oss knows three efforts, and would be asked for any other one in words that it never saw.
+// gpt-oss knows three efforts; its template would write any other word into the prompt.
 void Service::check_effort(const CompletionRequest& request) const {
   const Json effort = request.prompt.variables.value("reasoning_effort", Json());
   if (thought_format_ != nullptr && thought_format_->has_channels() && effort.is_string() &&

@@ -1,4 +1,4 @@
-// What the server tells of itself and its model.
+// Information about the server and its model.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -42,7 +42,7 @@ HttpResponse Service::health() const {
   return health_of(refusing_, engine_.failure());
 }
 
-// Where routers and probes see first that the server is about to leave.
+// Tells routers and probes early that the server is about to leave.
 HttpResponse Service::ready() const {
   HttpResponse response = health();
   if (response.status == 200 && leaving_) {
@@ -75,13 +75,13 @@ RouterView Service::router_view() const {
   return view;
 }
 
-// How busy the server is, as vLLM tells it.
+// The server's load, in vLLM's format.
 HttpResponse Service::load() const {
   const EngineReport report = engine_.report();
   return json_response({{"server_load", report.open_requests}});
 }
 
-// What llama.cpp's clients read before they ask.
+// Properties that llama.cpp's clients read first.
 HttpResponse Service::properties() const {
   const SamplingOptions& sampling = config_.limits.sampling;
   return json_response(
@@ -101,7 +101,7 @@ HttpResponse Service::properties() const {
        {"build_info", "winnow " WINNOW_VERSION}});
 }
 
-// The tokenizer's configuration as the model brings it.
+// The tokenizer's configuration file of the model.
 HttpResponse Service::tokenizer_info() const {
   const std::filesystem::path directory = config_.model_directory;
   if (!std::filesystem::exists(directory / "tokenizer_config.json")) {
@@ -111,7 +111,7 @@ HttpResponse Service::tokenizer_info() const {
   Json info = Json::parse(with_quoted_constants(text).value_or(text));  // Python's NaN and Infinity
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     if (const auto token = info.find(name); token != info.end() && token->is_object()) {
-      *token = token->value("content", "");  // as clients have it, who ask for their ids
+      *token = token->value("content", "");  // clients that ask for their ids expect it so
     }
   }
   info["vocab_size"] = tokenizer_.vocab_size();
@@ -182,7 +182,7 @@ HttpResponse Service::models(std::string_view id) const {
     const Json last = list.back()["id"];
     return json_response({{"object", "list"},
                           {"data", std::move(list)},
-                          {"has_more", false},  // and what follows: as Anthropic lists them
+                          {"has_more", false},  // this and the rest are Anthropic's list format
                           {"first_id", config_.model_name},
                           {"last_id", last}});
   }

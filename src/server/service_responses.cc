@@ -1,4 +1,4 @@
-// The Responses API's part of the service.
+// The service's part for the Responses API.
 #include <fmt/format.h>
 
 #include <utility>
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostStoredBytes = std::size_t{64} << 20;  // in memory
 constexpr std::size_t kMostFileBytes = std::size_t{1} << 30;     // on disk
 
-// What a query asks of a stored response changes nothing of it, but for a stream of its events.
+// A query on a stored response has no effect on it, except that it may ask for a stream of events.
 Json stored_response_for(const StoredResponse& stored, std::string_view query,
                          std::vector<std::string>& ignored) {
   for (auto& [name, value] : query_parameters(query)) {

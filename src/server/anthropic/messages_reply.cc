@@ -27,7 +27,7 @@ Json stop_of(const Json& choice) {
   return {{"stop_reason", reason}, {"stop_sequence", nullptr}};
 }
 
-// Tokens found in the cache are not counted as input there.
+// Anthropic does not count tokens found in the cache as input.
 Json messages_usage(const Json& usage) {
   const int cached = usage.at("prompt_tokens_details").at("cached_tokens").get<int>();
   return {{"input_tokens", usage.at("prompt_tokens").get<int>() - cached},
@@ -36,7 +36,7 @@ Json messages_usage(const Json& usage) {
           {"output_tokens", usage.at("completion_tokens")}};
 }
 
-// A call whose arguments max_tokens has cut off has what can be read of them: none.
+// The arguments of a call that max_tokens cut off cannot be parsed: an empty object.
 Json input_of(const Json& call) {
   Json input = Json::parse(call.at("function").at("arguments").get<std::string>(), nullptr,
                            /*allow_exceptions=*/false);
@@ -139,7 +139,7 @@ void MessagesReply::begin_message(const Json& chunk) {
          {"message", message_of(chunk, Json::array(), nullptr, std::move(usage))}});
 }
 
-// Goes on with the block that is written, if it is of this kind.
+// Continues the open block if it is of this kind, or begins a new one.
 void MessagesReply::begin_block(std::string_view kind, Json block) {
   if (open_ == kind && kind != "tool_use") {
     return;

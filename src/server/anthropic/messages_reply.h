@@ -1,4 +1,4 @@
-// Anthropic's Messages API: what is answered.
+// Anthropic's Messages API: replies.
 #pragma once
 
 #include <memory>
@@ -29,9 +29,9 @@ class MessagesReply : public TranslatingReply {
   void end_message();
 
   bool begun_ = false;
-  int blocks_ = 0;        // that have begun
-  std::string open_;      // kind of the block that is written; "": none
-  Json stop_ = nullptr;   // stop_reason and stop_sequence, when they are known
+  int blocks_ = 0;        // started so far
+  std::string open_;      // kind of the open block; "": none
+  Json stop_ = nullptr;   // stop_reason and stop_sequence, once known
   Json usage_ = nullptr;  // of the last chunk
 };
 

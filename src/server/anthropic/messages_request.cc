@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
-// Blocks of a kind that a chat has no parts for are refused there, by name.
+// The chat parser refuses blocks of a kind that it has no parts for, by name.
 Json block_part(const Json& block, const std::string& path) {
   const std::string type = text_at(block, "type", path);
   const Json source = block.value("source", Json());
@@ -63,7 +63,7 @@ Json content_of(const Json& value, const std::string& path) {
   return parts;
 }
 
-// What a tool has returned.
+// The result of a tool.
 Json result_of(const Json& block, const std::string& path) {
   Json content = block.contains("content") && !block["content"].is_null()
                      ? content_of(block["content"], path + ".content")
@@ -87,7 +87,7 @@ Json call_of(const Json& block, const std::string& path) {
           {"function", {{"name", text_at(block, "name", path)}, {"arguments", input}}}};
 }
 
-// A message with blocks becomes one message, after the results of tools among them.
+// A message with blocks becomes one message, after the tool results that it contains.
 void add_blocks(const std::string& role, const Json& blocks, const std::string& path,
                 Json& messages) {
   Json message{{"role", role}, {"content", Json::array()}};
@@ -178,7 +178,7 @@ void add_choice(const Json& given, Json& chat) {
   }
 }
 
-// Clients ask any model to think; one that cannot is told so by the name in a header.
+// Clients ask any model to think; for one that cannot, the field's name goes into a header.
 void add_thinking(const Json& given, bool thinks, Json& chat, std::vector<std::string>& ignored) {
   const std::string type = given.value("type", "");
   if (type != "enabled" && type != "disabled" && type != "adaptive") {

@@ -1,4 +1,4 @@
-// Anthropic's Messages API: what is asked, as a chat completion.
+// Anthropic's Messages API: requests, converted to chat completions.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace winnow::server {
 
-/// The chat that a body of /v1/messages asks for; `counts`: of /v1/messages/count_tokens, which has
-/// fewer fields. `thinks`: the model is known to. Throws ApiError.
+/// The chat request in a body of /v1/messages; `counts`: of /v1/messages/count_tokens, which has
+/// fewer fields. `thinks`: the model supports thinking. Throws ApiError.
 CompletionRequest parse_messages_request(std::string_view body, bool counts, bool thinks,
                                          const RequestLimits& limits);
 

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// OpenAI's names for what the status codes say.
+// OpenAI's error types for status codes.
 std::string_view type_of(int status) {
   switch (status) {
     case 401:
@@ -48,7 +48,7 @@ void append_quoted(std::string_view text, std::string& json) {
 
 ApiError renamed(const ApiError& error, const std::map<std::string, std::string>& names) {
   const std::string& param = error.param();
-  std::string known;  // the longest beginning that has a name
+  std::string known;  // the longest prefix that has a name
   std::string name;
   for (const auto& [from, to] : names) {
     const std::string behind = param.starts_with(from) ? param.substr(from.size(), 1) : "no end";

@@ -12,7 +12,7 @@
 namespace winnow::server {
 
 /// An error in OpenAI's shape. The message is for people, `param` the field at fault (may be
-/// empty), `code` a word for programs.
+/// empty), `code` an identifier for programs.
 class ApiError : public std::runtime_error {
  public:
   ApiError(int status, const std::string& message, std::string param = {}, std::string code = {})
@@ -31,8 +31,8 @@ class ApiError : public std::runtime_error {
   std::string code_;
 };
 
-/// The same error for a client who knows parts of the body by other names: `names` has the
-/// beginnings of paths, and what stands there for the client.
+/// The same error for a client that uses other names for parts of the body: `names` maps prefixes
+/// of paths to the client's names.
 ApiError renamed(const ApiError& error, const std::map<std::string, std::string>& names);
 
 /// For requests during shutdown, and those still waiting at its end (503).
@@ -42,9 +42,9 @@ ApiError shutting_down();
 nlohmann::ordered_json to_json(const ApiError& error);
 HttpResponse to_response(const ApiError& error);
 
-/// JSON in one line; what is not UTF-8 becomes U+FFFD.
+/// JSON on one line; invalid UTF-8 becomes U+FFFD.
 std::string dump(const nlohmann::ordered_json& value);
-/// Appends dump(text), sooner: most texts need no escapes.
+/// Appends dump(text), but faster: most texts need no escapes.
 void append_quoted(std::string_view text, std::string& json);
 
 }  // namespace winnow::server

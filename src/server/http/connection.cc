@@ -18,10 +18,10 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// Of a head, which fits as a rule, and of a body.
+// Buffer sizes for a head, which usually fits, and for a body.
 constexpr std::size_t kHeadBytes = std::size_t{4} << 10;
 constexpr std::size_t kBodyBytes = std::size_t{64} << 10;
-// Spare connections are few: who says nothing on one must not keep probes out.
+// Spare connections are few: a silent client must not keep probes out.
 constexpr std::chrono::milliseconds kSparePatience{2000};
 constexpr std::chrono::milliseconds kSpareLinger{200};
 constexpr std::chrono::milliseconds kLongestLinger{2000};
@@ -73,7 +73,7 @@ asio::awaitable<void> Connection::serve() {
   co_await close();
 }
 
-// A client that does not know of TLS is told so in its own words.
+// A client that sends plain HTTP to a TLS port is answered in plain HTTP.
 asio::awaitable<bool> Connection::open() {
   const Stream::Opening opening = co_await stream_->open();
   if (opening == Stream::Opening::plain_http) {
@@ -91,12 +91,12 @@ asio::awaitable<bool> Connection::open() {
   co_return opening == Stream::Opening::done;
 }
 
-// One request, which begins within `patience`, and its answer; whether another may follow.
+// Serves one request, which must begin within `patience`; returns whether another may follow.
 asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) {
   const HttpConfig& config = owner_.config();
   RequestParser parser(config.max_header_bytes, config.max_body_bytes);
   begun_ = Clock::now();
-  while (unread_.starts_with("\r\n")) {  // empty lines before a request count for nothing
+  while (unread_.starts_with("\r\n")) {  // empty lines before a request are ignored
     unread_.erase(0, 2);
   }
   idle_ = unread_.empty();
@@ -145,7 +145,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     if (head_came && !parser.refusal()) {
       spare_ = spare_ && !owner_.promote(*this);
       if (const auto refusal = owner_.refuse(parser.head(client_), spare_)) {
-        parser.refuse(*refusal);  // accept no body without a valid key, or that has no place
+        parser.refuse(*refusal);  // accept no body without a valid key, or without room
       }
     }
     if (parser.is_over()) {
@@ -172,7 +172,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
   }
 }
 
-// Writes what the exchange says until its end.
+// Writes the exchange's bytes until its end.
 asio::awaitable<void> Connection::answer(const std::shared_ptr<Exchange>& exchange,
                                          HttpRecord& record) {
   watch(exchange);
@@ -197,7 +197,7 @@ asio::awaitable<void> Connection::answer(const std::shared_ptr<Exchange>& exchan
     }
   }
   stream_->expires_never();
-  while (watching_) {  // it must not meet the next request
+  while (watching_) {  // watching must not overlap with the next request
     error_code error;
     stream_->socket().cancel(error);
     watch_pause_.cancel();
@@ -205,7 +205,7 @@ asio::awaitable<void> Connection::answer(const std::shared_ptr<Exchange>& exchan
   }
 }
 
-// Tells the exchange when the client leaves.
+// Notifies the exchange when the client disconnects.
 void Connection::watch(const std::shared_ptr<Exchange>& exchange) {
   watching_ = true;
   asio::co_spawn(
@@ -229,14 +229,14 @@ asio::awaitable<void> Connection::watch_until_end(std::shared_ptr<Exchange> exch
       exchange->lose();
       break;
     }
-    // The next request has come already; whether its sender stays is to be asked again.
+    // The next request has already arrived; check again later whether the client is still there.
     co_await rest(watch_pause_, std::chrono::milliseconds(100));
   }
   watching_ = false;
   exchange->wake().cancel();
 }
 
-// A client that is still sending would be reset, and never read our answer, if we closed at once.
+// If we closed at once, a client that is still sending would be reset and never read our answer.
 asio::awaitable<void> Connection::close() {
   stream_->expires_after(spare_ ? kSpareLinger : kLongestLinger);
   co_await stream_->end();

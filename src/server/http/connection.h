@@ -1,7 +1,7 @@
-// One client's connection: requests in, answers out, one after another.
+// One client's connection: reads requests and writes answers, one after another.
 #pragma once
 
-#include <utility>  // which awaitable.hpp of Boost 1.74 forgets
+#include <utility>  // missing in awaitable.hpp of Boost 1.74
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -19,40 +19,40 @@ namespace winnow::server {
 
 class Connection;
 
-/// What a connection needs of the server that it belongs to. Called on the server's threads.
+/// The server as a connection sees it. Called on the server's threads.
 class ConnectionOwner {
  public:
   virtual ~ConnectionOwner() = default;
   [[nodiscard]] virtual const HttpConfig& config() const = 0;
-  /// No more requests are taken.
+  /// No more requests are accepted.
   [[nodiscard]] virtual bool draining() const = 0;
-  /// Whether a spare connection may become an ordinary one. Then it is one.
+  /// Turns a spare connection into an ordinary one, if there is room; returns whether it did.
   virtual bool promote(const Connection& connection) = 0;
-  /// What a request without its body is refused with, if it is, on a `spare` connection or another.
+  /// The error that refuses a request by its head, if any; `spare`: on a spare connection.
   virtual std::optional<ApiError> refuse(const HttpRequest& head, bool spare) = 0;
-  /// Answers a request that was refused, of which there may be the head alone, or less.
+  /// Answers a refused request, of which maybe only the head, or less, was read.
   virtual void tell(const HttpRequest& request, const ApiError& refusal,
                     const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void record(const HttpRecord& record) = 0;
-  /// A client speaks HTTP where TLS is spoken.
+  /// A client sent plain HTTP to a TLS port.
   virtual void meet_plain_http() = 0;
-  /// The connection is no more.
+  /// The connection has ended.
   virtual void forget(const Connection& connection) = 0;
 };
 
 /// Runs on its stream's strand, and lives until it is closed.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// `owner` must outlive it. `spare`: beyond the most connections, for one request.
+  /// `owner` must outlive it. `spare`: above the connection limit, for one request.
   Connection(ConnectionOwner& owner, std::shared_ptr<Stream> stream, bool spare);
   ~Connection() { owner_.forget(*this); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// From any thread, as is close_if_idle().
+  /// May be called from any thread, as may close_if_idle().
   void start();
-  /// Closes it if it has waited for a request for so long.
+  /// Closes it if it has waited for a request at least this long.
   void close_if_idle(std::chrono::milliseconds wait);
 
  private:
@@ -74,12 +74,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer watch_pause_;
   std::string client_;
   bool spare_;
-  std::string unread_;       // bytes that have come and belong to no request yet
-  Clock::time_point begun_;  // when the request's head was there, or the wait for it began
-  bool idle_ = false;        // waits for a request's head
-  bool silent_ = false;      // nothing of it has come
-  bool watching_ = false;    // watch_until_end() runs
-  bool lingering_ = false;   // a request was refused before it was read
+  std::string unread_;       // received bytes that belong to no request yet
+  Clock::time_point begun_;  // when the request's head arrived, or the wait for it began
+  bool idle_ = false;        // waiting for a request's head
+  bool silent_ = false;      // none of it has arrived
+  bool watching_ = false;    // watch_until_end() is running
+  bool lingering_ = false;   // a request was refused before it was read completely
 };
 
 }  // namespace winnow::server

@@ -18,7 +18,7 @@ void Exchange::run(std::function<void()> work) {
   boost::asio::defer(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
 }
 
-// As run(), but at once for who is on the strand already.
+// Like run(), but runs at once if the caller is already on the strand.
 template <class Work>
 void Exchange::on_strand(Work work) {
   boost::asio::dispatch(strand_,
@@ -65,7 +65,7 @@ void Exchange::cut() {
   end();
 }
 
-// What waits to hear of the client's leaving may well hold this exchange.
+// The callback for a disconnect may hold a reference to this exchange, so it is released.
 void Exchange::close() {
   ended_ = true;
   on_gone_ = {};
@@ -98,11 +98,11 @@ void Exchange::lose(Outcome why) {
 void Exchange::append_head(const HttpResponse& head, bool whole) {
   status_ = head.status;
   if (!whole && !chunked_) {
-    keep_alive_ = false;  // the end of the connection is the end of the body
+    keep_alive_ = false;  // the body ends when the connection closes
   }
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: winnow\r\nX-Request-Id: {}\r\n",
                                  head.status, reason_phrase(head.status), id_);
-  const bool has_content = head.status != 204;  // which then has no length either (RFC 9110, 8.6)
+  const bool has_content = head.status != 204;  // so it has no length either (RFC 9110, 8.6)
   if (has_content && !head.content_type.empty()) {
     text += fmt::format("Content-Type: {}\r\n", head.content_type);
   }
@@ -118,7 +118,7 @@ void Exchange::append_head(const HttpResponse& head, bool whole) {
   }
   if (!keep_alive_) {
     text += "Connection: close\r\n";
-  } else if (!chunked_) {  // HTTP/1.0 closes unless it is told otherwise
+  } else if (!chunked_) {  // HTTP/1.0 closes unless a header says otherwise
     text += "Connection: keep-alive\r\n";
   }
   text += "\r\n";
@@ -136,7 +136,7 @@ void Exchange::append_piece(std::string_view piece) {
   unsent_ += chunked_ ? "\r\n" : "";
 }
 
-// A piece of a stream goes straight to a socket that takes it, which saves waking the connection.
+// Writes a piece of a stream directly if the socket accepts it: the connection need not wake up.
 void Exchange::send_or_ring() {
   if (write_ && !gone_) {
     unsent_.erase(0, write_(unsent_));

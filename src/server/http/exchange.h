@@ -14,7 +14,7 @@
 
 namespace winnow::server {
 
-/// Everything but the Reply's functions runs on the connection's strand.
+/// Except for the Reply functions, everything runs on the connection's strand.
 class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
  public:
   /// `head_only`: the request was HEAD. `chunked`: the client speaks HTTP/1.1. `config` must
@@ -36,24 +36,24 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void run(std::function<void()> work) override;
   void on_gone(std::function<void()> gone) override;
 
-  /// After this answer the connection closes.
+  /// Closes the connection after this answer.
   void close_after() { keep_alive_ = false; }
   [[nodiscard]] bool keep_alive() const { return keep_alive_; }
   [[nodiscard]] int status() const { return status_; }
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool gone() const { return gone_; }
   [[nodiscard]] Outcome outcome() const { return outcome_; }
-  /// What is to be written now.
+  /// The bytes to write now.
   [[nodiscard]] std::string take() { return std::exchange(unsent_, {}); }
   [[nodiscard]] bool has_unsent() const { return !unsent_.empty(); }
-  /// Rings when there is more to write, at the end, and when the client is gone.
+  /// Fires when there is more to write, at the end, and when the client has disconnected.
   [[nodiscard]] boost::asio::steady_timer& wake() { return wake_; }
-  /// While nothing is being written: `write` takes what goes out at once, and says how much that
-  /// is.
+  /// While no write is pending: `write` sends what the socket accepts at once, and returns the
+  /// number of bytes.
   void write_directly(std::function<std::size_t(std::string_view)> write) {
     write_ = std::move(write);
   }
-  /// The client has left, or is too slow.
+  /// The client has disconnected, or is too slow.
   void lose(Outcome why = Outcome::gone);
 
  private:

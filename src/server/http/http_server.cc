@@ -40,14 +40,14 @@ using boost::system::error_code;
 using Done = std::function<void(const HttpRecord&)>;
 using Warn = std::function<void(const std::string& message)>;
 
-constexpr rlim_t kOtherFiles = 256;            // than connections
-constexpr std::size_t kSpareConnections = 64;  // beyond the most, for one request each
+constexpr rlim_t kOtherFiles = 256;            // besides connections
+constexpr std::size_t kSpareConnections = 64;  // above the limit, for one request each
 constexpr std::chrono::seconds kBetweenWarnings{10};
-constexpr std::chrono::seconds kIdle{1};  // a connection that may close for another
-// The engine has nothing to do, or nothing to tell: its core is as good as any.
+constexpr std::chrono::seconds kIdle{1};  // after which a connection may close to admit another
+// Time after which the engine counts as idle, so threads may use its core.
 constexpr std::chrono::seconds kEngineRests{1};
 
-// Every connection takes a file descriptor, and a process may raise its own limit.
+// Every connection takes a file descriptor; a process may raise its own limit.
 void allow_connections(int count) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -57,20 +57,20 @@ void allow_connections(int count) {
   }
 }
 
-// OpenSSL does not say why a file cannot be opened.
+// Checked here because OpenSSL does not say why a file cannot be opened.
 void check_readable(std::string_view flag, const std::string& path) {
   const int failure = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
   require(failure == 0, "{} {}: {}", flag, path, std::generic_category().message(failure));
 }
 
-// An address of IPv6 as URLs spell it, or as it is.
+// Removes the brackets that URLs put around an IPv6 address.
 std::string without_brackets(const std::string& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']'
              ? host.substr(1, host.size() - 2)
              : host;
 }
 
-// Whether `acceptor` listens now.
+// Makes `acceptor` listen; returns whether it does.
 bool open(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, error_code& failure) {
   acceptor.open(endpoint.protocol(), failure);
   if (!failure) {
@@ -116,10 +116,10 @@ class HttpServer::Impl : public ConnectionOwner {
     threads_.leave_callers_core();
     asio::post(work_strand_, std::move(work));
   }
-  /// Apart from the constructor: whom the threads tell of requests must be complete.
+  /// Separate from the constructor: the threads need a complete object.
   void start();
   void drain();
-  /// Those that have waited for a request for so long.
+  /// Closes connections that have waited for a request at least this long.
   void close_idle(std::chrono::milliseconds wait);
   void stop();
 
@@ -141,10 +141,10 @@ class HttpServer::Impl : public ConnectionOwner {
   SeldomWarning plain_http_;
   mutable std::mutex mutex_;  // of open_ and spare_
   std::unordered_map<const Connection*, std::weak_ptr<Connection>> open_;
-  std::unordered_set<const Connection*> spare_;  // of these
+  std::unordered_set<const Connection*> spare_;  // a subset of these
   std::atomic<bool> draining_ = false;
   std::optional<asio::ssl::context> tls_;
-  asio::io_context context_;  // owns the connections, so it goes before what they use
+  asio::io_context context_;  // owns the connections, so it is destroyed before what they use
   std::vector<tcp::acceptor> acceptors_;
   asio::strand<asio::io_context::executor_type> work_strand_;
   ThreadsElsewhere threads_;
@@ -213,8 +213,8 @@ void HttpServer::Impl::load_tls() {
           config_.tls_key, error.message());
 }
 
-// On all addresses that the host has: localhost is one of IPv4 and one of IPv6. Those that this
-// machine lacks do not count, as long as there is another.
+// Listens on all addresses of the host: localhost has one for IPv4 and one for IPv6. Addresses that
+// this machine lacks are skipped if another one works.
 void HttpServer::Impl::listen() {
   error_code error;
   tcp::resolver resolver(context_);
@@ -230,7 +230,7 @@ void HttpServer::Impl::listen() {
   for (const auto& entry : found) {
     add(entry.endpoint());
   }
-  if (config_.host == "localhost") {  // both, whatever /etc/hosts says (RFC 6761)
+  if (config_.host == "localhost") {  // both, regardless of /etc/hosts (RFC 6761)
     const auto port = static_cast<std::uint16_t>(config_.port);
     add({asio::ip::address_v4::loopback(), port});
     add({asio::ip::address_v6::loopback(), port});
@@ -266,7 +266,7 @@ asio::awaitable<void> HttpServer::Impl::accept_all(tcp::acceptor& acceptor) {
       serve(std::move(socket));
     } else if (error == asio::error::operation_aborted || !acceptor.is_open()) {
       break;
-    } else {  // no file descriptors, perhaps: they come back
+    } else {  // probably out of file descriptors: some become free later
       not_accepted_.happened(error.message());
       close_idle(kIdle);
       pause.expires_after(std::chrono::milliseconds(50));
@@ -286,7 +286,7 @@ void HttpServer::Impl::serve(tcp::socket socket) {
   auto stream = make_stream(std::move(socket), tls_ ? &*tls_ : nullptr);
   const auto connection = std::make_shared<Connection>(*this, std::move(stream), spare);
   if (spare) {
-    close_idle(kIdle);  // there may be room when its request has come
+    close_idle(kIdle);  // there may be room by the time its request arrives
   }
   if (add(connection, spare)) {
     connection->start();
@@ -295,12 +295,12 @@ void HttpServer::Impl::serve(tcp::socket socket) {
   }
 }
 
-// The caller holds the mutex.
+// Call with the mutex held.
 bool HttpServer::Impl::is_full() const {
   return open_.size() - spare_.size() >= static_cast<std::size_t>(config_.max_connections);
 }
 
-// False if there are too many spare ones, too.
+// False if there are too many spare connections as well.
 bool HttpServer::Impl::add(const std::shared_ptr<Connection>& connection, bool spare) {
   const std::lock_guard lock(mutex_);
   if (spare && spare_.size() >= kSpareConnections) {

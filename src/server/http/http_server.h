@@ -21,27 +21,27 @@ struct HttpConfig {
   int port = 8080;       // 0: any free one
   std::string tls_cert;  // PEM files; both or neither
   std::string tls_key;
-  std::vector<std::pair<std::string, std::string>> headers;  // of every answer
+  std::vector<std::pair<std::string, std::string>> headers;  // sent with every answer
   int threads = 2;
   int max_connections = 1024;
   std::size_t max_header_bytes = std::size_t{16} << 10;
   std::size_t max_body_bytes = std::size_t{8} << 20;
-  std::size_t max_unsent_bytes = std::size_t{4} << 20;   // of a client that reads too slowly
-  std::chrono::milliseconds header_timeout{10'000};      // for a whole head
+  std::size_t max_unsent_bytes = std::size_t{4} << 20;   // for a client that reads too slowly
+  std::chrono::milliseconds header_timeout{10'000};      // for a complete head
   std::chrono::milliseconds keep_alive_timeout{75'000};  // for the next head to begin
-  std::chrono::milliseconds body_timeout{60'000};        // for a whole body
-  std::chrono::milliseconds write_timeout{60'000};       // for the client to take what is written
+  std::chrono::milliseconds body_timeout{60'000};        // for a complete body
+  std::chrono::milliseconds write_timeout{60'000};       // for the client to accept written bytes
 };
 
-/// What became of an answer.
+/// How an answer ended.
 enum class Outcome : std::uint8_t {
   answered,
-  cut,   // by an error after its head: its last event tells which
-  gone,  // the client left before its end
-  slow,  // the client did not take it in time
+  cut,   // by an error after its head; its last event contains the error
+  gone,  // the client disconnected before its end
+  slow,  // the client did not read it in time
 };
 
-/// What is known of an exchange when it is over.
+/// Facts about a finished exchange.
 struct HttpRecord {
   std::string id;
   std::string client;
@@ -53,22 +53,22 @@ struct HttpRecord {
   double seconds = 0.0;
 };
 
-/// Serves until it is destroyed. What never reaches the handler (malformed, too large, too slow) is
-/// refused. Some connections beyond config.max_connections are open for one request each: probes
-/// must see a server that has enough to do, and others are told so.
+/// Serves until it is destroyed. Requests that never reach the handler (malformed, too large, too
+/// slow) are refused. Some connections above config.max_connections are accepted for one request
+/// each: probes must reach a busy server, and other clients learn that it is busy.
 class HttpServer {
  public:
-  /// What a request is refused with, if it is, before its body is read. `full`: it came on a
-  /// connection beyond max_connections.
+  /// The error that refuses a request before its body is read, if any. `full`: it came on a
+  /// connection above max_connections.
   using Gate = std::function<std::optional<ApiError>(const HttpRequest& head, bool full)>;
 
-  /// Answers a request that was refused.
+  /// Answers a refused request.
   using Teller = std::function<void(const HttpRequest& request, const ApiError& refusal,
                                     const std::shared_ptr<Reply>& reply)>;
 
-  /// Listens and starts its threads. Throws Error when the address or a TLS file is not usable.
-  /// `gate` is asked and `done` hears of every exchange, `warn` now and then of connections that
-  /// come to nothing, on the server's threads; none of them throws, nor does `tell`.
+  /// Listens and starts its threads. Throws Error when the address or a TLS file cannot be used.
+  /// On the server's threads, it calls `gate` before and `done` after every exchange, and `warn` at
+  /// times about failed connections; none of them may throw, nor may `tell`.
   HttpServer(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
              std::function<void(const HttpRecord&)> done,
              std::function<void(const std::string& message)> warn);
@@ -81,14 +81,14 @@ class HttpServer {
   [[nodiscard]] int port() const;
   /// Connections that are open now.
   [[nodiscard]] int connections() const;
-  /// Connections beyond max_connections that were answered 503, or closed at once, so far.
+  /// Connections above max_connections that were answered 503, or closed at once, so far.
   [[nodiscard]] std::int64_t refused_connections() const;
-  /// Runs `work` on the server's threads: one piece at a time, in order, and on another core than
-  /// the caller's where there is one. Dropped after stop().
+  /// Runs `work` on the server's threads: one piece at a time, in order, and on a core other than
+  /// the caller's if there is one. Dropped after stop().
   void run(std::function<void()> work);
-  /// Takes no more connections and closes those that wait for a request; answers go on.
+  /// Accepts no more connections and closes those that wait for a request; answers continue.
   void drain();
-  /// Stops the server's threads: nothing is handled, sent or heard of any more.
+  /// Stops the server's threads: no more handling, sending or callbacks.
   void stop();
 
   class Impl;

@@ -26,7 +26,7 @@ std::string new_id() {
   return fmt::format("req-{:016x}", random());
 }
 
-// Whether two names are the same but for their case.
+// Case-insensitive comparison of two names.
 bool is_same_word(std::string_view a, std::string_view b) {
   return std::ranges::equal(
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
@@ -38,7 +38,7 @@ std::string_view value_of(const Message& message, http::field field) {
   return {value.data(), value.size()};
 }
 
-// Characters of a host and a port (RFC 3986, section 3.2). Empty where the target has no authority.
+// Whether all characters may be in a host and port (RFC 3986, section 3.2). True if empty.
 bool is_host(std::string_view value) {
   return std::ranges::all_of(value, [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -46,8 +46,8 @@ bool is_host(std::string_view value) {
   });
 }
 
-// The path and query of a target: of an absolute one (RFC 9112, section 3.2.2), what follows the
-// authority.
+// The path and query of a target; for an absolute target (RFC 9112, section 3.2.2), the part after
+// the authority.
 std::string_view origin_form(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (is_same_word(target.substr(0, scheme.size()), scheme)) {
@@ -58,7 +58,7 @@ std::string_view origin_form(std::string_view target) {
   return target;
 }
 
-// What a head is refused with whose body could be read but not understood, or that is against
+// The error for a head that was parsed, but whose body could not be understood, or that violates
 // RFC 9112.
 template <class Message>
 std::optional<ApiError> refusal_of_head(const Message& message) {
@@ -87,7 +87,7 @@ std::optional<ApiError> refusal_of_head(const Message& message) {
   return std::nullopt;
 }
 
-// All but the body.
+// Converts everything but the body.
 template <class Message>
 HttpRequest head_of(const Message& message, std::string client) {
   HttpRequest request;
@@ -107,7 +107,7 @@ HttpRequest head_of(const Message& message, std::string client) {
   return request;
 }
 
-// The most bytes that a request may have.
+// Size limits of a request.
 struct Limits {
   std::size_t header = 0;
   std::size_t body = 0;
@@ -142,7 +142,7 @@ ApiError refusal_of(const boost::system::error_code& error, bool has_line, const
   return {400, fmt::format("not an HTTP request: {}", error.message()), {}, "malformed_request"};
 }
 
-// Bytes of empty lines before a request, which count for nothing (RFC 9112, section 2.2).
+// Bytes of empty lines before a request, which are ignored (RFC 9112, section 2.2).
 std::size_t empty_lines(std::string_view bytes) {
   std::size_t count = 0;
   while (bytes.substr(count).starts_with("\r\n")) {
@@ -151,7 +151,7 @@ std::size_t empty_lines(std::string_view bytes) {
   return count;
 }
 
-// Where a request line names the minor version, if that is a higher one of HTTP/1; else npos.
+// The position of the minor version in a request line, if it is above HTTP/1.1; else npos.
 std::size_t higher_minor_version(std::string_view bytes) {
   constexpr std::string_view kMajor = "HTTP/1.";
   const std::string_view line = bytes.substr(0, bytes.find('\r'));
@@ -191,7 +191,7 @@ std::size_t RequestParser::put(std::string_view bytes) {
     return skipped;
   }
   impl_->begun = true;
-  // Who speaks a higher minor version understands this one (RFC 9110, section 2.5).
+  // A client with a higher minor version understands 1.1 (RFC 9110, section 2.5).
   std::string as_1_1;
   if (!impl_->has_line) {
     if (const auto at = higher_minor_version(bytes); at != std::string_view::npos) {

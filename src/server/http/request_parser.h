@@ -1,4 +1,4 @@
-// An HTTP/1 request, read from bytes as they come.
+// An HTTP/1 request, parsed incrementally from received bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ class RequestParser {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
-  /// Reads on. Returns how many of `bytes` are done with; the others are to be given again, with
-  /// more behind them, or belong to the next request. Not after is_over().
+  /// Parses more. Returns the number of bytes consumed; the caller passes the rest again, together
+  /// with more bytes, or they belong to the next request. Not allowed after is_over().
   std::size_t put(std::string_view bytes);
-  /// All of it was read, or there is a refusal.
+  /// The request is complete or refused.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] bool has_head() const;
-  /// What the client is told if this is no request, or too large.
+  /// The error if this is no valid request, or it is too large.
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
 
-  /// The client gets this error, whatever follows.
+  /// Refuses the request with this error, whatever follows.
   void refuse(const ApiError& refusal) { refusal_ = refusal; }
 
-  /// Of the head, once that is there.
+  /// The head, once it is complete.
   [[nodiscard]] HttpRequest head(std::string client) const;
   [[nodiscard]] bool expects_continue() const;
   [[nodiscard]] bool keep_alive() const;

@@ -1,4 +1,4 @@
-// A warning of what may happen often: counted every time, told now and then.
+// A rate-limited warning: events are counted, and reported now and then.
 #pragma once
 
 #include <chrono>
@@ -14,10 +14,10 @@ namespace winnow::server {
 /// May be used from many threads.
 class SeldomWarning {
  public:
-  /// `times`: how often it happened since the last warning. `why`: as told by happened().
+  /// `times`: events since the last warning. `why`: the argument of happened().
   using Tell = std::function<void(std::int64_t times, const std::string& why)>;
 
-  /// Tells at once, and then not again before `pause` is over.
+  /// Warns at once, and then at most once per `pause`.
   SeldomWarning(std::chrono::milliseconds pause, Tell tell)
       : pause_(pause), tell_(std::move(tell)) {}
 
@@ -29,7 +29,7 @@ class SeldomWarning {
 
   const std::chrono::milliseconds pause_;
   const Tell tell_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of the members below
   std::optional<Clock::time_point> last_;
   std::int64_t total_ = 0;
   std::int64_t told_ = 0;

@@ -40,7 +40,7 @@ class TcpStream : public Stream {
   }
 
   std::size_t write_now(std::string_view bytes) override {
-    error_code error;  // one that stays comes again with the next write()
+    error_code error;  // ignored: a persistent error comes again with the next write()
     return socket().write_some(asio::buffer(bytes), error);
   }
 
@@ -103,8 +103,8 @@ void Stream::close() {
   alarm_.cancel();
 }
 
-// Most deadlines are put off before they come, so the alarm stays where it was: when it goes off
-// too early it is set again.
+// Most deadlines are postponed before they come, so the alarm is not moved: if it fires too
+// early, it is set again.
 void Stream::expires_after(std::chrono::milliseconds time) {
   deadline_ = Clock::now() + time;
   if (!armed_ || alarm_.expiry() > deadline_) {
@@ -114,7 +114,7 @@ void Stream::expires_after(std::chrono::milliseconds time) {
 
 void Stream::arm() {
   armed_ = true;
-  alarm_.expires_at(deadline_);  // an alarm that was set before is called off
+  alarm_.expires_at(deadline_);  // this cancels an alarm set before
   alarm_.async_wait([weak = weak_from_this()](const error_code& error) {
     const auto stream = weak.lock();
     if (error || !stream) {

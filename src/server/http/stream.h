@@ -1,7 +1,7 @@
 // The bytes of a connection, over TCP or TLS.
 #pragma once
 
-#include <utility>  // which awaitable.hpp of Boost 1.74 forgets
+#include <utility>  // missing in awaitable.hpp of Boost 1.74
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -20,10 +20,10 @@ class context;
 
 namespace winnow::server {
 
-/// Runs what belongs to one connection, a piece at a time.
+/// Serialises the work of one connection.
 using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
 
-/// Used on the socket's strand alone.
+/// Used only on the socket's strand.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -35,24 +35,24 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   enum class Opening : std::uint8_t { done, broken, plain_http };
 
-  /// What comes before the first byte. `plain_http`: the client does not know of TLS.
+  /// The handshake, if any. `plain_http`: the client sent plain HTTP to a TLS port.
   virtual Task<Opening> open() = 0;
-  /// Bytes read; 0 at the end and when the connection is broken.
+  /// Number of bytes read; 0 at the end and when the connection is broken.
   virtual Task<std::size_t> read(std::span<char> bytes) = 0;
   /// False: the connection is broken.
   virtual Task<bool> write(std::string_view bytes) = 0;
-  /// Writes what goes out at once, without a wait: how many bytes that is.
+  /// Writes what the socket accepts at once, without waiting; returns the number of bytes.
   virtual std::size_t write_now(std::string_view bytes) = 0;
-  /// Says that no more will be written.
+  /// Tells the client that no more will be written.
   virtual Task<void> end() = 0;
 
   [[nodiscard]] Socket& socket() { return socket_; }
-  /// The socket's executor, by its own type: work finds out sooner that it is on it already.
+  /// The socket's executor as a Strand: it finds out faster that work is already on it.
   [[nodiscard]] Strand strand() { return *socket_.get_executor().target<Strand>(); }
-  /// The client's end is closed, or the connection is broken: unread bytes do not hide that.
+  /// The client has closed its side, or the connection is broken; works despite unread bytes.
   [[nodiscard]] bool is_closed_by_peer();
   void close();
-  /// Closes it at that time, unless told otherwise before.
+  /// Closes the connection after this time, unless called again before.
   void expires_after(std::chrono::milliseconds time);
   void expires_never() { deadline_ = Clock::time_point::max(); }
   [[nodiscard]] bool has_expired() const { return expired_; }
@@ -66,10 +66,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Clock::time_point deadline_ = Clock::time_point::max();
   boost::asio::steady_timer alarm_;
   bool expired_ = false;
-  bool armed_ = false;  // the alarm will go off, not later than the deadline
+  bool armed_ = false;  // the alarm is set, for the deadline or earlier
 };
 
-/// With `tls`, which must outlive the stream, what is sent is encrypted.
+/// With `tls`, which must outlive the stream, the connection is encrypted.
 std::shared_ptr<Stream> make_stream(Stream::Socket socket, boost::asio::ssl::context* tls);
 
 }  // namespace winnow::server

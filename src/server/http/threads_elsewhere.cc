@@ -9,11 +9,11 @@
 namespace winnow::server {
 namespace {
 
-// Those of the process but `left`; none if the system does not say.
+// The cores of the process except `left`; none if the system does not report them.
 cpu_set_t cores_but(int left) {
   cpu_set_t cores;
   if (::sched_getaffinity(::getpid(), sizeof(cores), &cores) != 0) {
-    CPU_ZERO(&cores);  // there are more than a set holds
+    CPU_ZERO(&cores);  // more cores than a set holds
   }
   if (left >= 0) {
     CPU_CLR(static_cast<std::size_t>(left), &cores);
@@ -59,7 +59,7 @@ void ThreadsElsewhere::return_after(std::chrono::nanoseconds rest) {
   }
 }
 
-// Of the mutex's holder.
+// Call with the mutex held.
 void ThreadsElsewhere::bind_all() {
   const cpu_set_t cores = cores_but(left_);
   if (CPU_COUNT(&cores) == 0) {

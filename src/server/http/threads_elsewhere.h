@@ -1,4 +1,4 @@
-// Threads that keep off another thread's core.
+// Threads that stay off another thread's core.
 #pragma once
 
 #include <sys/types.h>
@@ -23,15 +23,15 @@ class ThreadsElsewhere {
   ThreadsElsewhere(const ThreadsElsewhere&) = delete;
   ThreadsElsewhere& operator=(const ThreadsElsewhere&) = delete;
 
-  /// One thread more. `name`: at most 15 characters.
+  /// Starts one more thread. `name`: at most 15 characters.
   void start(const char* name, std::function<void()> body);
-  /// Keeps them off the core that the caller is on. Takes some nanoseconds while that is the same.
+  /// Keeps them off the caller's current core. Takes a few nanoseconds while that core is the same.
   void leave_callers_core();
-  /// They may use all cores again if leave_callers_core() was not called for this long.
+  /// Lets them use all cores again if leave_callers_core() was not called for this long.
   void return_after(std::chrono::nanoseconds rest);
-  /// How many have begun and not ended.
+  /// Threads that have started and not ended.
   [[nodiscard]] std::size_t running() const;
-  /// Waits for their ends.
+  /// Waits until they end.
   void join();
 
  private:
@@ -40,10 +40,10 @@ class ThreadsElsewhere {
   void run(const char* name, const std::function<void()>& body);
   void bind_all();
 
-  std::atomic<int> left_ = -1;  // the core that they are kept off
+  std::atomic<int> left_ = -1;  // the core that they avoid
   std::atomic<Clock::rep> last_call_ = 0;
-  mutable std::mutex mutex_;    // of what follows
-  std::vector<pid_t> running_;  // by the system's number: what has ended can no longer be bound
+  mutable std::mutex mutex_;    // of the members below
+  std::vector<pid_t> running_;  // system thread ids: an ended thread can no longer be bound
   std::vector<std::thread> threads_;
 };
 

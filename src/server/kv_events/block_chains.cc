@@ -10,7 +10,7 @@ namespace {
 
 using Tokens = std::span<const std::int32_t>;
 
-// A prompt can be made to have any weak hash, and so to pass for another's.
+// A strong hash: a prompt could be crafted to collide with another's weak hash.
 std::uint64_t hash_of(std::uint64_t parent, Tokens block) {
   Sha256 sha;
   sha.update(std::as_bytes(std::span(&parent, 1)));
@@ -43,7 +43,7 @@ std::optional<StoredBlocks> BlockChains::add(StateNumber number, StateNumber bas
     const std::uint64_t parent = state.last != nullptr ? state.last->hash : hash_of(adapter);
     const std::uint64_t hash = hash_of(parent, block);
     const auto [found, is_new] = blocks_.try_emplace(hash, Block{hash, state.last});
-    if (is_new) {  // and so are those behind it
+    if (is_new) {  // then so are the blocks after it
       if (state.last != nullptr) {
         ++state.last->uses;
         if (stored.hashes.empty()) {

@@ -1,4 +1,4 @@
-// Which blocks of tokens the engine can go on from, as routers count them.
+// The blocks of tokens that the engine has cached, counted as routers count them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace winnow::server {
 
-/// Blocks that follow each other.
+/// Consecutive blocks.
 struct StoredBlocks {
   std::vector<std::uint64_t> hashes;
   std::optional<std::uint64_t> parent;  // the block before the first; nullopt: it begins a prefix
@@ -20,33 +20,33 @@ struct StoredBlocks {
 };
 
 /// Routers know prefixes as chains of blocks of equal length, each with a hash of itself and all
-/// before it. Under eviction a state can be taken up only where it was saved: a chain is there
-/// while a state covers it. Tokens behind a state's last whole block count for nothing. A state
-/// costs time and memory for the tokens behind its base, not for all before them.
+/// blocks before it. Under eviction, a state can be reused only where it was saved: a chain exists
+/// while a state covers it. Tokens after a state's last whole block are ignored. A state
+/// costs time and memory for the tokens after its base, not for all tokens before.
 class BlockChains {
  public:
   using StateNumber = engine::StateNumber;
 
   explicit BlockChains(int block_size) : block_size_(static_cast<std::size_t>(block_size)) {}
 
-  /// There is a state `number`, as engine::PrefixListener::prefix_stored() says: the blocks that no
-  /// other state covers; nullopt: none. "": the model alone.
+  /// Adds state `number`, as in engine::PrefixListener::prefix_stored(): returns the blocks that no
+  /// other state covers; nullopt: none. Adapter "": the base model.
   std::optional<StoredBlocks> add(StateNumber number, StateNumber base,
                                   std::span<const std::int32_t> tokens, std::string_view adapter);
-  /// The state is gone: the hashes of blocks that no other covers, last first.
+  /// Removes the state: returns the hashes of blocks that no other state covers, last first.
   std::vector<std::uint64_t> remove(StateNumber number);
-  /// Blocks that are covered.
+  /// Number of covered blocks.
   [[nodiscard]] std::size_t size() const { return blocks_.size(); }
 
  private:
   struct Block {
     std::uint64_t hash;
     Block* before;  // null: it begins a prefix
-    int uses = 0;   // blocks behind it, and states of which it is the last
+    int uses = 0;   // blocks that follow it, and states that end with it
   };
   struct State {
     Block* last = nullptr;           // null: it fills no block
-    std::vector<std::int32_t> rest;  // tokens behind that block
+    std::vector<std::int32_t> rest;  // tokens after that block
   };
 
   std::size_t block_size_;

@@ -1,4 +1,4 @@
-// What happened to prefixes and is still to be told.
+// Prefix changes that are waiting to be published.
 #pragma once
 
 #include <chrono>
@@ -23,24 +23,24 @@ struct PrefixChange {
   std::string adapter = {};
 };
 
-/// From one thread to another. No change may be lost, as later ones build on it: a full queue makes
-/// the first thread wait, as vLLM's does.
+/// A queue between two threads. No change may be lost, as later ones build on it: when the queue is
+/// full, the first thread waits, as vLLM's does.
 class ChangeQueue {
  public:
-  /// Full with `most_bytes`; a change that is larger finds its place in an empty queue.
+  /// Full with `most_bytes`; a larger change is accepted when the queue is empty.
   explicit ChangeQueue(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
   /// Waits while the queue is full.
   void push(PrefixChange change);
-  /// All that wait, after at most `pause` (nullopt: whenever there are some); nullopt once the
+  /// All waiting changes, after at most `pause` (nullopt: once there are any); nullopt once the
   /// queue is closed and empty.
   std::optional<std::vector<PrefixChange>> take(std::optional<std::chrono::milliseconds> pause);
-  /// Nothing may be pushed any more.
+  /// Nothing may be pushed afterwards.
   void close();
 
  private:
   std::size_t most_bytes_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // of the members below
   std::condition_variable changed_;
   std::vector<PrefixChange> changes_;
   std::size_t bytes_ = 0;

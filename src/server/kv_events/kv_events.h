@@ -1,4 +1,4 @@
-// Tells routers which prefixes this server can go on from, as vLLM tells them.
+// Publishes to routers which prefixes this server has cached, in vLLM's format.
 #pragma once
 
 #include <functional>
@@ -10,36 +10,36 @@
 
 namespace winnow::server {
 
-/// How an event looks within a batch.
+/// The encoding of an event within a batch.
 enum class KvEventFormat : std::uint8_t {
-  maps,    // as vLLM 0.33: by name
-  arrays,  // as vLLM up to 0.23: by position
+  maps,    // as in vLLM 0.33: by name
+  arrays,  // as in vLLM up to 0.23: by position
 };
 
-/// Throws Error that names the format that there is not.
+/// Throws Error that names an unknown format.
 KvEventFormat parse_kv_event_format(const std::string& name);
 
 /// Throws Error that names `flag` unless the endpoint is "", tcp://HOST:PORT or ipc://PATH.
 void check_endpoint(std::string_view flag, std::string_view endpoint);
 
 struct KvEventsConfig {
-  std::string endpoint;  // of ZeroMQ; "": nothing is told
-  std::string replay;    // where batches can be asked for again; "": nowhere
+  std::string endpoint;  // for ZeroMQ; "": nothing is published
+  std::string replay;    // where batches can be requested again; "": nowhere
   std::string topic;
   KvEventFormat format = KvEventFormat::maps;
   int block_size = 16;  // tokens
 };
 
-/// Publishes prefixes that come and go, from a thread of its own: the engine does not wait.
+/// Publishes added and removed prefixes on its own thread: the engine does not wait.
 class KvEvents : public engine::PrefixListener {
  public:
-  /// The name that routers know an adapter by.
+  /// Sets the name by which routers know an adapter.
   virtual void name_adapter(const model::Lora* adapter, const std::string& name) = 0;
 };
 
 /// Binds an endpoint with a wildcard (tcp://*:5557, tcp://[::]:5557) or of a file (ipc://...), and
-/// connects to any other, as vLLM does. When it ends it tells that all is gone. Throws Error when
-/// an endpoint cannot be used, or this build has no ZeroMQ.
+/// connects to any other, as vLLM does. Its destructor publishes that all prefixes are gone. Throws
+/// Error when an endpoint cannot be used, or this build has no ZeroMQ.
 std::unique_ptr<KvEvents> open_kv_events(const KvEventsConfig& config);
 
 }  // namespace winnow::server

@@ -20,7 +20,7 @@ using Kind = AnswerFormat::Kind;
 
 constexpr std::size_t kMostChoices = 4096;
 
-// A schema may come as JSON or as a text that holds it.
+// A schema may be JSON or a string that contains JSON.
 Json schema_of(const Fields& fields, const char* name, const Json& ordered) {
   const json& value = *fields.find(name);
   if (value.is_object() || value.is_boolean()) {
@@ -53,7 +53,7 @@ std::vector<std::string> choices_of(const Fields& fields, const char* name) {
   return choices;
 }
 
-// What the names in vLLM's and llama.cpp's fields ask for.
+// The format that fields with vLLM's or llama.cpp's names ask for.
 std::optional<AnswerFormat> format_of(const Fields& fields, const char* name, Kind kind,
                                       const Json& ordered) {
   if (fields.find(name) == nullptr) {
@@ -78,7 +78,7 @@ std::optional<AnswerFormat> parse_structured_outputs(const Fields& fields, const
   const Fields inner(*object, "structured_outputs.");
   std::optional<AnswerFormat> format;
   for (const auto& [name, value] : object->items()) {
-    const bool is_off = name == "json_object" && value == false;  // a schema may be false
+    const bool is_off = name == "json_object" && value == false;  // a schema itself may be false
     if (value.is_null() || is_off || name == "disable_any_whitespace") {
       continue;
     }
@@ -125,19 +125,19 @@ std::optional<AnswerFormat> parse_response_format(const Fields& fields, const Js
     }
     return format_of(holder, name, Kind::json_schema, from.at(name));
   };
-  if (type == "json" || type == "regex") {  // TGI's
+  if (type == "json" || type == "regex") {  // TGI's formats
     if (inner.find("value") == nullptr) {
       inner.reject("value", "a JSON Schema, or an expression");
     }
     return type == "json" ? schema(inner, "value", ordered)
                           : format_of(inner, "value", Kind::regex, {});
   }
-  if (type == "json_object") {  // llama.cpp's takes a schema as well
+  if (type == "json_object") {  // llama.cpp's may also have a schema
     return inner.find("schema") != nullptr ? schema(inner, "schema", ordered)
                                            : std::optional(AnswerFormat{.kind = Kind::json_object});
   }
   if (type == "json_schema") {
-    if (inner.object("json_schema") == nullptr) {  // llama.cpp's has it beside the type
+    if (inner.object("json_schema") == nullptr) {  // llama.cpp puts it next to the type
       return inner.find("schema") != nullptr ? schema(inner, "schema", ordered)
                                              : schema(inner, "json_schema", ordered);
     }

@@ -1,4 +1,4 @@
-// What form a client asks an answer to have.
+// The output format that a client requests.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct AnswerFormat {
   nlohmann::ordered_json schema = {};     // json_schema: properties in their order
   std::string pattern = {};               // regex; grammar: its text
   std::vector<std::string> choices = {};  // choice
-  std::string field = "response_format";  // that errors name
+  std::string field = "response_format";  // the field that errors name
   grammar::JsonSpaces spaces = grammar::JsonSpaces::allowed;  // of JSON
 };
 
-/// Reads response_format, structured_outputs and guided_*. `ordered`: the body once more, with its
-/// keys in their order. Throws ApiError, also when two of them ask for something.
+/// Reads response_format, structured_outputs and guided_*. `ordered`: the same body with its
+/// keys in their original order. Throws ApiError, also when two of the fields ask for a format.
 AnswerFormat parse_answer_format(const Fields& fields, const nlohmann::ordered_json& ordered);
 
 }  // namespace winnow::server

@@ -28,7 +28,7 @@ void Choice::echo_token(std::int32_t token, std::optional<float> logprob,
 Piece Choice::accept(const engine::TokenEvent& event) {
   std::string text;
   if (ended()) {
-    return {};  // a stop string was met, and the engine went on for a moment
+    return {};  // after a stop string, the engine runs on for a moment
   }
   if (event.token >= 0) {
     ++generated_;
@@ -51,7 +51,7 @@ Piece Choice::accept(const engine::TokenEvent& event) {
   return piece(std::move(text));
 }
 
-// Tokens go with the text that they begin; those of a text that a stop string took away go with it.
+// Tokens go with the text that they begin; those of text removed by a stop string go with it.
 Piece Choice::piece(std::string text) {
   emitted_ += characters(text);
   Piece piece{.text = std::move(text), .tokens = {}};

@@ -22,13 +22,13 @@ struct ScoredToken {
   std::optional<float> logprob;  // the first token of a prompt has none
   std::vector<TokenLogprob> alternatives;
   std::size_t offset = 0;  // characters of text before it
-  int rank = 1;            // among all tokens; 1: the likeliest
+  int rank = 1;            // among all tokens; 1: the most likely
 };
 
-/// What became certain with a token, or a few.
+/// Output that became final with one or a few tokens.
 struct Piece {
   std::string text;
-  std::vector<ScoredToken> tokens;  // none unless they are asked for
+  std::vector<ScoredToken> tokens;  // empty unless requested
   std::string thought = {};         // text of the model's reasoning
   [[nodiscard]] bool empty() const { return text.empty() && tokens.empty() && thought.empty(); }
   void append(Piece other) {
@@ -40,11 +40,11 @@ struct Piece {
 
 struct ChoiceOptions {
   std::vector<std::string> stops = {};
-  bool keep_stop = false;                // the stop string, or token, stays in the text
-  int min_tokens = 0;                    // before which no stop string is looked for
+  bool keep_stop = false;                // the text includes the stop string, or token
+  int min_tokens = 0;                    // stop strings are ignored before this many tokens
   bool skip_special = true;              // special tokens have no text,
-  std::vector<std::int32_t> marks = {};  // but for these
-  bool scored = false;                   // tokens are reported, too
+  std::vector<std::int32_t> marks = {};  // except these
+  bool scored = false;                   // tokens are reported as well
 };
 
 class Choice {
@@ -58,19 +58,19 @@ class Choice {
         min_tokens_(options.min_tokens),
         scored_(options.scored) {}
 
-  /// The text of the prompt stands before that of the answer (echo).
+  /// Puts the prompt's text before the answer's (echo).
   Piece echo(std::string_view prompt);
-  /// A token of the prompt, whose text was echoed.
+  /// Reports a token of the prompt, whose text was echoed.
   void echo_token(std::int32_t token, std::optional<float> logprob,
                   std::vector<TokenLogprob> alternatives);
-  /// A token of the answer, or its end.
+  /// Takes a token of the answer, or its end.
   Piece accept(const engine::TokenEvent& event);
 
   [[nodiscard]] engine::FinishReason finish() const { return finish_; }
   [[nodiscard]] bool ended() const { return finish_ != engine::FinishReason::none; }
-  /// A stop string ended it; the engine may not know.
+  /// A stop string ended the choice; the engine may not know yet.
   [[nodiscard]] bool stopped() const { return matcher_.stopped(); }
-  /// That stop string; "" when none has ended it.
+  /// The stop string that ended the choice; "" if none did.
   [[nodiscard]] const std::string& stop() const { return matcher_.stop(); }
   [[nodiscard]] int generated() const { return generated_; }
 
@@ -85,13 +85,13 @@ class Choice {
   bool scored_;
   engine::FinishReason finish_ = engine::FinishReason::none;
   int generated_ = 0;
-  std::size_t decoded_ = 0;  // characters that the decoder has given
-  std::size_t emitted_ = 0;  // of those, certain
+  std::size_t decoded_ = 0;  // characters that the decoder has produced
+  std::size_t emitted_ = 0;  // of these, final
   std::size_t echoed_ = 0;   // characters of the prompt's tokens so far
   std::vector<ScoredToken> held_;
 };
 
-/// Characters (code points) of a valid UTF-8 text.
+/// Number of characters (code points) in valid UTF-8.
 std::size_t characters(std::string_view text);
 
 }  // namespace winnow::server

@@ -1,4 +1,4 @@
-// What a completion tells its client: pieces of streams, and whole answers.
+// Output of a completion to its client: pieces of streams, and whole answers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string event_text(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-// What one or more tokens made certain goes out together.
+// All output that one or more tokens made final is sent together.
 void CompletionJob::put_pieces() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (auto piece = std::exchange(slots_[i].piece, std::nullopt)) {
@@ -29,7 +29,7 @@ void CompletionJob::put_pieces() {
   }
 }
 
-// Ids are told apart by request, answer and call.
+// Ids are unique by request, answer and call.
 std::string CompletionJob::call_id(int index, int call) const {
   std::string id = fmt::format("call_{}_{}_{}", head_.id, index, call);
   if (!service_.tool_format().has_short_ids()) {
@@ -51,7 +51,7 @@ bool CompletionJob::Slot::called() const {
           Json::accept(calls.back()["function"]["arguments"].get_ref<const std::string&>()));
 }
 
-// Takes calls of tools out of a piece's text: as the deltas that streams tell, added to those of
+// Extracts tool calls from a piece's text: returns them as a stream's deltas and adds them to
 // the answer. null: there are none.
 nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
   Slot& slot = slots_[static_cast<std::size_t>(index)];
@@ -101,7 +101,7 @@ nlohmann::ordered_json CompletionJob::piece_json(int index, const Piece& piece, 
                     request_.chat, !slot.begun);
 }
 
-// Adds to an answer: to its text, or to the events that are written next.
+// Appends to an answer: to its text, or to the events that are written next.
 void CompletionJob::put(int index, Piece piece) {
   Slot& slot = slots_[static_cast<std::size_t>(index)];
   const Json calls = take_calls(index, piece);
@@ -160,7 +160,7 @@ void CompletionJob::flush() {
   }
 }
 
-// Tokens of all answers so far.
+// Counts the tokens of all answers so far.
 void CompletionJob::count_tokens(AnswerUsage& usage) const {
   for (const Slot& slot : slots_) {
     usage.completion_tokens += slot.choice.generated();
@@ -168,7 +168,7 @@ void CompletionJob::count_tokens(AnswerUsage& usage) const {
   }
 }
 
-// The answers that are told: the majority's, or of each prompt's the n with the highest mean
+// The answers to return: the majority's, or for each prompt the n with the highest mean
 // log-probability.
 std::vector<const CompletionJob::Slot*> CompletionJob::best_slots() const {
   if (vote_) {

@@ -143,13 +143,13 @@ void CompletionJob::consume(int prompt, const StepResult& result) {
   }
 }
 
-// Throws what an answer that cannot go on fails with.
+// Throws the error of an answer that cannot continue.
 void CompletionJob::check(const engine::TokenEvent& event) {
   if (event.finish != FinishReason::out_of_memory && event.finish != FinishReason::not_numbers &&
       event.finish != FinishReason::no_token) {
     return;
   }
-  put_pieces();  // of the tokens before
+  put_pieces();  // of the tokens so far
   flush();
   if (event.finish == FinishReason::out_of_memory) {
     throw ApiError(400, "the sequence does not fit into the cache (--kv-gib)",
@@ -162,7 +162,7 @@ void CompletionJob::check(const engine::TokenEvent& event) {
 }
 
 void CompletionJob::take_prompt_token(int prompt, const engine::TokenEvent& event) {
-  // Of the alternatives, as many as each of the two who may ask for them wants.
+  // logprobs and prompt_logprobs may ask for different numbers of alternatives.
   const auto first = [&event](int count) {
     const auto most = std::min(event.alternatives.size(), static_cast<std::size_t>(count));
     return std::vector(event.alternatives.begin(),
@@ -194,7 +194,7 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
     slot.logprob += event.logprob;
   }
   if (request_.return_token_ids && event.finish != FinishReason::stop &&
-      service_.tokenizer().has_token(event.token)) {  // others would be refused in a prompt
+      service_.tokenizer().has_token(event.token)) {  // a prompt with other tokens would be refused
     slot.token_ids.push_back(event.token);
   }
   Piece& piece = slot.piece ? *slot.piece : slot.piece.emplace();
@@ -207,7 +207,7 @@ void CompletionJob::take_token(int index, const engine::TokenEvent& event) {
   }
 }
 
-// Takes the model's reasoning out of a piece's text.
+// Extracts the model's reasoning from a piece's text.
 void CompletionJob::take_thought(Slot& slot, Piece& piece) const {
   if (!slot.thoughts) {
     return;
@@ -228,7 +228,7 @@ void CompletionJob::take_thought(Slot& slot, Piece& piece) const {
   }
 }
 
-// Chains that can no longer change the vote are cut.
+// Cancels chains that can no longer change the vote.
 void CompletionJob::count_votes() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
@@ -265,7 +265,7 @@ void CompletionJob::take_usage(int sample, const engine::CacheUsage& usage) {
 
 void CompletionJob::fail(const ApiError& error) {
   cancel();
-  if (request_.stream) {  // its head says 200 already
+  if (request_.stream) {  // its head already says 200
     reply_->write("data: " + dump(to_json(error)) + "\n\n");
     reply_->cut();
   } else {

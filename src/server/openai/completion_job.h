@@ -11,8 +11,8 @@ namespace winnow::server {
 
 class Service;
 
-/// Starts `request`; the answer goes to `reply`, whole or as a stream of server-sent events. A
-/// client that leaves cancels it. Throws ApiError when it cannot be started.
+/// Starts `request`; the answer goes to `reply`, whole or as a stream of server-sent events. If the
+/// client disconnects, it is cancelled. Throws ApiError when it cannot be started.
 void start_completion(Service& service, CompletionRequest request, const std::string& id,
                       const std::shared_ptr<Reply>& reply);
 

@@ -1,4 +1,4 @@
-// A completion request at work.
+// A running completion request.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ namespace winnow::server {
 class ApiError;
 class Service;
 
-/// Everything but start() runs as the reply's work, one piece at a time. The engine's events come
-/// in in completion_job.cc, and are told in completion_answer.cc.
+/// Everything but start() runs as the reply's work, one piece at a time. completion_job.cc handles
+/// the engine's events; completion_answer.cc sends them to the client.
 class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
  public:
   CompletionJob(Service& service, CompletionRequest request, const std::string& id,
@@ -40,7 +40,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   using Json = nlohmann::ordered_json;
   using Clock = std::chrono::steady_clock;
 
-  // What one prompt's steps are delivered to.
+  // Receives the results of one prompt's steps.
   class Sink : public StepSink {
    public:
     Sink(std::shared_ptr<CompletionJob> job, int prompt) : job_(std::move(job)), prompt_(prompt) {}
@@ -55,25 +55,25 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     int prompt_;
   };
 
-  // An answer and what is told of it at its end.
+  // An answer, with the data for its end.
   struct Slot {
     Choice choice;
-    std::optional<Piece> piece = {};  // that became certain and is not yet put
+    std::optional<Piece> piece = {};  // final, but not yet sent
     std::string text = {};
     std::vector<ScoredToken> tokens = {};
-    std::vector<std::int32_t> token_ids = {};  // if they are asked for; of a stream, not yet told
+    std::vector<std::int32_t> token_ids = {};  // if requested; in a stream, those not yet sent
     std::optional<Clock::time_point> last_token = {};
     bool begun = false;  // its first piece was streamed
     std::optional<TextFrame> frame = {};
-    double logprob = 0.0;                          // of all of its tokens
-    std::optional<ToolParser> parser = {};         // where calls are looked for
+    double logprob = 0.0;                          // sum over all of its tokens
+    std::optional<ToolParser> parser = {};         // finds tool calls
     Json calls = nullptr;                          // null: none
-    Json pieces = Json::array();                   // of one, if they are kept
-    std::unique_ptr<ThoughtParser> thoughts = {};  // where thoughts are looked for
+    Json pieces = Json::array();                   // of a stream, if they are kept
+    std::unique_ptr<ThoughtParser> thoughts = {};  // finds thoughts
     std::string thought = {};
     int thought_tokens = 0;
 
-    /// Whether it ends with calls; one that a stop string has cut does not count.
+    /// Whether it ends with tool calls; an answer that a stop string cut does not count.
     [[nodiscard]] bool called() const;
   };
 
@@ -109,19 +109,19 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   CompletionRequest request_;
   std::shared_ptr<Reply> reply_;
   AnswerHead head_;
-  std::string piece_begin_;     // of a stream
-  std::string_view piece_end_;  // of it
+  std::string piece_begin_;     // the beginning of a stream's pieces
+  std::string_view piece_end_;  // their end
   Clock::time_point start_ = Clock::now();
-  std::vector<PreparedPrompt> prompts_;                  // their requests are handed on
+  std::vector<PreparedPrompt> prompts_;                  // moved to the engine when they start
   std::vector<EngineThread::Ticket> tickets_;            // by prompt
   std::vector<Slot> slots_;                              // by prompt, then by sample
   std::vector<std::vector<ScoredToken>> prompt_scores_;  // by prompt
   HeldTokens held_;
   std::optional<Vote> vote_;
-  bool decided_ = false;  // and the chains that were open are cut
+  bool decided_ = false;  // the vote is decided, and open chains are cancelled
   AnswerUsage usage_;
-  std::string events_;  // of a stream, not yet written
-  int open_ = 0;        // samples that the engine works on
+  std::string events_;  // events of a stream, not yet written
+  int open_ = 0;        // samples that the engine is working on
   bool closed_ = false;
 };
 

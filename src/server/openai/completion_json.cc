@@ -19,7 +19,7 @@ double finite(float logprob) {
   return std::max(double{logprob}, -9999.0);
 }
 
-// A token's text. One that is not whole characters is spelled as OpenAI spells it.
+// A token's text. Partial characters are spelled as OpenAI spells them.
 std::string token_text(const std::string& bytes) {
   if (is_valid_utf8(bytes)) {
     return bytes;
@@ -39,7 +39,7 @@ Json bytes_json(const std::string& bytes) {
   return list;
 }
 
-// As it is spelled. A model may choose an id that is no token's.
+// The token's spelling. A model may choose an id that has no token.
 std::string spelling(std::int32_t token, const Tokenizer& tokenizer) {
   return tokenizer.has_token(token) ? tokenizer.token_bytes(token, /*skip_special=*/false) : "";
 }
@@ -48,7 +48,7 @@ Json chat_token(const std::string& bytes, double logprob) {
   return {{"token", token_text(bytes)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
 }
 
-// The alternatives that were asked for, and the token itself where it is none of them.
+// The requested alternatives, and the token itself if it is not among them.
 std::vector<TokenLogprob> alternatives_of(const ScoredToken& token) {
   std::vector<TokenLogprob> all = token.alternatives;
   if (std::ranges::find(all, token.token, &TokenLogprob::token) == all.end()) {
@@ -106,14 +106,14 @@ Json finish_json(const ToldText& told) {
                                                    : Json(engine::finish_name(told.finish));
 }
 
-// `text` is what is said: a chat's message, or the answer itself.
+// `text`: a chat's message, or the completion's text.
 Json choice_of(const ToldText& told, const char* name, Json text) {
   Json choice{{"index", told.index},
               {name, std::move(text)},
               {"logprobs", told.logprobs},
               {"finish_reason", finish_json(told)}};
   if (!told.stop.empty()) {
-    choice["stop_reason"] = told.stop;  // as vLLM tells it
+    choice["stop_reason"] = told.stop;  // as vLLM reports it
   }
   return choice;
 }
@@ -217,7 +217,7 @@ std::string piece_begin(const AnswerHead& head) {
 }
 
 TextFrame text_frame(const AnswerHead& head, int index, std::string_view piece_end) {
-  constexpr std::string_view kText = "\"?\"";  // is the only one
+  constexpr std::string_view kText = "\"?\"";  // the text, which occurs only there
   const ToldText told{.index = index, .text = "?", .logprobs = {}, .token_ids = {}, .finish = {}};
   const std::string delta = dump(delta_json(told, head.chat, /*first=*/false));
   const std::size_t at = delta.find(kText);

@@ -29,11 +29,11 @@ std::vector<std::string> parse_stops(const Fields& fields, const RequestLimits& 
   } else {
     fields.reject("stop", fmt::format("a string or at most {} of them", limits.most_stops));
   }
-  std::erase(stops, "");  // some clients send one where they mean none
+  std::erase(stops, "");  // some clients send one to mean none
   return stops;
 }
 
-// completions: the number of alternatives; chat: a flag, and the number beside it.
+// completions: the number of alternatives; chat: a flag, and the number in another field.
 int parse_logprobs(const Fields& fields, bool chat, const RequestLimits& limits) {
   if (!chat) {
     return static_cast<int>(fields.integer("logprobs", 0, limits.most_logprobs).value_or(-1));
@@ -48,9 +48,9 @@ int parse_logprobs(const Fields& fields, bool chat, const RequestLimits& limits)
   return alternatives;
 }
 
-// nullopt: the rest of the context, for which llama.cpp's and LM Studio's clients write -1.
+// nullopt: the rest of the context; clients of llama.cpp and LM Studio write -1 for it.
 std::optional<int> parse_max_tokens(const Fields& fields, bool chat, bool may_be_none) {
-  constexpr int kDefault = 16;  // of a completion, as OpenAI has it
+  constexpr int kDefault = 16;  // for completions, as OpenAI's
   for (const char* name : {"max_completion_tokens", "max_tokens"}) {
     if (fields.find(name) == nullptr) {
       continue;
@@ -99,7 +99,7 @@ void parse_counts(const Fields& fields, CompletionRequest& request) {
   }
 }
 
-// One prompt's chains are all that there is then.
+// A vote takes one prompt, and its chains are the only samples.
 void parse_votes(const Fields& fields, CompletionRequest& request) {
   request.votes = server::parse_votes(fields);
   if (!request.votes) {
@@ -117,7 +117,7 @@ void parse_votes(const Fields& fields, CompletionRequest& request) {
   reject_if(request.prompt.tools.may_call(), "tools");
 }
 
-// What a prompt is made of, and how.
+// The prompt and how it is rendered.
 void parse_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
                   const RequestLimits& limits, CompletionRequest& request) {
   if (request.chat) {
@@ -145,7 +145,7 @@ void parse_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
   }
 }
 
-// Whether a schema or a template shows a part of the body, and so the order of its keys.
+// Whether a schema or a template shows a part of the body, and so needs the order of its keys.
 bool needs_order(const Fields& fields, bool chat) {
   return chat || fields.find("response_format") != nullptr ||
          fields.find("structured_outputs") != nullptr || fields.find("guided_json") != nullptr;
@@ -204,7 +204,7 @@ CompletionRequest read_completion(std::string_view body, bool chat, const Reques
   parse_prompt(fields, ordered, limits, request);
   request.logprobs = parse_logprobs(fields, chat, limits);
   request.prompt_logprobs = fields.integer_or("prompt_logprobs", -1);
-  // Of a prompt alone only its log-probabilities are news.
+  // A request without an answer returns only the prompt's log-probabilities.
   request.max_tokens =
       parse_max_tokens(fields, chat, !chat && request.echo && request.logprobs >= 0);
   request.sampling = limits.sampling;
@@ -235,7 +235,7 @@ CompletionRequest read_completion(std::string_view body, bool chat, const Reques
   if (request.trace && (!request.stream || request.n != 1 || request.prompts.size() > 1)) {
     fields.reject("winnow_trace", "a stream of one choice");
   }
-  // Reads and traces are of single steps, so nothing is drafted beside them.
+  // Votes and traces need single steps, so they exclude drafts.
   if (request.draft_tokens.value_or(0) > 0 && (request.trace || request.votes)) {
     request.ignored.emplace_back("winnow_draft_tokens");
   }

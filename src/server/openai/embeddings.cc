@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostInputs = 2048;  // as OpenAI's
+constexpr int kMostInputs = 2048;  // as in OpenAI's API
 
 struct Embeddings {
   std::vector<std::vector<float>> states;  // by input, written by the engine's thread
@@ -95,7 +95,7 @@ std::string base64_of(const std::vector<float>& values) {
       bytes.push_back(static_cast<std::uint8_t>(bits >> shift));
     }
   }
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // and a zero behind it
+  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // plus a terminating zero
   const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(),
                                      static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(length));

@@ -1,4 +1,4 @@
-// How the rows of the table of fields are written.
+// Constructors for the rows of the field table.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace {
 using namespace field_forms;
 
 constexpr std::array kRules{
-    // What is asked.
+    // Input.
     text("model", kBoth | kTokenize | kDetokenize, "any",
          "another name than the one served is 404"),
     typed("messages", kChat, "messages", kRequired, "see below"),
@@ -38,7 +38,7 @@ constexpr std::array kRules{
     typed("tool_choice", kMessages, "auto, none, required, or a function", "auto", "see Tools"),
     boolean("parallel_tool_calls", kMessages, "true",
             "false: at most one call, where calls are constrained"),
-    // What is thought.
+    // Reasoning.
     text("reasoning_effort", kMessages, "the template's",
          "none, minimal, low, medium, high or xhigh, for the template; see Reasoning"),
     boolean("enable_thinking", kMessages, "the template's", "for the template; see Reasoning"),
@@ -49,10 +49,10 @@ constexpr std::array kRules{
     boolean("include_reasoning", kChat, "true", "false: thoughts are omitted"),
     boolean("separate_reasoning", kChat, "true", "false: thoughts stay in the content"),
     text("reasoning_format", kChat, "auto", "none: as separate_reasoning = false"),
-    // Which part of a prompt.
+    // Truncation of the prompt.
     integer("truncate_prompt_tokens", kBoth, -1, kMostTokens, "off",
             "keep only the last tokens of a prompt; -1: as many as fit into the context"),
-    // How long.
+    // Length.
     integer("max_tokens", kBoth, -1, kMostTokens, "16; chats: -1",
             "at least 1, but see echo; -1: the rest of the context; prompt and answer beyond the "
             "context are an error"),
@@ -69,13 +69,13 @@ constexpr std::array kRules{
     alias("no_stop_trim", kBoth, "include_stop_str_in_output"),
     boolean("ignore_eos", kBoth, "false",
             "the answer continues to max_tokens; no effect where a grammar ends it"),
-    // How many.
+    // Number of answers.
     integer("n", kBoth, 1, 128, "1", "samples share the prompt's pages"),
     alias("n_cmpl", kBoth, "n"),
     integer("best_of", kBoth, 1, 128, "n",
             "generate this many and return the n with the highest mean log-probability; not with "
             "stream"),
-    // Which tokens.
+    // Sampling.
     number("temperature", 0.0, 100.0, "the model's; 1", "0: always the most likely token"),
     number("top_p", 0.0, 1.0, "the model's; 1", "0: only the most likely token"),
     integer("top_k", kBoth, -1, kAnyInteger, "the model's; off", "0, -1: off"),
@@ -106,7 +106,7 @@ constexpr std::array kRules{
           "never generated, as tokenised at the beginning of a text or after a space"),
     typed("seed", kBoth, "any 64 bits", "random",
           "makes answers repeatable; fully so under --deterministic"),
-    // What form.
+    // Output format.
     typed("response_format", kBoth, "{\"type\": ...}", "text", "see Structured output"),
     typed("structured_outputs", kBoth, "an object", "none", "as vLLM's; see Structured output"),
     typed("guided_json", kBoth, "a JSON Schema", "none", ""),
@@ -117,7 +117,7 @@ constexpr std::array kRules{
     alias("ebnf", kBoth, "guided_grammar"),
     alias("json_schema", kBoth, "guided_json"),
     alias("regex", kBoth, "guided_regex"),
-    // What is told.
+    // Content of the response.
     boolean("stream", kBoth, "false", "server-sent events"),
     typed("stream_options", kBoth, "an object", "none",
           "with stream alone: include_usage, continuous_usage_stats"),
@@ -141,7 +141,7 @@ constexpr std::array kRules{
           "see Votes"),
     boolean("winnow_trace", kBoth, "false", "see The live cache"),
 
-    // Of embeddings, rankings and states.
+    // Embeddings, rankings and states.
     text("model", kEmbeddings | kRerank | kPrefill, "any", "as above"),
     typed("input", kEmbeddings, "a string, token ids, or up to 2048 of these", kRequired, ""),
     text("encoding_format", kEmbeddings, "float", "float or base64"),
@@ -160,7 +160,7 @@ constexpr std::array kRules{
     refused("max_chunks_per_doc", kRerank),
     refused("max_tokens_per_doc", kRerank),
 
-    // Of OpenAI's Responses API.
+    // OpenAI's Responses API.
     text("model", kResponses, "any", "as above"),
     typed("input", kResponses, "a string, or items", kRequired,
           "messages, reasoning, function_call and function_call_output"),
@@ -193,7 +193,7 @@ constexpr std::array kRules{
     ignored("prompt_cache_key", kResponses, "the prefix cache needs none"),
     ignored("prompt_cache_retention", kResponses),
     ignored("stream_options", kResponses),
-    // Of Anthropic's Messages API.
+    // Anthropic's Messages API.
     text("model", kAnthropic, "any", "as above"),
     typed("messages", kAnthropic, "messages", kRequired, "see Anthropic's API"),
     typed("system", kAnthropic, "a string, or blocks of text", "none", "comes first"),
@@ -219,7 +219,7 @@ constexpr std::array kRules{
     ignored("cache_control", kAnthropic, "the prefix cache needs none"),
     ignored("inference_geo", kAnthropic),
 
-    // OpenAI's that would change an answer.
+    // OpenAI's fields that would change an answer.
     refused("audio", kBoth),
     refused("modalities", kBoth, "[\"text\"]"),
     refused("functions", kBoth, {}, "use tools"),
@@ -229,7 +229,7 @@ constexpr std::array kRules{
     refused("reasoning_effort", kText, "\"none\""),
     refused("thinking_token_budget", kText),
     refused("web_search_options", kBoth),
-    // vLLM's.
+    // vLLM's fields.
     refused("use_beam_search", kBoth),
     refused("length_penalty", kBoth, "1.0"),
     refused("early_stopping", kBoth),
@@ -245,7 +245,7 @@ constexpr std::array kRules{
     refused("truncation_side", kBoth, "\"left\""),
     refused("guided_whitespace_pattern", kBoth),
     refused("repetition_detection", kBoth),
-    // llama.cpp's.
+    // llama.cpp's fields.
     refused("dynatemp_range", kBoth),
     refused("dynatemp_exponent", kBoth, "1.0"),
     refused("top_n_sigma", kBoth, "-1.0"),
@@ -267,7 +267,7 @@ constexpr std::array kRules{
     refused("parse_tool_calls", kChat, "true"),
     refused("grammar_lazy", kBoth),
     refused("grammar_triggers", kBoth),
-    // SGLang's.
+    // SGLang's fields.
     refused("sampling_params", kBoth, {}, "its fields stand beside prompt or messages"),
     refused("return_logprob", kBoth, {}, "use logprobs"),
     refused("top_logprobs_num", kBoth, {}, "use top_logprobs, or logprobs in completions"),
@@ -282,7 +282,7 @@ constexpr std::array kRules{
     refused("return_routed_experts", kBoth),
     refused("input_ids", kBoth),
     refused("input_embeds", kBoth),
-    // TGI's.
+    // TGI's fields.
     refused("inputs", kBoth, {}, "use prompt or messages"),
     refused("parameters", kBoth, {}, "its fields stand beside prompt or messages"),
     refused("watermark", kBoth),
@@ -292,13 +292,13 @@ constexpr std::array kRules{
     refused("guideline", kBoth),
     refused("tool_prompt", kChat),
     refused("do_sample", kBoth, "true", "use temperature = 0"),
-    // Ollama's.
+    // Ollama's fields.
     refused("options", kBoth, {},
             "its fields stand beside prompt or messages; num_predict is max_tokens"),
     refused("format", kBoth, {}, "use response_format"),
     refused("think", kBoth, {}, "use enable_thinking or reasoning_effort"),
 
-    // What changes no answer.
+    // Fields that change no answer.
     ignored("user", kBoth),
     ignored("metadata", kBoth),
     ignored("store", kBoth, "nothing is stored"),

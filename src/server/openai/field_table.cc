@@ -33,7 +33,7 @@ const FieldRule& target_of(const FieldRule& rule, Endpoint endpoint) {
   return *target;
 }
 
-// Whether a value asks for nothing.
+// Whether a value has no effect.
 bool is_neutral(const json& value, std::string_view neutral) {
   return value.is_null() || value == false ||
          value == 0 ||  // NOLINTNEXTLINE(readability-container-size-empty): of a text
@@ -41,7 +41,7 @@ bool is_neutral(const json& value, std::string_view neutral) {
          (!neutral.empty() && value == json::parse(neutral));
 }
 
-// The field that an unknown name is a misspelling of; "" when it is nothing like any.
+// The field whose name an unknown one misspells; "" when none is similar.
 std::string_view misspelled(std::string_view name, Endpoint endpoint) {
   constexpr std::size_t kShortest = 4;
   for (const FieldRule& rule : field_rules()) {
@@ -55,7 +55,7 @@ std::string_view misspelled(std::string_view name, Endpoint endpoint) {
 }
 
 constexpr EndpointSet kCompletions = 15;          // completions, chats and their tokens
-constexpr EndpointSet kPrompts = 64 | 128 | 256;  // that no text goes on from
+constexpr EndpointSet kPrompts = 64 | 128 | 256;  // requests that generate no text
 
 std::string endpoints_text(EndpointSet endpoints) {
   static constexpr std::pair<Endpoint, std::string_view> kNames[] = {
@@ -89,8 +89,8 @@ std::string takes_text(const FieldRule& rule) {
   return {};
 }
 
-// The fields of `endpoints`. A column names those that a field has, unless they are the `usual`
-// ones.
+// The rows of the fields of `endpoints`. A column names a field's endpoints, unless they are the
+// `usual` ones.
 std::string honoured_rows(EndpointSet endpoints, EndpointSet usual) {
   const bool names_some = endpoints != usual;
   std::string page = names_some ? "| field | of | takes | default | |\n|---|---|---|---|---|\n"
@@ -114,7 +114,7 @@ std::string honoured_rows(EndpointSet endpoints, EndpointSet usual) {
   return page;
 }
 
-// A list with an item for the paths that share fields: what one refuses another may honour.
+// A list with one item per set of paths: a field refused by one path may work for another.
 std::string other_rows(Treatment treatment) {
   std::map<EndpointSet, std::string> names;  // by endpoints
   for (const FieldRule& rule : field_rules()) {
@@ -204,7 +204,7 @@ void take_chat_fields(const nlohmann::ordered_json& body, Endpoint endpoint,
   });
 }
 
-// A client's own names may hold anything, and as much of it as it likes.
+// A client's unknown names may be arbitrary and arbitrarily long.
 void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response) {
   constexpr std::size_t kMostBytes = 1024;
   std::string names;

@@ -19,7 +19,7 @@ constexpr EndpointSet at(Endpoint endpoint) {
   return static_cast<EndpointSet>(endpoint);
 }
 
-// Of fields that may be several things, or hold something.
+// For fields that have several types, or arrays or objects.
 struct StructuredType {
   std::string_view name;
   EndpointSet endpoints;
@@ -41,7 +41,7 @@ constexpr std::string_view kSchemaType = R"({"type": ["object", "string", "boole
 constexpr std::string_view kFormatType = R"({"type": ["object", "null"], "properties": {
     "type": {"type": "string"}, "schema": {"type": ["object", "boolean"]}}})";
 
-// Those of one API come before those of all.
+// Types for one API come before those for all.
 constexpr std::array kStructuredTypes{
     StructuredType{"documents", at(Endpoint::rerank), R"({"type": ["array", "null"], "items": {
         "type": ["string", "object"], "properties": {"text": {"type": "string"}}}})"},

@@ -1,4 +1,4 @@
-// The types of the fields of requests: what they are checked against, and what /openapi.json says.
+// Types of request fields: used to check them, and for /openapi.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,10 +8,10 @@
 
 namespace winnow::server {
 
-/// The JSON Schema of a field that is no alias, null among its types.
+/// The JSON Schema of a field that is no alias; null is among its types.
 nlohmann::ordered_json field_schema(const FieldRule& rule, Endpoint endpoint);
 
-/// The same, read. The rule must be one of the table.
+/// The same, parsed. The rule must be one of the table.
 const ValueType& field_type(const FieldRule& rule, Endpoint endpoint);
 
 }  // namespace winnow::server

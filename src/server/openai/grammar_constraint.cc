@@ -13,9 +13,9 @@ namespace {
 
 using Kind = AnswerFormat::Kind;
 
-constexpr double kPrepareSeconds = 0.08;     // that the first request of a form waits for masks
-constexpr std::size_t kMostGrammars = 32;    // that are kept
-constexpr std::size_t kMostLearnt = 20'000;  // KiB, before a grammar is begun anew
+constexpr double kPrepareSeconds = 0.08;     // for which a format's first request waits for masks
+constexpr std::size_t kMostGrammars = 32;    // kept in the cache
+constexpr std::size_t kMostLearnt = 20'000;  // KiB, above which a grammar is rebuilt
 constexpr std::size_t kMostGrammarBytes = std::size_t{1} << 20;  // of a schema or grammar
 
 grammar::RuleSet rules_of(const AnswerFormat& format) {
@@ -43,7 +43,7 @@ grammar::RuleSet rules_of(const AnswerFormat& format) {
   return grammar::json_object_rules(format.spaces);
 }
 
-// What tells one form from another.
+// A key that identifies the format.
 std::string key_of(const AnswerFormat& format) {
   std::string key(1, static_cast<char>('0' + static_cast<int>(format.kind)));
   key += format.spaces == grammar::JsonSpaces::none ? "dense" : "";
@@ -92,7 +92,7 @@ std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(entries_, key, &Entry::first);
     if (found != entries_.end() && found->second->size() > kMostLearnt) {
-      entries_.erase(found);  // those who use it go on with it
+      entries_.erase(found);  // requests that use it keep it
     } else if (found != entries_.end()) {
       entries_.splice(entries_.begin(), entries_, found);
       return found->second;

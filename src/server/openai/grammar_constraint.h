@@ -1,4 +1,4 @@
-// Answers that have a form, whatever the model would rather say.
+// Constrained decoding: answers that follow a grammar.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace winnow::server {
 
-/// Only tokens that go on with a text of the grammar are left; where it may end, also those that
+/// Allows only tokens that continue a text of the grammar; where the text may end, also tokens that
 /// end the answer.
 class GrammarConstraint : public engine::TokenConstraint {
  public:
@@ -42,18 +42,18 @@ class GrammarConstraint : public engine::TokenConstraint {
   grammar::TokenGrammar::State state_;
 };
 
-/// Grammars of forms that were asked for lately. May be used from many threads.
+/// Recently used grammars. May be used from many threads.
 class GrammarCache {
  public:
   /// `tokenizer` must outlive this; `tokens`: in the model's vocabulary.
   GrammarCache(const Tokenizer& tokenizer, int tokens) : tokenizer_(tokenizer), tokens_(tokens) {}
 
-  /// Special tokens that spell their text, where others have none. Before the first find().
+  /// Special tokens that keep their text, while others have none. Call before the first find().
   void keep_text_of(std::vector<std::int32_t> marks) { marks_ = std::move(marks); }
-  /// Of a form, any but text, with `header` before it. Throws ApiError that names what cannot be
-  /// held to.
+  /// The grammar of a format (not plain text), after `header`. Throws ApiError that names what
+  /// cannot be enforced.
   std::shared_ptr<grammar::TokenGrammar> find(const AnswerFormat& format, std::string_view header);
-  /// Of rules that are made when `key` is not known yet; errors name the field `param`.
+  /// A grammar whose rules are made if `key` is not cached; errors name the field `param`.
   std::shared_ptr<grammar::TokenGrammar> find(std::string key, const std::string& param,
                                               const std::function<grammar::RuleSet()>& make);
 
@@ -66,9 +66,9 @@ class GrammarCache {
   int tokens_;
   std::vector<std::int32_t> marks_;
   std::once_flag vocabulary_made_;
-  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // made when the first form is asked for
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // made for the first format
   std::mutex mutex_;                                       // of entries_
-  std::list<Entry> entries_;                               // the latest first
+  std::list<Entry> entries_;                               // most recently used first
 };
 
 }  // namespace winnow::server

@@ -8,7 +8,7 @@
 namespace winnow::server {
 namespace {
 
-// Four heads a digit; the first heads are the last digits, as numbers are written.
+// Four heads per digit; the first heads are in the last digits, as in numbers.
 std::string hexadecimal(const std::vector<bool>& bits) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
@@ -33,7 +33,7 @@ nlohmann::ordered_json HeldTokens::next(const engine::CacheTrace& trace) {
   if (trace.position == 0) {
     std::ranges::fill(archived_, 0);
   }
-  // With a budget beside the marks, queries see less, or entries leave the archive.
+  // With a budget besides the marks, queries see less, or entries leave the archive.
   const bool tells = config_.traits().marks && !config_.traits().has_budget;
   for (std::size_t i = 0; i < tokens && tells; ++i) {
     const int seen = trace.position + static_cast<int>(i) + 1;

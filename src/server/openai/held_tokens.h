@@ -1,4 +1,4 @@
-// Which heads of the cache still hold which tokens, told from what queries saw.
+// Which heads of the cache still hold which tokens, derived from what queries saw.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,17 +9,17 @@
 
 namespace winnow::server {
 
-/// Under DMS a query sees its window and the archive: when it sees one archived entry more than the
-/// query before, the token that has just left the window was kept. So the counts alone tell for
-/// each token and head whether it is held. (Dense caches keep all; of other rules only counts are
-/// told.)
+/// Under DMS, a query sees its window and the archive: if it sees one archived entry more than the
+/// query before, the token that has just left the window was kept. So the counts alone show for
+/// each token and head whether it is held. (Dense caches keep all; for other rules, only counts are
+/// reported.)
 class HeldTokens {
  public:
   HeldTokens(const kvcache::CacheConfig& config, int heads)
       : config_(config), archived_(static_cast<std::size_t>(heads), 0) {}
 
-  /// {"position", "tokens", "live": [heads], "kept": ["0f", ...]}: what is new with a trace. "live"
-  /// are the entries that the last token's query saw. kept[i] is a hexadecimal mask of heads (the
+  /// {"position", "tokens", "live": [heads], "kept": ["0f", ...]}: the news of a trace. "live": the
+  /// entries that the last token's query saw. kept[i] is a hexadecimal mask of the heads (the
   /// first head is the lowest bit) that archived the token at position + i - (window + 1); there is
   /// none for tokens before the first. DMS only.
   nlohmann::ordered_json next(const engine::CacheTrace& trace);

@@ -48,7 +48,7 @@ std::optional<std::int64_t> Fields::integer(const char* name, std::int64_t lowes
     return std::nullopt;
   }
   const auto expected = [&] { return fmt::format("an integer from {} to {}", lowest, highest); };
-  // As a double first: what is beyond 64 bits is out of range, not wrapped around.
+  // Read as double first: a number beyond 64 bits is out of range, and does not wrap around.
   if (!value->is_number() || std::trunc(value->get<double>()) != value->get<double>() ||
       value->get<double>() < static_cast<double>(lowest) ||
       value->get<double>() > static_cast<double>(highest) || value->get<double>() >= 0x1p63) {

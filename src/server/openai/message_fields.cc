@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
-// A message's content: text, or parts of type text, which are joined. An assistant's may have none,
-// and one whose tokens are given.
+// A message's content: text, or parts of type text, which are joined. An assistant's message may
+// have none, and so may one whose tokens are given.
 std::string content_text(const Fields& message, const std::string& role, const std::string& path) {
   const json* content = message.find("content");
   if (content == nullptr && (role == "assistant" || message.find("token_ids") != nullptr)) {
@@ -59,7 +59,7 @@ std::string content_text(const Fields& message, const std::string& role, const s
   return text;
 }
 
-// Templates read a call's arguments as an object; clients send them as a text that holds one.
+// Templates expect a call's arguments as an object; clients send a string that contains one.
 Json parsed_arguments(const json& arguments, const Json& ordered, const std::string& where) {
   if (arguments.is_object()) {
     return ordered;
@@ -73,7 +73,7 @@ Json parsed_arguments(const json& arguments, const Json& ordered, const std::str
       if (const json parsed = parse_json(text, where); parsed.is_object()) {
         return in_order(text, parsed, where);
       }
-    } catch (const Error&) {  // what a model said, perhaps, who is asked to mend it
+    } catch (const Error&) {  // malformed output of a model, maybe, which is asked to repair it
       return text;
     }
   }
@@ -94,7 +94,7 @@ Json tool_calls_of(const json& calls, Json ordered, const std::string& path) {
                      "invalid_value");
     }
     const Fields call(calls[i], inner);
-    (void)call.text("id");  // rejects what is no text
+    (void)call.text("id");  // rejects anything but a text
     const json* function = call.object("function");
     if (function == nullptr) {
       call.reject("function", "an object");
@@ -111,13 +111,13 @@ Json tool_calls_of(const json& calls, Json ordered, const std::string& path) {
   return ordered;
 }
 
-// A message as the template sees it: all of its fields, but those that are null or only ours.
+// A message as the template sees it: all of its fields, except null ones and winnow's own.
 Json template_message(const Fields& message, const Json& ordered, const std::string& path) {
   const auto role = message.text("role");
   if (!role) {
     message.reject("role", "a string");
   }
-  // OpenAI's newer name for what templates call system.
+  // "developer" is OpenAI's newer name for the templates' "system".
   Json result{{"role", *role == "developer" ? "system" : *role},
               {"content", content_text(message, *role, path)}};
   for (const auto& [name, value] : ordered.items()) {
@@ -138,7 +138,7 @@ Json template_message(const Fields& message, const Json& ordered, const std::str
     result[name] =
         name == "tool_calls" ? tool_calls_of(*message.find("tool_calls"), value, path) : value;
   }
-  // gpt-oss's name. Its template takes no more than one of content and thinking beside calls.
+  // gpt-oss's name. Its template accepts only one of content and thinking together with calls.
   const bool one_alone = result.contains("tool_calls") && result["content"] != "";
   if (result.contains("reasoning_content") && !result.contains("thinking") && !one_alone) {
     result["thinking"] = result["reasoning_content"];

@@ -1,4 +1,4 @@
-// The fields of a request that make a chat's prompt.
+// Request fields that define a chat's prompt.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 
 namespace winnow::server {
 
-/// How a chat is made a prompt of.
+/// How a chat becomes a prompt.
 struct ChatPrompt {
   Conversation conversation;
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // for the template
@@ -23,11 +23,11 @@ struct ChatPrompt {
   bool continue_final_message = false;
 };
 
-/// `ordered`: the body once more, with its keys in their order. Throws ApiError.
+/// `ordered`: the same body with its keys in their original order. Throws ApiError.
 ChatPrompt parse_chat_prompt(const Fields& fields, const nlohmann::ordered_json& ordered,
                              std::size_t most_variables);
 
-/// Bytes of all texts in a value, keys among them.
+/// Bytes of all texts in a value, including keys.
 std::size_t text_bytes(const nlohmann::ordered_json& value);
 
 }  // namespace winnow::server

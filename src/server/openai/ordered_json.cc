@@ -7,7 +7,7 @@
 namespace winnow::server {
 namespace {
 
-constexpr double kMostComparisons = 2e7;  // of keys, while they are read: some tens of milliseconds
+constexpr double kMostComparisons = 2e7;  // of keys, during parsing: some tens of milliseconds
 
 double key_comparisons(const nlohmann::json& value) {
   const auto size = static_cast<double>(value.size());
@@ -28,7 +28,7 @@ nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& par
     throw ApiError(400, "an object has more keys than a request can need", param, "invalid_value");
   }
   auto ordered = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (ordered.is_discarded()) {  // bodies may have Python's NaN and Infinity; what is kept in order
+  if (ordered.is_discarded()) {  // bodies may have Python's NaN and Infinity, but not here
     throw ApiError(400, "NaN and Infinity are not JSON", param, "invalid_value");
   }
   return ordered;

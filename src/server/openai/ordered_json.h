@@ -1,4 +1,4 @@
-// JSON whose keys keep their order, which schemas and templates show.
+// JSON whose keys keep their order, for schemas and templates.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,15 +7,15 @@
 
 namespace winnow::server {
 
-/// `text` once more, of which `parsed` was made. To find a key takes as long as an object has keys,
-/// so ApiError, about the field `param`, where objects have more than a request can need.
+/// Parses `text` again, from which `parsed` was made. Finding a key takes time proportional to the
+/// object's size, so ApiError, about the field `param`, if objects are larger than requests need.
 nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& parsed,
                                 const std::string& param);
 
 /// ApiError (400): `field`, a path such as tools[0].name, is not `expected`.
 [[noreturn]] void reject(const std::string& field, std::string_view expected);
 
-/// The string at `key` of `object`, which stands at `path`; else reject().
+/// The string at `key` of `object`, whose path is `path`; else reject().
 std::string text_at(const nlohmann::ordered_json& object, const char* key, const std::string& path);
 
 }  // namespace winnow::server

@@ -61,7 +61,7 @@ std::vector<EncodedPrompt> encode_all(const Service& service, const CompletionRe
   return prompts;
 }
 
-// Leaves the last tokens of a prompt, if that is asked for.
+// Keeps only the last tokens of a prompt, if requested.
 void truncate(const CompletionRequest& completion, int context, const Tokenizer& tokenizer,
               EncodedPrompt& prompt) {
   if (!completion.truncate_prompt_tokens) {
@@ -79,7 +79,7 @@ void truncate(const CompletionRequest& completion, int context, const Tokenizer&
   }
 }
 
-// Tokens of the answer at most.
+// The maximum number of tokens of the answer.
 int answer_tokens(const CompletionRequest& completion, int prompt, int context) {
   const int wanted = completion.max_tokens.value_or(context - prompt);
   if (prompt + std::max(wanted, completion.echo ? 0 : 1) > context) {
@@ -92,7 +92,7 @@ int answer_tokens(const CompletionRequest& completion, int prompt, int context) 
   return wanted;
 }
 
-// The token sequences that a word may be spelled as: where a text begins, and behind a space.
+// The token sequences that spell a word: at the beginning of a text, and after a space.
 void add_spellings(const std::string& word, const Tokenizer& tokenizer,
                    std::vector<std::vector<std::int32_t>>& spellings) {
   for (const std::string& text : {word, " " + word}) {
@@ -103,7 +103,7 @@ void add_spellings(const std::string& word, const Tokenizer& tokenizer,
   }
 }
 
-// Tokens in which one of the texts stands, in order.
+// The tokens that contain one of the texts, in order.
 std::vector<std::int32_t> tokens_with(const std::vector<std::string>& texts,
                                       const Tokenizer& tokenizer) {
   std::vector<std::int32_t> tokens;
@@ -146,13 +146,13 @@ ThoughtStart thought_start_of(const Service& service, const CompletionRequest& c
   if (!completion.chat || service.thought_format() == nullptr) {
     return ThoughtStart::free;
   }
-  constexpr std::size_t kTail = 32;  // tokens: a mark and blanks
+  constexpr std::size_t kTail = 32;  // tokens: enough for a mark and white space
   const auto tail = prompt.last(std::min(prompt.size(), kTail));
   return thought_start(*service.thought_format(),
                        service.tokenizer().decode(tail, /*skip_special=*/false));
 }
 
-// What holds an answer to what is asked of it; null: it may be any text.
+// The constraint that enforces the requested format; null: any text is allowed.
 std::shared_ptr<const engine::TokenConstraint> constraint_of(Service& service,
                                                              const CompletionRequest& completion,
                                                              ThoughtStart start) {

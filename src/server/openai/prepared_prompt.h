@@ -1,4 +1,4 @@
-// A completion's prompts as the engine takes them.
+// A completion's prompts in the form that the engine takes.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace winnow::server {
 class Service;
 
 struct PreparedPrompt {
-  std::string text;  // what echo shows
+  std::string text;  // the text that echo returns
   std::int32_t first_token = 0;
   engine::Request request;
   ThoughtStart thoughts = ThoughtStart::free;  // of the answer
 };
 
-/// In the order of the prompts; a chat is one. Throws ApiError when the model cannot serve one of
-/// them: it is longer than the context, has tokens that there are not, or nothing at all.
+/// In the order of the prompts; a chat is one prompt. Throws ApiError when the model cannot serve
+/// one: it is longer than the context, has unknown tokens, or is empty.
 std::vector<PreparedPrompt> prepare_prompts(Service& service, const CompletionRequest& completion);
 
 }  // namespace winnow::server

@@ -10,7 +10,7 @@
 namespace winnow::server {
 namespace {
 
-constexpr std::size_t kMostOpen = 16;  // so that others find places beside many prompts
+constexpr std::size_t kMostOpen = 16;  // so that other requests get places too
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Prompts that are read for what the model makes of them, not for a text that goes on.
+// Prompts that need one result of the model each (a state or a score), not a generated text.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ namespace winnow::server {
 class ApiError;
 class Service;
 
-/// Asks the engine for one answer to each of several prompts, some at a time.
+/// Submits several prompts to the engine, one answer each, some at a time.
 class PromptBatch : public std::enable_shared_from_this<PromptBatch> {
  public:
   struct Hooks {
-    /// Of a prompt's token; runs as the reply's work.
+    /// For a prompt's token; runs as the reply's work.
     std::function<void(std::size_t prompt, const engine::TokenEvent& event)> on_token;
-    /// All are answered: what to send.
+    /// Called when all are answered: the response to send.
     std::function<HttpResponse()> answer;
   };
 
@@ -43,7 +43,7 @@ class PromptBatch : public std::enable_shared_from_this<PromptBatch> {
   Hooks hooks_;
   std::shared_ptr<Reply> reply_;
   std::map<std::size_t, EngineThread::Ticket> open_;  // by prompt
-  std::size_t next_ = 0;                              // that is not yet submitted
+  std::size_t next_ = 0;                              // the next one to submit
   bool closed_ = false;
 };
 

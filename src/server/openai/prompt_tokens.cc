@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kBytesPerToken = 64;  // of a text, at most; words have about 5
 
-// The tokens by which models are told to fill in, and whether the text behind comes first.
+// The model's fill-in-the-middle tokens, and whether the suffix comes first.
 struct InfillTokens {
   std::string_view before;
   std::string_view behind;
@@ -33,7 +33,7 @@ constexpr std::array kInfillTokens{
     InfillTokens{"[PREFIX]", "[SUFFIX]", "", true},                      // Codestral
 };
 
-// Renders up to the end of the last message's content, which the answer goes on with.
+// Renders up to the end of the last message's content, which the answer continues.
 std::string rendered_to_last_message(const ChatTemplate& chat, const ChatPrompt& prompt) {
   std::string text = chat.render(prompt.conversation.messages, false, prompt.variables);
   const auto content = prompt.conversation.messages.back().at("content").get<std::string>();
@@ -151,7 +151,7 @@ std::string PromptTokens::chat_text(const ChatPrompt& asked) const {
   return text;
 }
 
-// Passes on the template that holds, and the prompt as it gets it.
+// Calls `use` with the template in effect and the prompt for it.
 void PromptTokens::with_template(const ChatPrompt& asked, const UseTemplate& use) const {
   const Conversation& conversation = asked.conversation;
   if (!chat_template_ && !asked.chat_template) {
@@ -171,12 +171,12 @@ void PromptTokens::with_template(const ChatPrompt& asked, const UseTemplate& use
     } else {
       use(*chat_template_, with_tools_shown(*chat_template_, asked));
     }
-  } catch (const Error& error) {  // what a template says with raise_exception, too
+  } catch (const Error& error) {  // including raise_exception in a template
     throw ApiError(400, without_paths(error.what()), "messages", "chat_template_error");
   }
 }
 
-// Passes the same variables as to the model's own template.
+// Calls `use` with the request's template and the same variables as for the model's own template.
 void PromptTokens::with_own_template(const ChatPrompt& asked, const UseTemplate& use) const {
   if (!limits_.trust_templates) {
     throw ApiError(400,
@@ -198,7 +198,7 @@ void PromptTokens::with_own_template(const ChatPrompt& asked, const UseTemplate&
   use(own, with_tools_shown(own, bound));
 }
 
-// Do not reveal the model's path to clients.
+// Removes the model's path from messages to clients.
 std::string PromptTokens::without_paths(std::string message) const {
   for (const std::filesystem::path& directory :
        {limits_.model_directory, std::filesystem::weakly_canonical(limits_.model_directory)}) {

@@ -1,4 +1,4 @@
-// The tokens of prompts, within what the server takes.
+// The tokens of prompts, within the server's limits.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@
 namespace winnow::server {
 
 struct PromptLimits {
-  int context = 0;                             // tokens of prompt and answer
-  bool trust_templates = false;                // a request may bring a chat template of its own
-  std::filesystem::path model_directory = {};  // that no message names
+  int context = 0;                             // maximum tokens of prompt and answer
+  bool trust_templates = false;                // a request may contain a chat template
+  std::filesystem::path model_directory = {};  // removed from all messages
 };
 
-/// May be used from many threads. Everything throws ApiError that names the field at fault.
+/// May be used from many threads. Every error is an ApiError that names the invalid field.
 class PromptTokens {
  public:
   /// `tokenizer` and `chat_template` must outlive this. `end_token`: the model's, -1: none.
@@ -32,17 +32,17 @@ class PromptTokens {
   /// The tokens of a text in the field `param`.
   [[nodiscard]] std::vector<std::int32_t> text(std::string_view text, bool add_special,
                                                const std::string& param) const;
-  /// The tokens that ask for what stands between two texts.
+  /// The fill-in-the-middle prompt for two texts.
   [[nodiscard]] std::vector<std::int32_t> infill(std::string_view before,
                                                  std::string_view behind) const;
-  /// The tokens that ask for an answer to a conversation.
+  /// The prompt of a conversation.
   [[nodiscard]] std::vector<std::int32_t> chat(const ChatPrompt& prompt, bool add_special) const;
-  /// The text that asks for an answer to a conversation; no message may bring tokens.
+  /// The prompt of a conversation as text; no message may contain tokens.
   [[nodiscard]] std::string chat_text(const ChatPrompt& prompt) const;
-  /// A text that is far too long for the context is refused: to make tokens of it would keep a
-  /// thread of the server for long.
+  /// Refuses a text that is far too long for the context: tokenising it would block a server thread
+  /// for long.
   void check_length(std::size_t bytes, const std::string& param) const;
-  /// Ids that are no tokens' are refused.
+  /// Refuses ids that have no token.
   void check_tokens(std::span<const std::int32_t> ids, const std::string& param) const;
 
  private:

@@ -24,7 +24,7 @@ using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostDocuments = 1024;
-// What Qwen3-Reranker was trained to be asked.
+// Qwen3-Reranker's instruction from its training.
 constexpr std::string_view kInstruction =
     "Given a web search query, retrieve relevant passages that answer the query";
 constexpr std::string_view kPrompt =
@@ -38,7 +38,7 @@ struct Verdict {
   std::int32_t no;
 };
 
-/// Leaves the two words, so that their probabilities are of each other.
+/// Allows only the two words, so that their probabilities sum to 1.
 class YesOrNo : public engine::TokenConstraint {
  public:
   explicit YesOrNo(Verdict words) : words_(words) {}
@@ -124,7 +124,7 @@ HttpResponse answer(const Ranking& ranking) {
   return response;
 }
 
-// One token of the answer tells all: what is not its probability is the other word's.
+// One token of the answer suffices: the other word's probability is the complement.
 engine::Request question(std::vector<std::int32_t> prompt, Verdict words, int priority) {
   engine::Request request;
   request.prompt = std::move(prompt);

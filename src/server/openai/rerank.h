@@ -1,4 +1,4 @@
-// POST /v1/rerank: which documents answer a query.
+// POST /v1/rerank: scores how well documents answer a query.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@ namespace winnow::server {
 
 class Service;
 
-/// Answers with a score of each document: how much likelier the model says yes than no. Throws
-/// ApiError that names the field at fault.
+/// Answers with a score of each document: the probability that the model says yes rather than no.
+/// Throws ApiError that names the invalid field.
 void rerank(Service& service, const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
 }  // namespace winnow::server

@@ -43,7 +43,7 @@ std::int32_t bias_token(const Fields& fields, const std::string& text) {
   return token;
 }
 
-// OpenAI's object, or llama.cpp's array of pairs, where a text stands for all of its tokens.
+// OpenAI's object, or llama.cpp's array of pairs, in which a text stands for all of its tokens.
 void parse_bias(const Fields& fields, engine::LogitRules& rules, TextRules& texts) {
   const json* value = fields.find("logit_bias");
   if (value == nullptr) {
@@ -76,16 +76,16 @@ void parse_bias(const Fields& fields, engine::LogitRules& rules, TextRules& text
 void parse_sampling(const Fields& fields, SamplingOptions& sampling) {
   sampling.temperature = fields.number_or("temperature", sampling.temperature);
   sampling.top_p = fields.number_or("top_p", sampling.top_p);
-  if (sampling.top_p == 0.0) {  // the most likely token alone
+  if (sampling.top_p == 0.0) {  // only the most likely token
     sampling.top_p = std::numeric_limits<double>::min();
   }
   sampling.top_k =
-      std::max(0, fields.integer_or("top_k", sampling.top_k));  // -1 is vLLM's word for all
+      std::max(0, fields.integer_or("top_k", sampling.top_k));  // -1 is vLLM's value for all
   sampling.min_p = fields.number_or("min_p", sampling.min_p);
   sampling.repetition_penalty = fields.number_or("repetition_penalty", sampling.repetition_penalty);
   sampling.frequency_penalty = fields.number_or("frequency_penalty", 0.0);
   sampling.presence_penalty = fields.number_or("presence_penalty", 0.0);
-  if (fields.integer_or("repeat_last_n", -1) == 0) {  // llama.cpp's word for none
+  if (fields.integer_or("repeat_last_n", -1) == 0) {  // llama.cpp's 0 means none
     sampling.repetition_penalty = 1.0;
     sampling.frequency_penalty = 0.0;
     sampling.presence_penalty = 0.0;

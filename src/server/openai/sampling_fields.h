@@ -1,4 +1,4 @@
-// The fields of a request that say how tokens are chosen.
+// Request fields that control sampling.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace winnow::server {
 
-/// Rules whose tokens only a tokenizer knows.
+/// Rules with texts, which need a tokenizer to become tokens.
 struct TextRules {
   std::vector<std::pair<std::string, float>> bias;
   std::vector<std::string> bad_words;
   std::vector<std::string> dry_breakers;
 };
 
-/// What fields do not say stays as it is in `sampling`.
+/// Fields that are absent leave `sampling` unchanged.
 void parse_sampling(const Fields& fields, SamplingOptions& sampling);
 void parse_rules(const Fields& fields, engine::LogitRules& rules, TextRules& texts);
 

@@ -1,4 +1,4 @@
-// What a request gives to the chat template that it may have no place for.
+// Parts of a request for the chat template that the template may not support.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace winnow::server {
 
-/// Adds to `ignored` the variables that the template taken for the prompt does not name, or that
-/// the server sets. `prompt` has its tools among its variables: they choose the template. Throws
-/// ApiError for documents that it has no place for, and Error where there is no such template.
+/// Adds to `ignored` the variables that the prompt's template does not use, or that
+/// the server sets. `prompt` has its tools among its variables: they select the template. Throws
+/// ApiError for documents that the template does not support, and Error if no such template exists.
 void check_variables(const ChatTemplate& chat, const ChatPrompt& prompt,
                      std::vector<std::string>& ignored);
 
-/// Throws ApiError for a message whose role the template leaves out, and Error as
-/// ChatTemplate::render() does. It takes system, user, assistant and tool to be known.
+/// Throws ApiError for a message whose role the template leaves out, and Error like
+/// ChatTemplate::render(). Assumes that templates know system, user, assistant and tool.
 void check_roles(const ChatTemplate& chat, const ChatPrompt& prompt);
 
 }  // namespace winnow::server

@@ -25,8 +25,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What each token adds to the text: together they are all of it. A character that several tokens
-// make up comes with the last of them.
+// The text that each token adds: together they are the whole text. A character made of several
+// tokens belongs to the last of them.
 std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
                                   const Tokenizer& tokenizer) {
   StreamDecoder decoder(tokenizer, /*skip_special=*/false);
@@ -40,7 +40,7 @@ std::vector<std::string> texts_of(std::span<const std::int32_t> tokens,
   return texts;
 }
 
-// Names what has had no effect, too.
+// Adds the names of ignored fields.
 HttpResponse token_answer(const Service& service, const HttpRequest& request, const Json& value,
                           const std::vector<std::string>& ignored) {
   HttpResponse response{.headers = {}, .body = dump(value)};
@@ -49,7 +49,7 @@ HttpResponse token_answer(const Service& service, const HttpRequest& request, co
   return response;
 }
 
-// Names in `ignored` what the template has no place for, as chats do.
+// Adds variables that the template does not use to `ignored`, as for chats.
 ChatPrompt chat_prompt(const Service& service, const Fields& fields, std::string_view body,
                        const nlohmann::json& parsed, std::vector<std::string>& ignored) {
   CompletionRequest request;
@@ -62,7 +62,7 @@ ChatPrompt chat_prompt(const Service& service, const Fields& fields, std::string
   return std::move(request.prompt);
 }
 
-// Those that a text has no use for.
+// Fields that only chats use.
 std::vector<std::string_view> fields_of_chats() {
   constexpr auto kChats = static_cast<EndpointSet>(Endpoint::chat);
   constexpr auto kTexts = static_cast<EndpointSet>(Endpoint::completions);

@@ -19,12 +19,12 @@ struct Tool {
 struct ToolRequest {
   enum class Choice : std::uint8_t { automatic, none, required, named };
 
-  std::vector<Tool> tools;           // that may be called
-  bool are_some = false;             // more are described, which may not be called
-  nlohmann::ordered_json described;  // as the template shows them
+  std::vector<Tool> tools;           // tools that may be called
+  bool are_some = false;             // more tools are described than may be called
+  nlohmann::ordered_json described;  // in the template's form
   Choice choice = Choice::automatic;
-  std::string named;     // the tool that is to be called
-  bool parallel = true;  // more than one call
+  std::string named;     // the tool that must be called
+  bool parallel = true;  // allows more than one call
 
   /// The model may, or must, call a tool.
   [[nodiscard]] bool may_call() const { return !tools.empty() && choice != Choice::none; }
@@ -34,8 +34,8 @@ struct ToolRequest {
   }
 };
 
-/// Reads tools, tool_choice and parallel_tool_calls. `ordered`: the body once more, with its keys
-/// in their order. Throws ApiError that names the field at fault.
+/// Reads tools, tool_choice and parallel_tool_calls. `ordered`: the same body with its keys
+/// in their original order. Throws ApiError that names the invalid field.
 ToolRequest parse_tools(const Fields& fields, const nlohmann::ordered_json& ordered);
 
 }  // namespace winnow::server

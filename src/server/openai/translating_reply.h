@@ -1,4 +1,4 @@
-// Answers of chats in the words of another API.
+// Converts the answers of chats to another API's format.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace winnow::server {
 
-/// Takes what a chat completion sends, and sends on what it becomes.
+/// Receives the output of a chat completion, and sends its translation.
 class TranslatingReply : public Reply {
  public:
   explicit TranslatingReply(std::shared_ptr<Reply> reply) : reply_(std::move(reply)) {}
@@ -28,11 +28,11 @@ class TranslatingReply : public Reply {
  protected:
   using Json = nlohmann::ordered_json;
 
-  /// A whole answer, of a chat completion.
+  /// Translates the whole answer of a chat completion.
   virtual Json whole(const Json& completion) = 0;
-  /// An error, of OpenAI's.
+  /// Translates OpenAI's error.
   virtual Json error(int status, const Json& error) = 0;
-  /// Adds the events that a chunk of a stream becomes, by event(); null at the end of the stream.
+  /// Adds the translated events of a stream's chunk, by event(); null at the end of the stream.
   virtual void tell(const Json& chunk) = 0;
   /// Adds the event that ends a stream with an error.
   virtual void tell_error(const Json& error) = 0;
@@ -41,8 +41,8 @@ class TranslatingReply : public Reply {
 
  private:
   std::shared_ptr<Reply> reply_;
-  std::string pending_;  // of the stream that comes in
-  std::string events_;   // of the stream that goes out
+  std::string pending_;  // of the incoming stream
+  std::string events_;   // of the outgoing stream
 };
 
 }  // namespace winnow::server

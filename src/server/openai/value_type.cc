@@ -20,7 +20,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct KindName {
   std::string_view name;
-  std::string_view words;  // for people
+  std::string_view words;  // for error messages
 };
 
 // By bit.
@@ -38,7 +38,7 @@ constexpr std::uint16_t bit_of(std::string_view name) {
 constexpr std::uint16_t kNull = bit_of("null");
 constexpr std::uint16_t kNumbers = bit_of("integer") | bit_of("number");
 
-// A whole number is an integer however it is written.
+// A whole number is an integer even if written with a fraction or exponent.
 std::uint16_t kinds_of(const json& value) {
   switch (value.type()) {
     case json::value_t::null:
@@ -95,7 +95,7 @@ std::string range_words(const ValueType& type) {
   return type.lowest > -kInfinity ? fmt::format(" from {} up", type.lowest) : "";
 }
 
-// Null means absent, and is not worth a word where there is another.
+// Null means absent, and is not mentioned if there are other types.
 std::string expected_words(const ValueType& type) {
   std::string words;
   for (std::size_t i = 0; i < kKinds.size(); ++i) {
@@ -108,8 +108,8 @@ std::string expected_words(const ValueType& type) {
   return words;
 }
 
-// Descends to what is wrong in a value that does not fit. `param`: the field that this belongs to,
-// as items have no names of their own.
+// Descends to the wrong part of a value that does not fit. `param`: the field of the value,
+// since items have no names.
 [[noreturn]] void reject_within(const json& value, const ValueType& type, const std::string& path,
                                 const std::string& param) {
   if (is_of_kind(value, type)) {

@@ -1,4 +1,4 @@
-// The types that JSON values may have: as much of JSON Schema as the fields of requests need.
+// Types of JSON values: the part of JSON Schema that request fields need.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-/// What `type`, `minimum`, `maximum`, `items` and `properties` of a JSON Schema say.
+/// A JSON Schema's `type`, `minimum`, `maximum`, `items` and `properties`.
 struct ValueType {
   std::uint16_t kinds = 0;  // a bit for each type
   double lowest = 0.0;      // of numbers
@@ -19,11 +19,11 @@ struct ValueType {
   std::vector<std::pair<std::string, std::shared_ptr<const ValueType>>> properties;
 };
 
-/// Reads a schema, which must know no other keywords but descriptions.
+/// Parses a schema, which may have no other keywords except descriptions.
 ValueType value_type(const nlohmann::ordered_json& schema);
 
-/// Throws ApiError (400) if `value`, or something in it, is not of its type. `path` is what the
-/// client calls the value.
+/// Throws ApiError (400) if `value`, or a part of it, has the wrong type. `path` is the
+/// client's name for the value.
 void check_type(const nlohmann::json& value, const ValueType& type, const std::string& path);
 
 }  // namespace winnow::server

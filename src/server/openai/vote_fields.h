@@ -1,4 +1,4 @@
-// Hyper-scaling as a request: what a client asks of it.
+// Hyper-scaling: the request's options.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@ namespace winnow::server {
 
 struct VoteRequest {
   int chains = 1;
-  bool by_text = false;  // whole texts are compared, not the answers that they state
+  bool by_text = false;  // compares whole texts instead of the answers that they state
 };
 
 /// Reads winnow_votes; nullopt when it is absent. Throws ApiError.

@@ -1,4 +1,4 @@
-// Several chains over one prompt, and the answer that most of them give.
+// Several chains over one prompt; the majority's answer is returned.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,22 +13,22 @@ namespace winnow::server {
 
 class Vote {
  public:
-  /// `heads`: of the cache, over all layers.
+  /// `heads`: the cache's, over all layers.
   Vote(const VoteRequest& request, int heads);
 
-  /// A chain has ended, with this text behind its thought.
+  /// A chain has ended; `text` follows its thought.
   void end(std::size_t chain, const std::string& text, engine::FinishReason finish, int tokens);
   [[nodiscard]] bool has_ended(std::size_t chain) const;
-  /// What its cache read and held.
+  /// Adds the entries that its cache read and held.
   void count(std::size_t chain, engine::CacheReads reads) {
     chains_[chain].reads = std::move(reads);
   }
 
-  /// Whether the chains that have not ended can no longer change the majority.
+  /// Whether the chains that still run can no longer change the majority.
   [[nodiscard]] bool is_decided() const;
-  /// The chain whose text is the answer: the first of the majority. Without any vote the first.
+  /// The chain whose text is the answer: the first of the majority. Without any vote, the first.
   [[nodiscard]] std::size_t chosen() const;
-  /// What the client is told; reads and entries are means over the heads.
+  /// The report for the client; reads and entries are means over the heads.
   [[nodiscard]] nlohmann::ordered_json json() const;
 
  private:

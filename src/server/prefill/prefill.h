@@ -9,8 +9,8 @@ namespace winnow::server {
 
 class Service;
 
-/// Answers with the state of a prompt's cache, without its last token, as the bytes of a state
-/// file. Throws ApiError that names the field at fault.
+/// Answers with the state of a prompt's cache, without its last token, in the format of a state
+/// file. Throws ApiError that names the invalid field.
 void prefill(Service& service, const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
 }  // namespace winnow::server

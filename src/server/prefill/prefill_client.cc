@@ -29,7 +29,7 @@ std::size_t length_of_body(const hub::HttpResponse& response) {
   return length;
 }
 
-// What a refusal says, as servers of winnow write it.
+// The message of a refusal from a winnow server.
 std::string message_of(const hub::HttpResponse& response) {
   const auto body = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json::json_pointer message("/error/message");
@@ -39,7 +39,7 @@ std::string message_of(const hub::HttpResponse& response) {
 
 }  // namespace
 
-// Lives until its state has been taken, or is not wanted any more.
+// Lives until its state has been taken, or is no longer wanted.
 struct PrefillClient::Question {
   Question(Tokens tokens, Clock::time_point until, PrefillClient& asker)
       : prompt(tokens.begin(), tokens.end()), deadline(until), client(asker) {}
@@ -80,7 +80,7 @@ PrefillClient::PrefillClient(PrefillClientConfig config, engine::StateKind kind,
 }
 
 engine::ComingState PrefillClient::find(Tokens prompt, std::size_t known) {
-  // `known` has the tokens that are as soon computed as restored.
+  // `known` includes tokens that are computed as fast as restored.
   const std::size_t cached = known - std::min<std::size_t>(known, engine::kLeastPrefix);
   if (prompt.size() < cached + static_cast<std::size_t>(config_.least_tokens) ||
       prompt.size() <= known + 1 || is_pausing()) {
@@ -148,11 +148,11 @@ PrefillClient::Bytes PrefillClient::download(const Question& question) const {
   return image;
 }
 
-// Of a dense cache, and a little more: a server that never ends must not fill the memory.
+// A dense cache's size and a margin: a server that never stops sending must not fill the memory.
 std::size_t PrefillClient::most_bytes(std::size_t tokens) const {
   constexpr std::size_t kHeader = 1 << 20;
-  constexpr std::size_t kNotes = 16;                    // bytes of an entry, under any rule
-  constexpr std::size_t kGaps = 3 * ops::kPageEntries;  // entries of pages that are not full
+  constexpr std::size_t kNotes = 16;                    // metadata bytes per entry, under any rule
+  constexpr std::size_t kGaps = 3 * ops::kPageEntries;  // entries of partially filled pages
   const auto heads = static_cast<std::size_t>(kind_.shape.all_heads());
   const auto open = 2 * static_cast<std::size_t>(kind_.shape.head_dim) + 64;
   const std::size_t entry = kind_.layout.page_bytes() / ops::kPageEntries + 1 + kNotes;
@@ -165,7 +165,7 @@ bool PrefillClient::is_pausing() const {
   return Clock::now() < asks_again_;
 }
 
-// Only the first failure of a pause is told.
+// Reports only the first failure of a pause.
 void PrefillClient::note_failure(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
@@ -180,7 +180,7 @@ void PrefillClient::note_failure(const std::string& message) {
                     std::chrono::duration<double>(config_.pause).count()));
 }
 
-// First come, first served: a sequence may wait for this one before it takes another's state.
+// First come, first served: a sequence may wait for this state before it takes another's.
 void PrefillClient::take_place(Question& question) {
   std::unique_lock lock(mutex_);
   places_changed_.wait(lock, [&] { return places_ > 0 && placed_ == question.number; });

@@ -1,4 +1,4 @@
-// Prompts that another server reads: it hands over the states of their caches.
+// Remote prefill: another server reads prompts and sends the states of their caches.
 #pragma once
 
 #include <atomic>
@@ -21,29 +21,29 @@
 namespace winnow::server {
 
 struct PrefillClientConfig {
-  std::string url = {};      // of a server that has the door /v1/prefill; empty: there is none
-  std::string api_key = {};  // that it asks for
-  int least_tokens = 512;    // of a prompt, that are not cached here: fewer are computed here
-  std::chrono::milliseconds timeout{30000};  // from the question to the last byte
-  std::chrono::milliseconds pause{30000};    // in which it is not asked, after a failure
+  std::string url = {};      // of a server with /v1/prefill; empty: none
+  std::string api_key = {};  // the server's key
+  int least_tokens = 512;    // uncached tokens of a prompt; prompts with fewer are computed here
+  std::chrono::milliseconds timeout{30000};  // from the request to the last byte
+  std::chrono::milliseconds pause{30000};    // after a failure, no requests are sent for this long
 };
 
 struct PrefillClientStats {
-  std::int64_t states = 0;  // that have come
-  std::int64_t bytes = 0;   // of these
+  std::int64_t states = 0;  // received so far
+  std::int64_t bytes = 0;   // of these states
   std::int64_t failures = 0;
-  double seconds = 0.0;  // from questions to states
+  double seconds = 0.0;  // from requests to states
 };
 
-/// Asks for states with POST /v1/prefill (docs/many-devices.md). A state is checked as those in
-/// files are: its checksum, the model and all else that its kind says, and its tokens. Whatever
-/// goes wrong costs a warning and the prompt is computed here; the server is then left alone for a
+/// Requests states with POST /v1/prefill (docs/many-devices.md). A state is checked like those in
+/// files: its checksum, the model and the other properties of its kind, and its tokens. After any
+/// failure there is a warning, the prompt is computed here, and the server is not asked for a
 /// while.
 class PrefillClient : public engine::StateSource {
  public:
   using Warn = std::function<void(const std::string&)>;
 
-  /// Throws Error when the URL is none.
+  /// Throws Error when the URL is invalid.
   PrefillClient(PrefillClientConfig config, engine::StateKind kind, Warn warn);
 
   engine::ComingState find(std::span<const std::int32_t> prompt, std::size_t known) override;
@@ -67,12 +67,12 @@ class PrefillClient : public engine::StateSource {
   Warn warn_;
   hub::Environment environment_;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of the members below
   PrefillClientStats stats_;
-  std::chrono::steady_clock::time_point asks_again_{};  // after a failure
+  std::chrono::steady_clock::time_point asks_again_{};  // the end of a pause after a failure
 
   int places_;               // for states that nobody has taken yet
-  std::int64_t asked_ = 0;   // questions
+  std::int64_t asked_ = 0;   // requests so far
   std::int64_t placed_ = 0;  // of these, in order
   std::condition_variable places_changed_;
 

@@ -59,7 +59,7 @@ std::string thought_of(const Json& item) {
   return thought;
 }
 
-// The assistant's message that an item belongs to: the last one, if that is the assistant's.
+// The assistant's message for an item: the last message if it is the assistant's, else a new one.
 Json& answer(Json& messages) {
   if (messages.empty() || messages.back()["role"] != "assistant") {
     messages.push_back({{"role", "assistant"}, {"content", ""}});

@@ -50,7 +50,7 @@ Page page_of(std::string_view query, std::vector<std::string>& ignored) {
   return page;
 }
 
-// Requests may leave out an item's type and id, and write a text where OpenAI lists parts.
+// Completes an item: requests may leave out its type and id, and have a text instead of parts.
 Json whole_item(const Json& item, std::string_view response_id, std::size_t index) {
   Json whole{{"id", fmt::format("item_{}_{}", response_id, index)}, {"type", "message"}};
   whole.update(item);

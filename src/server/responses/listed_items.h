@@ -1,4 +1,4 @@
-// The items that a stored response was asked with, as OpenAI lists them.
+// Lists the input items of a stored response, as in OpenAI's API.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 
 namespace winnow::server {
 
-/// The page of `items` that a query (limit, order, after) asks for. Messages have parts of text,
-/// and each item an id that begins with `response_id`'s. `ignored` gets the names of other
+/// The page of `items` that a query (limit, order, after) selects. Messages have parts of text,
+/// and each item has an id that begins with `response_id`'s. `ignored` gets the names of other
 /// parameters. Throws ApiError.
 nlohmann::ordered_json listed_items(const nlohmann::ordered_json& items,
                                     std::string_view response_id, std::string_view query,

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What new_response_id() makes: no other name is a file's.
+// Whether new_response_id() could have made this id: no other name may become a file name.
 bool is_id(std::string_view id) {
   constexpr std::string_view kBegin = "resp_";
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -37,7 +37,7 @@ std::optional<StoredResponse> stored_response_in(std::string_view id, const std:
                         content["messages"]};
 }
 
-// Of the bytes of all files: what may wait to be written, and what is written between two looks at
+// The limit for files waiting to be written, and for bytes written between two scans of
 // the directory.
 std::size_t sixteenth_of(std::size_t most_bytes) {
   return most_bytes / 16;
@@ -49,7 +49,7 @@ ResponseFiles::ResponseFiles(fs::path directory, std::size_t most_bytes, Warn wa
     : directory_(std::move(directory)), most_bytes_(most_bytes), warn_(std::move(warn)) {
   std::error_code failed;
   if (fs::create_directories(directory_, failed)) {
-    fs::permissions(directory_, fs::perms::owner_all, failed);  // they tell what was asked
+    fs::permissions(directory_, fs::perms::owner_all, failed);  // they contain users' requests
   }
   require(fs::is_directory(directory_), "{}: cannot be made", directory_.string());
   make_room();
@@ -100,7 +100,7 @@ void ResponseFiles::write(const std::string& id) {
   waiting_.erase(waiting);
   waiting_bytes_ -= text->size();
   lock.unlock();
-  // Listing the directory takes long where it holds many: only when much has been written.
+  // Listing a large directory takes long, so it is done only after many bytes were written.
   bytes_unlisted_ += text->size();
   if (bytes_unlisted_ > sixteenth_of(most_bytes_)) {
     bytes_unlisted_ = 0;

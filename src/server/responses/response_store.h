@@ -1,4 +1,4 @@
-// Answers of the Responses API that later requests go on with.
+// Stored answers of the Responses API, which later requests continue.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,23 @@ namespace winnow::server {
 
 struct StoredResponse {
   std::string id;
-  nlohmann::ordered_json response;  // as it was told
+  nlohmann::ordered_json response;  // as it was sent
   nlohmann::ordered_json input;     // items of its request
-  nlohmann::ordered_json messages;  // of the chat so far, the answer among them
+  nlohmann::ordered_json messages;  // of the chat so far, including the answer
 };
 
-/// In memory, the oldest go first, or in files. May be used from many threads.
+/// In memory, where the oldest are dropped first, or in files. May be used from many threads.
 class ResponseStore {
  public:
-  /// `files`: where they are instead; null: nowhere else.
+  /// `files`: stores them there instead; null: in memory.
   ResponseStore(std::size_t most_bytes, std::unique_ptr<ResponseFiles> files)
       : most_bytes_(most_bytes), files_(std::move(files)) {}
 
   void put(StoredResponse response);
   [[nodiscard]] std::optional<StoredResponse> find(std::string_view id);
-  /// Whether there was one.
+  /// Returns whether it existed.
   bool erase(std::string_view id);
-  /// Waits until what was put is where it shall be.
+  /// Waits until all stored responses are in files, if there are any.
   void flush();
 
  private:
@@ -48,10 +48,10 @@ class ResponseStore {
   std::unique_ptr<ResponseFiles> files_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;
-  std::list<Entry> entries_;  // those used last come first
+  std::list<Entry> entries_;  // most recently used first
 };
 
-/// "resp_" and what nobody guesses.
+/// "resp_" and a part that cannot be guessed.
 std::string new_response_id();
 
 }  // namespace winnow::server

@@ -13,7 +13,7 @@ Json responses_usage(const Json& usage) {
   return {{"input_tokens", usage.at("prompt_tokens")},
           {"input_tokens_details",
            {{"cached_tokens", usage.at("prompt_tokens_details").at("cached_tokens")},
-            {"cache_write_tokens", 0}}},  // those that cost more, of which there are none here
+            {"cache_write_tokens", 0}}},  // cache writes at a higher price: none here
           {"output_tokens", usage.at("completion_tokens")},
           {"output_tokens_details", usage.at("completion_tokens_details")},
           {"total_tokens", usage.at("total_tokens")}};
@@ -58,7 +58,7 @@ void append_text(const Json& item, Json& text) {
          item["content"][0]["text"].get<std::string>();
 }
 
-// The assistant's message of a chat that items are.
+// The assistant's chat message for output items.
 Json message_of(const Json& output) {
   Json message{{"role", "assistant"}, {"content", ""}};
   for (const Json& item : output) {
@@ -92,7 +92,7 @@ Json ResponsesReply::response(std::string_view status, Json output) const {
   return response;
 }
 
-// Has the items of a stream: both are made from the same pieces.
+// Builds the same items as a stream does: both use the same code.
 Json ResponsesReply::whole(const Json& completion) {
   is_stream_ = false;
   head_ = {{"created", completion.at("created")}, {"model", completion.at("model")}};
@@ -175,7 +175,7 @@ void ResponsesReply::begin_response(const Json& chunk) {
   }
 }
 
-// Goes on with the item that is written, if it is of this kind.
+// Continues the open item if it is of this kind, or begins a new one.
 void ResponsesReply::begin_item(std::string_view kind, Json item, std::string_view part) {
   if (open_ == kind && kind != "function_call") {
     return;
@@ -233,7 +233,7 @@ void ResponsesReply::tell_delta(std::string_view type, const std::string& text) 
     data["content_index"] = 0;
   }
   data["delta"] = text;
-  if (!part_.empty()) {  // how a call is spelled is not what is told of it
+  if (!part_.empty()) {  // a call's tokens are not those of its reported text
     Json tokens = tokens_.take(text);
     if (part_ == "output_text") {
       logprobs_.insert(logprobs_.end(), tokens.begin(), tokens.end());
@@ -257,11 +257,11 @@ void ResponsesReply::tell_calls(const Json& calls) {
   }
 }
 
-// The response at its end: the item that was written is incomplete where the answer was cut off.
+// The final response: the open item is marked incomplete if the answer was cut off.
 nlohmann::ordered_json ResponsesReply::ended() {
   const bool is_cut = finish_ == "length";
   const std::string_view status = is_cut ? "incomplete" : "completed";
-  if (output_.empty()) {  // an answer that says nothing is an empty message
+  if (output_.empty()) {  // an empty answer becomes an empty message
     begin_item("message", message_item(fmt::format("msg_{}_0", id_)), "output_text");
   }
   const bool breaks_call = open_ == "function_call" && !Json::accept(text_);  // by a stop string

@@ -1,4 +1,4 @@
-// OpenAI's Responses API: what is answered.
+// OpenAI's Responses API: replies.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace winnow::server {
 
 class ResponsesReply : public TranslatingReply {
  public:
-  /// `told_back`: what the answer repeats of its request. `done` (may be empty) gets a whole
-  /// response and the message of the assistant that it is.
+  /// `told_back`: request settings that the answer repeats. `done` (may be empty) gets a whole
+  /// response and its assistant message.
   using Done = std::function<void(const Json& response, Json message)>;
   ResponsesReply(std::shared_ptr<Reply> reply, std::string id, Json told_back, Done done)
       : TranslatingReply(std::move(reply)),
@@ -37,7 +37,7 @@ class ResponsesReply : public TranslatingReply {
   void tell_event(std::string_view type, Json data);
   void begin_response(const Json& chunk);
   void begin_item(std::string_view kind, Json item, std::string_view part);
-  /// `status`: completed, or incomplete where the answer was cut off.
+  /// `status`: completed, or incomplete if the answer was cut off.
   void end_item(std::string_view status = "completed");
   void tell_piece(const Json& choice);
   void tell_delta(std::string_view type, const std::string& text);
@@ -49,15 +49,15 @@ class ResponsesReply : public TranslatingReply {
   Json told_back_;
   Done done_;
   Json head_ = nullptr;    // of the completion: its time and model
-  Json finish_ = nullptr;  // why it ended
+  Json finish_ = nullptr;  // finish reason
   Json usage_ = nullptr;
-  Json output_ = Json::array();    // items so far, the last one as it is written
-  std::string open_;               // kind of the item that is written; "": none
+  Json output_ = Json::array();    // items so far, including the open one
+  std::string open_;               // kind of the open item; "": none
   std::string part_;               // kind of its part
-  std::string text_;               // of it
-  Json logprobs_ = Json::array();  // of its tokens
-  TextTokens tokens_;              // that came and are not yet told
-  bool is_stream_ = true;          // and tells events
+  std::string text_;               // of this part
+  Json logprobs_ = Json::array();  // of this part's tokens
+  TextTokens tokens_;              // received, but not yet reported
+  bool is_stream_ = true;          // sends events
   int sequence_ = 0;               // of the next event
 };
 

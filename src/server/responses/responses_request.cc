@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
-// Tools are flat here, and nested in chats.
+// Converts tools: flat here, nested in chats.
 Json responses_tools(const Json& given) {
   Json tools = Json::array();
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -76,7 +76,7 @@ void add_reasoning(const Json& reasoning, Json& chat, std::vector<std::string>& 
   }
 }
 
-// All that OpenAI's API can include, most of it about tools of its own.
+// All values of OpenAI's `include`, most of them for OpenAI's own tools.
 constexpr std::array<std::string_view, 8> kIncludable{"file_search_call.results",
                                                       "web_search_call.results",
                                                       "web_search_call.action.sources",
@@ -103,7 +103,7 @@ void add_include(const Json& include, Json& chat, std::vector<std::string>& igno
   }
 }
 
-// What an answer repeats of its request.
+// The request settings that an answer repeats.
 Json told_back_of(const Json& body, const SamplingOptions& sampling) {
   Json told = Json::object();
   static constexpr std::pair<const char*, const char*> kDefaults[] = {
@@ -130,7 +130,7 @@ Json told_back_of(const Json& body, const SamplingOptions& sampling) {
   return told;
 }
 
-// The messages before this request.
+// The messages of earlier requests.
 Json earlier_messages(const Fields& fields, ResponseStore& store) {
   const auto id = fields.text("previous_response_id");
   if (!id) {

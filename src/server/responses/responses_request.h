@@ -1,4 +1,4 @@
-// OpenAI's Responses API: what is asked, as a chat completion.
+// OpenAI's Responses API: requests, converted to chat completions.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ struct ResponsesRequest {
   bool store = true;
 };
 
-/// Throws ApiError that names the field at fault.
+/// Throws ApiError that names the invalid field.
 ResponsesRequest parse_responses_request(std::string_view body, ResponseStore& store,
                                          const RequestLimits& limits);
 

@@ -15,8 +15,8 @@ void TextTokens::push(const Json& tokens) {
   }
 }
 
-// The last place, as marks and calls stand before the text; one where a token begins goes before
-// one within a mark.
+// The last position, because marks and calls precede the text; a position where a token begins is
+// preferred to one within a mark.
 std::optional<std::size_t> TextTokens::find(std::string_view text) const {
   std::string all;
   std::vector<std::size_t> begins;

@@ -1,4 +1,4 @@
-// Which of an answer's tokens make up a text of it.
+// Finds the tokens of an answer that make up one of its texts.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,24 @@
 
 namespace winnow::server {
 
-/// Tokens of an answer come in order, and so do its texts: thoughts and what is said. Between them
-/// are marks and calls, which are told in other words.
+/// An answer's tokens arrive in order, and so do its texts: thoughts and content. Between them
+/// are marks and calls, which are reported in another form.
 class TextTokens {
  public:
   using Json = nlohmann::ordered_json;
 
-  /// More tokens, as the logprobs of a chat have them.
+  /// Appends tokens, in the format of a chat's logprobs.
   void push(const Json& tokens);
-  /// Those of `text`, which is the latest that is certain; drops those before it. Takes
-  /// all where their bytes do not spell it: a text has replaced bytes that are no characters.
+  /// The tokens of `text`, the latest final text; drops those before it. Takes
+  /// all if their bytes do not spell it: in a text, invalid bytes are replaced.
   Json take(std::string_view text);
 
  private:
   struct Token {
-    Json score;  // null: taken, but its bytes reach into the next text
+    Json score;  // null: taken, but its bytes extend into the next text
     std::string bytes;
   };
-  /// Where `text` begins in the tokens' bytes.
+  /// The position of `text` in the tokens' bytes.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view text) const;
 
   std::vector<Token> tokens_;

@@ -8,7 +8,7 @@ namespace {
 
 using Packer = msgpack::packer<msgpack::sbuffer>;
 
-constexpr std::string_view kMedium = "GPU";  // routers' word for the engine's own cache
+constexpr std::string_view kMedium = "GPU";  // routers' name for the engine's own cache
 
 // Writes an event's tag and fields: by name, or by position.
 class EventPacker {
@@ -47,7 +47,7 @@ void pack_event(const BlocksStored& event, KvEventFormat format, int block_size,
   }
   fields.field("token_ids", event.blocks.tokens);
   fields.field("block_size", block_size);
-  fields.absent("lora_id");  // adapters have names here
+  fields.absent("lora_id");  // adapters have names here, no ids
   fields.field("medium", kMedium);
   if (event.adapter.empty()) {
     fields.absent("lora_name");

@@ -1,4 +1,4 @@
-// Events as vLLM packs them.
+// Events in vLLM's encoding.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace winnow::server {
 
 struct BlocksStored {
   StoredBlocks blocks;
-  std::string adapter;  // "": the model alone
+  std::string adapter;  // "": the base model
 };
 struct BlocksRemoved {
   std::vector<std::uint64_t> hashes;

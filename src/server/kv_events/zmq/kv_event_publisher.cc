@@ -10,11 +10,11 @@
 namespace winnow::server {
 namespace {
 
-constexpr std::size_t kMostWaiting = std::size_t{64} << 20;  // bytes of changes
-constexpr std::size_t kMostSent = 10'000;  // batches that are kept to be asked for again
-constexpr std::size_t kMostSentBytes = std::size_t{64} << 20;  // of those
+constexpr std::size_t kMostWaiting = std::size_t{64} << 20;    // bytes of changes
+constexpr std::size_t kMostSent = 10'000;                      // batches that are kept for replay
+constexpr std::size_t kMostSentBytes = std::size_t{64} << 20;  // of these
 constexpr int kMostQueued = 100'000;                           // batches for one subscriber
-constexpr std::chrono::milliseconds kReplayPause{50};  // between looks for who asks for them
+constexpr std::chrono::milliseconds kReplayPause{50};          // between checks for replay requests
 
 bool binds(const std::string& endpoint) {
   return endpoint.find('*') != std::string::npos || endpoint.find("::") != std::string::npos ||
@@ -26,7 +26,7 @@ double seconds_now() {
   return std::chrono::duration<double>(now).count();
 }
 
-// Eight bytes, the highest first.
+// Eight bytes, big-endian.
 std::string big_endian(std::uint64_t number) {
   std::string bytes(8, '\0');
   for (std::size_t i = bytes.size(); i-- > 0; number >>= 8U) {
@@ -128,11 +128,11 @@ void KvEventPublisher::answer_replays() {
   }
 }
 
-// All batches from `first` on that are kept, and one of the number -1 without content.
+// Sends all kept batches from `first` on, and an empty one with the number -1.
 void KvEventPublisher::answer(const std::string& client, std::uint64_t first) {
   const auto reply = [&](std::string_view topic, std::uint64_t number, std::string_view batch) {
     const std::string sequence = big_endian(number);
-    if (config_.format == KvEventFormat::arrays) {  // of a time before replies had a topic
+    if (config_.format == KvEventFormat::arrays) {  // this format is older than topics in replies
       replay_->send({client, "", sequence, batch});
     } else {
       replay_->send({client, "", topic, sequence, batch});

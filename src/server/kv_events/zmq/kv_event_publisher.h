@@ -19,8 +19,8 @@
 
 namespace winnow::server {
 
-/// Batches have numbers from 0 on. The first and the last say that all is gone: a subscriber may
-/// still know blocks of a server that was here before.
+/// Batches are numbered from 0. The first and the last say that all prefixes are gone: a subscriber
+/// may still know blocks of an earlier server.
 class KvEventPublisher : public KvEvents {
  public:
   explicit KvEventPublisher(KvEventsConfig config);
@@ -42,7 +42,7 @@ class KvEventPublisher : public KvEvents {
 
   KvEventsConfig config_;
 
-  // The publisher's thread alone.
+  // Used only on the publisher's thread.
   ZmqSocket publisher_;
   std::optional<ZmqSocket> replay_;
   BlockChains chains_;
@@ -51,7 +51,7 @@ class KvEventPublisher : public KvEvents {
   std::size_t sent_bytes_ = 0;
 
   ChangeQueue changes_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // of the members below
   std::map<const model::Lora*, std::string> adapters_;
 
   std::thread thread_;

@@ -7,7 +7,7 @@
 namespace winnow::server {
 namespace {
 
-constexpr int kLinger = 1000;  // milliseconds for which the last messages may still leave
+constexpr int kLinger = 1000;  // milliseconds that the last messages have to be sent
 
 }  // namespace
 

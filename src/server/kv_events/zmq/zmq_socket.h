@@ -1,4 +1,4 @@
-// A socket of ZeroMQ, with its context.
+// A ZeroMQ socket with its context.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@ namespace winnow::server {
 
 class ZmqSocket {
  public:
-  /// `type` is ZMQ_PUB or the like; `flag` names whose value the endpoint is. Binds or connects.
-  /// More than `most_queued` messages that the other side does not take are dropped. Throws Error.
+  /// `type`: ZMQ_PUB or similar; `flag`: the command-line flag of the endpoint. Binds or connects.
+  /// Drops messages when more than `most_queued` wait for the other side. Throws Error.
   ZmqSocket(int type, const std::string& endpoint, bool binds, int most_queued,
             std::string_view flag);
 
-  /// Frames of one message. Never waits.
+  /// Sends the frames of one message. Never waits.
   void send(const std::vector<std::string_view>& frames);
-  /// The frames of the next message, if one has come.
+  /// The frames of the next message, if one has arrived.
   std::optional<std::vector<std::string>> receive();
 
  private:

@@ -12,10 +12,10 @@ constexpr std::string_view kTo = " to=";
 constexpr std::string_view kCall = "<|call|>";
 constexpr std::string_view kStart = "<|start|>";
 constexpr std::string_view kRole = "assistant";
-// What ends a message: the beginning of the next one does as well.
+// Marks that end a message: the beginning of the next message ends it as well.
 constexpr std::array<std::string_view, 4> kEnds{"<|end|>", kCall, "<|return|>", kStart};
 
-// The word behind `mark` in a header; "" when there is none.
+// The word after `mark` in a header; "" when there is none.
 std::string_view word_behind(std::string_view header, std::string_view mark) {
   const std::size_t at = header.find(mark);
   if (at == std::string_view::npos) {
@@ -25,7 +25,7 @@ std::string_view word_behind(std::string_view header, std::string_view mark) {
   return rest.substr(0, rest.find_first_of(" <"));
 }
 
-// Whether a text is, or may become, the header of a message.
+// Whether a text is the header of a message, or a prefix of one.
 bool may_be_header(std::string_view text) {
   return std::ranges::any_of(std::array{kChannel, kTo, kMessage}, [text](std::string_view begin) {
     return text.starts_with(begin) || begin.starts_with(text);
@@ -33,8 +33,8 @@ bool may_be_header(std::string_view text) {
 }
 
 struct End {
-  std::size_t at;          // of the mark, or of what may become one
-  std::size_t length = 0;  // 0: there is none yet
+  std::size_t at;          // of the mark, or of a possible prefix of one
+  std::size_t length = 0;  // 0: incomplete so far
 };
 
 End find_end(std::string_view text) {
@@ -115,7 +115,7 @@ bool HarmonyParser::read_message(Part& part) {
   return true;
 }
 
-// Messages into one channel are lines of one text.
+// Several messages of one channel become lines of one text.
 void HarmonyParser::begin(Place place, Part& part) {
   if (place == Place::thought) {
     part.thought += has_thought_ ? "\n" : "";
@@ -131,8 +131,8 @@ void HarmonyParser::put(std::string_view text, Part& part) const {
   (place_ == Place::thought ? part.thought : part.content) += text;
 }
 
-// The beginning of a mark is no text, but a lone "<" is: marks are tokens, which max_tokens does
-// not cut. Nor is the beginning of a header, except in an answer that has nothing else.
+// A partial mark is dropped, except a single "<": marks are tokens, which max_tokens does not cut.
+// A partial header is dropped too, unless the answer has nothing else.
 ThoughtParser::Part HarmonyParser::finish() {
   Part part;
   const bool is_text = place_ == Place::header

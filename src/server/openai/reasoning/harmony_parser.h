@@ -1,4 +1,4 @@
-// gpt-oss's answers (Harmony): several messages, each into a channel.
+// Parses gpt-oss's answers (Harmony): several messages, each in a channel.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace winnow::server {
 
 /// <|channel|>analysis<|message|>THOUGHT<|end|><|start|>assistant<|channel|>final<|message|>TEXT.
-/// Of a message to a function the content has " to=NAME<|message|>ARGUMENTS<|call|>", for whoever
-/// looks for calls. Text that is no message is content.
+/// For a message to a function, the content has " to=NAME<|message|>ARGUMENTS<|call|>", which the
+/// parser of calls reads. Text outside messages is content.
 class HarmonyParser : public ThoughtParser {
  public:
   explicit HarmonyParser(ThoughtStart start);

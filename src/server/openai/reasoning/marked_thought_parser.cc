@@ -12,7 +12,7 @@ void drop_blanks(std::string& text) {
   text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
-// How much of the end of `text` may be blanks before `mark`, or the beginning of it.
+// Length of the end of `text` that may be white space before `mark`, or a prefix of it.
 std::size_t held_for_end(std::string_view text, std::string_view mark) {
   std::size_t length = std::min(text.size(), mark.size() - 1);
   while (length > 0 && !text.ends_with(mark.substr(0, length))) {
@@ -64,7 +64,7 @@ void MarkedThoughtParser::read_start() {
 void MarkedThoughtParser::read_thought(Part& part) {
   if (!began_) {
     drop_blanks(pending_);
-    // A model repeats the mark now and then that the prompt has ended with.
+    // A model sometimes repeats the mark at the end of its prompt.
     if (pending_.starts_with(format_->begin)) {
       pending_.erase(0, format_->begin.size());
       drop_blanks(pending_);
@@ -86,7 +86,7 @@ void MarkedThoughtParser::read_thought(Part& part) {
   place_ = Place::behind;
 }
 
-// What waits within a thought is the beginning of a mark, or blanks: max_tokens cut it.
+// Text held back within a thought is a partial mark or white space: max_tokens cut it.
 ThoughtParser::Part MarkedThoughtParser::finish() {
   Part part;
   if (place_ == Place::start) {

@@ -1,4 +1,4 @@
-// A thought between marks, with which an answer begins.
+// Parses a thought between marks at the beginning of an answer.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace winnow::server {
 
-/// White space around the marks belongs to neither.
+/// White space around the marks is dropped.
 class MarkedThoughtParser : public ThoughtParser {
  public:
   /// `format` must outlive this.
@@ -27,7 +27,7 @@ class MarkedThoughtParser : public ThoughtParser {
 
   const ThoughtFormat* format_;
   Place place_;
-  bool began_ = false;  // the thought has had a text
+  bool began_ = false;  // the thought is not empty
   std::string pending_;
 };
 

@@ -22,7 +22,7 @@ std::vector<std::int32_t> tokens_of(const Tokenizer& tokenizer, std::string_view
   return tokenizer.encode(text, {.add_special = false, .parse_special = true});
 }
 
-// What ends a thought that has taken its budget.
+// The text that ends a thought whose budget is used up.
 std::string closing_text(const ThoughtFormat& format) {
   return format.has_channels() ? fmt::format("{}{}", format.end, format.behind)
                                : fmt::format("\n{}\n\n", format.end);
@@ -64,7 +64,7 @@ void ThoughtConstraint::allow(std::span<std::uint64_t> allowed) const {
   std::ranges::fill(allowed, place_ == Place::forced ? 0 : kAll);
   switch (place_) {
     case Place::start:
-      if (answer_) {  // or a thought, as far as its beginning has come
+      if (answer_) {  // an answer, or the prefix of a thought
         answer_->allow(allowed);
         word_of(begin_[begun_], allowed) |= bit_of(begin_[begun_]);
       }
@@ -115,7 +115,7 @@ void ThoughtConstraint::accept(std::int32_t token) {
   }
 }
 
-// Whether the answer begins with a thought shows with its first tokens.
+// The first tokens show whether the answer begins with a thought.
 void ThoughtConstraint::accept_first(std::int32_t token) {
   if (answer_) {
     answer_->accept(token);
@@ -141,7 +141,7 @@ void ThoughtConstraint::accept_first(std::int32_t token) {
   }
 }
 
-// Whether an answer in channels goes back to thinking.
+// Whether an answer with channels returns to thinking.
 void ThoughtConstraint::watch(std::int32_t token) {
   if (tokenizer_->has_token(token)) {
     text_ += tokenizer_->token_bytes(token, /*skip_special=*/false);
@@ -159,7 +159,7 @@ void ThoughtConstraint::watch(std::int32_t token) {
   }
 }
 
-// So many tokens of a thought more.
+// Allows this many more tokens of a thought.
 void ThoughtConstraint::think(int tokens) {
   spent_ += tokens;
   place_ = Place::thought;
@@ -168,7 +168,7 @@ void ThoughtConstraint::think(int tokens) {
   }
 }
 
-// These tokens come, then the answer.
+// Forces these tokens, and then the answer.
 void ThoughtConstraint::force(const std::vector<std::int32_t>& tokens) {
   text_.clear();
   forced_.assign(tokens.rbegin(), tokens.rend());

@@ -1,4 +1,4 @@
-// Answers that think before they say something: for how long, and what holds behind the thought.
+// Constraints on reasoning: a budget for the thought, and a constraint for the answer after it.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace winnow::server {
 
-/// Lets a thought be any text of at most `budget` tokens, ends it then, and holds what follows to
-/// another constraint. In channels a model may think several times; the budget is of all of it.
+/// Allows a thought of any text up to `budget` tokens, then ends it, and applies another constraint
+/// to the answer. With channels, a model may think several times; the budget is for all together.
 class ThoughtConstraint : public engine::TokenConstraint {
  public:
   struct Rules {
     ThoughtFormat format;
     std::optional<int> budget;             // tokens; none: any number
-    std::vector<std::int32_t> end_tokens;  // that end an answer: none within a thought
+    std::vector<std::int32_t> end_tokens;  // that end an answer: not allowed in a thought
     std::shared_ptr<const engine::TokenConstraint> answer;  // null: any text
   };
 
@@ -47,15 +47,15 @@ class ThoughtConstraint : public engine::TokenConstraint {
 
   std::shared_ptr<const Rules> rules_;
   const Tokenizer* tokenizer_;
-  std::vector<std::int32_t> closing_;  // what ends a thought
-  std::vector<std::int32_t> behind_;   // what follows one that has ended
-  std::vector<std::int32_t> begin_;    // what begins one
-  std::vector<std::int32_t> final_;    // what ends one that came when no budget was left
+  std::vector<std::int32_t> closing_;  // ends a thought
+  std::vector<std::int32_t> behind_;   // follows a thought
+  std::vector<std::int32_t> begin_;    // begins a thought
+  std::vector<std::int32_t> final_;    // ends a thought that begins when no budget is left
   std::unique_ptr<engine::TokenConstraint> answer_;
   Place place_;
-  std::size_t begun_ = 0;             // tokens of begin_ that have come
-  int spent_ = 0;                     // tokens of the thought
-  std::vector<std::int32_t> forced_;  // that come next, the next one last
+  std::size_t begun_ = 0;             // tokens of begin_ seen so far
+  int spent_ = 0;                     // tokens of thoughts so far
+  std::vector<std::int32_t> forced_;  // the next tokens, in reverse order
   std::string text_;                  // of the beginning, or the last bytes
 };
 

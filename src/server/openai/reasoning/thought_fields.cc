@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kEfforts{"none",   "minimal", "low",
                                                    "medium", "high",    "xhigh"};
 
-// Templates know the switch by two names.
+// Templates have two names for this switch.
 void switch_thinking(bool on, ChatPrompt& prompt) {
   for (const char* name : {"enable_thinking", "thinking"}) {
     if (!prompt.variables.contains(name)) {

@@ -1,4 +1,4 @@
-// What a request asks of thoughts.
+// Request fields about reasoning.
 #pragma once
 
 #include <optional>
@@ -11,19 +11,19 @@
 namespace winnow::server {
 
 struct ThoughtRequest {
-  std::optional<int> budget;              // tokens of a thought
-  bool told = true;                       // as reasoning_content
-  bool apart = true;                      // from the content
-  std::vector<std::string> for_template;  // fields that only the template can honour
-  bool wanted = false;                    // one of them asks for more than no thoughts
-  bool lenient = false;                   // a template without a place for them is no error
+  std::optional<int> budget;              // maximum tokens of thoughts
+  bool told = true;                       // returned as reasoning_content
+  bool apart = true;                      // separate from the content
+  std::vector<std::string> for_template;  // fields that only the template can use
+  bool wanted = false;                    // some field asks for more than no reasoning
+  bool lenient = false;                   // no error if the template does not support it
 };
 
-/// Reads the fields; what is for the template becomes variables of `prompt`.
+/// Reads the fields; those for the template become variables of `prompt`.
 ThoughtRequest parse_thoughts(const Fields& fields, ChatPrompt& prompt);
 
-/// The variables of a prompt that asks for the contrary: what a template makes of them shows
-/// whether it knows any.
+/// The variables with the opposite request: if the template renders both alike, it knows
+/// none of them.
 nlohmann::ordered_json other_thoughts(nlohmann::ordered_json variables);
 
 }  // namespace winnow::server

@@ -58,7 +58,7 @@ ThoughtStart thought_start(const ThoughtFormat& format, std::string_view end_of_
   if (text.ends_with(format.begin)) {
     return ThoughtStart::open;
   }
-  if (format.has_channels()) {  // elsewhere the prompt is within a message
+  if (format.has_channels()) {  // other formats: the prompt ends within a message
     return text.ends_with(format.behind) ? ThoughtStart::free : ThoughtStart::closed;
   }
   return text.ends_with(format.end) ? ThoughtStart::closed : ThoughtStart::free;

@@ -1,4 +1,4 @@
-// An answer's text, taken apart into a thought and what is said, while it comes.
+// Splits an answer's text into thoughts and content while it arrives.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,9 @@ class ThoughtParser {
   };
 
   virtual ~ThoughtParser() = default;
-  /// What became certain with `text`.
+  /// Returns the text that became final with `text`.
   virtual Part push(std::string_view text) = 0;
-  /// What was held back: no more is coming.
+  /// Returns the text that was held back; call it at the end.
   virtual Part finish() = 0;
   /// Whether the last text ended within a thought.
   [[nodiscard]] virtual bool thinks() const = 0;

@@ -23,7 +23,7 @@ bool CallListReader::read(std::string& text, std::vector<ToolDelta>& deltas) {
   return true;
 }
 
-// Takes nothing from the text until it is a call for certain.
+// Removes nothing from the text until it is certainly a call.
 bool CallListReader::read_first(std::string& text, std::vector<ToolDelta>& deltas) {
   std::size_t at = 0;
   for (const std::string& word : opening_) {
@@ -54,7 +54,7 @@ bool CallListReader::read_first(std::string& text, std::vector<ToolDelta>& delta
   return true;
 }
 
-// Up to the next call, or behind the end of all. False: not yet.
+// Reads up to the next call, or past the end of the list. False: incomplete.
 bool CallListReader::read_between(std::string& text) {
   std::size_t at = 0;
   Match found = match(text, at, closing_);

@@ -1,4 +1,4 @@
-// Several calls between marks that stand around all of them.
+// Reads several calls inside one pair of marks.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace winnow::server {
 
-/// OPENING call BETWEEN call ... CLOSING, with blanks anywhere between.
+/// OPENING call BETWEEN call ... CLOSING, with white space anywhere between.
 class CallListReader : public ToolCallReader {
  public:
   using MakeReader = std::function<std::unique_ptr<ToolCallReader>()>;
 
-  /// `opening`: its words, one after another. `make`: what reads one call.
+  /// `opening`: its words, one after another. `make`: creates the reader of one call.
   CallListReader(std::vector<std::string> opening, std::string_view between,
                  std::string_view closing, MakeReader make)
       : opening_(std::move(opening)),

@@ -22,7 +22,7 @@ constexpr std::string_view kSeparator = "<｜tool▁sep｜>";
 
 class DeepSeekFormat : public ToolFormat {
  public:
-  /// What stands before and behind the name, and behind the arguments.
+  /// The text before the name, between name and arguments, and after the arguments.
   DeepSeekFormat(std::string_view name, const std::string& before, const std::string& separator,
                  const std::string& behind)
       : name_(name), before_(before), separator_(separator), behind_(behind) {}

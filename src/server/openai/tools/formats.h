@@ -1,4 +1,4 @@
-// The formats that there are, each in a file of its own.
+// All formats, each defined in its own file.
 #pragma once
 
 #include "server/openai/tools/tool_format.h"

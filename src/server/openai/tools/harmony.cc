@@ -8,7 +8,7 @@
 namespace winnow::server {
 namespace {
 
-// Reads calls as HarmonyParser hands them on: to=functions.NAME<|message|>{...}<|call|>.
+// Reads calls in HarmonyParser's output: to=functions.NAME<|message|>{...}<|call|>.
 class HarmonyFormat : public ToolFormat {
  public:
   std::string_view name() const override { return "harmony"; }

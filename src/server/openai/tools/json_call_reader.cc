@@ -15,10 +15,10 @@ constexpr std::string_view kJsonBlanks = " \t\r\n";
 struct CallHead {
   Match match = Match::other;
   std::string name;
-  std::size_t length = 0;  // up to where the arguments begin
+  std::size_t length = 0;  // up to the beginning of the arguments
 };
 
-// {"name": "NAME", "arguments": and what is before the arguments' brace.
+// {"name": "NAME", "arguments": and the white space before the arguments' brace.
 CallHead match_head(std::string_view text) {
   std::size_t at = 0;
   CallHead head;
@@ -58,14 +58,14 @@ CallHead match_head(std::string_view text) {
   return head;
 }
 
-// A whole object, in any order: its end, if it is there. nullopt: not yet.
+// The end of a whole object with keys in any order. nullopt: incomplete.
 std::optional<std::size_t> object_end(std::string_view text) {
   ObjectScanner scanner;
   const std::size_t end = scanner.scan(text);
   return scanner.ended() ? std::optional(end) : std::nullopt;
 }
 
-// The call that a whole object is; nullopt: it is none.
+// The call in a whole object; nullopt: it is not a call.
 std::optional<ToolDelta> call_of(std::string_view text) {
   const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("name") || !object["name"].is_string()) {
@@ -81,7 +81,7 @@ std::optional<ToolDelta> call_of(std::string_view text) {
   return delta;
 }
 
-// The end of an object whose arguments were read, and what else it holds. False: not yet.
+// Takes the rest of an object after its arguments, up to its end. False: incomplete.
 bool take_rest(std::string& text) {
   std::size_t at = 0;
   if (match(text, at, ",") != Match::whole) {
@@ -112,7 +112,7 @@ bool JsonCallReader::read(std::string& text, std::vector<ToolDelta>& deltas) {
   return true;
 }
 
-// Takes nothing from the text until it is a call for certain.
+// Removes nothing from the text until it is certainly a call.
 bool JsonCallReader::read_head(std::string& text, std::vector<ToolDelta>& deltas) {
   if (!text.starts_with(begin_)) {
     return begin_.starts_with(text);
@@ -134,7 +134,7 @@ bool JsonCallReader::read_head(std::string& text, std::vector<ToolDelta>& deltas
   }
   const auto end = object_end(rest);
   if (!end) {
-    return true;  // in another order: it is told when it is whole
+    return true;  // in another order: reported when it is whole
   }
   auto call = call_of(rest.substr(0, *end));
   if (!call) {
@@ -146,7 +146,7 @@ bool JsonCallReader::read_head(std::string& text, std::vector<ToolDelta>& deltas
   return true;
 }
 
-// Up to the brace that ends them.
+// Reads up to the brace that ends the arguments.
 void JsonCallReader::read_arguments(std::string& text, std::vector<ToolDelta>& deltas) {
   const std::size_t end = scanner_.scan(text);
   if (end > 0) {

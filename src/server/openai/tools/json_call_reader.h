@@ -1,4 +1,4 @@
-// Calls that are JSON objects with a name and arguments.
+// Reads calls that are JSON objects with a name and arguments.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace winnow::server {
 
-/// {"name": NAME, "arguments" or "parameters": {...}}, told while it comes if it is in that order.
+/// {"name": NAME, "arguments" or "parameters": {...}}, reported incrementally if in this order.
 class JsonCallReader : public ToolCallReader {
  public:
   /// `begin` and `end`: the marks around the object; each may be empty.

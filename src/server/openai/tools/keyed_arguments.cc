@@ -31,7 +31,7 @@ bool is_among(const Json& names, const std::string& name) {
   });
 }
 
-// The arguments from one on. `between`: what stands before it, as there is one before it.
+// The arguments from `index` on. `between`: the separator, if an argument precedes.
 ExpressionPtr from(std::size_t index, const std::vector<Argument>& arguments,
                    const std::vector<std::array<int, 2>>& rules, bool follows,
                    const ExpressionPtr& between) {
@@ -74,7 +74,7 @@ ExpressionPtr keyed_arguments(const Tool& tool, grammar::RuleSet& rules, std::st
     return grammar::nothing();
   }
   try {
-    (void)grammar::json_schema_rules(tool.parameters);  // says what is malformed
+    (void)grammar::json_schema_rules(tool.parameters);  // reports malformed schemas
   } catch (const Error& error) {
     fail("{}: {}", where, error.what());
   }

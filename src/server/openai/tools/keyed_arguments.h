@@ -1,4 +1,4 @@
-// Arguments that are written one by one, where they are no JSON object as a whole.
+// Arguments that are written one by one instead of as a JSON object.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace winnow::server {
 
-/// An argument as it is written, of its name and schema.
+/// The grammar of an argument, from its name and schema.
 using WriteArgument =
     std::function<grammar::ExpressionPtr(const std::string& key, const nlohmann::ordered_json&)>;
 
-/// The parameters of a tool in their order, each held to its schema, those that are not required
-/// at will; `between` stands between two. Throws Error that names a keyword that cannot be held to
-/// where there is no object.
+/// A tool's parameters in their order, each constrained by its schema, optional ones may be left
+/// out; `between` separates two. Throws Error that names a keyword that cannot be enforced
+/// outside an object.
 grammar::ExpressionPtr keyed_arguments(const Tool& tool, grammar::RuleSet& rules,
                                        std::string_view between, const WriteArgument& write);
 
-/// A value under a parameter's schema, as JSON. It may refer to what the parameters define.
+/// A value under a parameter's schema, as JSON. It may refer to the parameters' definitions.
 grammar::RuleSet value_rules(const Tool& tool, nlohmann::ordered_json schema);
 
-/// Throws Error that names a keyword of `schema` that is none of those.
+/// Throws Error that names a keyword of `schema` that is not in `known`.
 void refuse_others(const nlohmann::ordered_json& schema, std::span<const std::string_view> known,
                    const std::string& where);
 

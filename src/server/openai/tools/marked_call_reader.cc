@@ -25,7 +25,7 @@ bool MarkedCallReader::read_head(std::string& text, std::vector<ToolDelta>& delt
   }
   const std::size_t separator = text.find(separator_, at);
   if (separator == std::string::npos) {
-    constexpr std::size_t kMostName = 512;  // with what stands behind it
+    constexpr std::size_t kMostName = 512;  // including the text after it
     return text.size() - at < kMostName;
   }
   std::string name = text.substr(at, separator - at);
@@ -44,7 +44,7 @@ bool MarkedCallReader::read_head(std::string& text, std::vector<ToolDelta>& delt
   return true;
 }
 
-// Up to the brace that ends them. Anything else than an object stands for an empty one.
+// Reads up to the brace that ends the arguments. Anything but an object becomes an empty object.
 void MarkedCallReader::read_arguments(std::string& text, std::vector<ToolDelta>& deltas) {
   if (!scanner_.begun()) {
     std::size_t at = 0;

@@ -1,4 +1,4 @@
-// Calls whose name stands between marks, before arguments in JSON.
+// Reads calls whose name is between marks, before JSON arguments.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace winnow::server {
 
-/// BEFORE name SEPARATOR {...} BEHIND, told while it comes.
+/// BEFORE name SEPARATOR {...} BEHIND, reported incrementally.
 class MarkedCallReader : public ToolCallReader {
  public:
-  /// What stands in a name from `suffix` on is no part of it; "": all is.
+  /// A name is cut at `suffix`; "": it is not cut.
   MarkedCallReader(std::string_view before, std::string_view separator, std::string_view behind,
                    std::string_view suffix = {})
       : before_(before),

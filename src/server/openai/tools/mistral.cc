@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kCalls = "[TOOL_CALLS]";
 
-// What stands in a rendered text behind the mark of calls and blanks.
+// The part of a rendered text after the mark of calls and white space.
 std::string_view behind_mark(std::string_view rendered) {
   const auto mark = rendered.find(kCalls);
   if (mark == std::string_view::npos) {

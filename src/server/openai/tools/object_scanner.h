@@ -1,4 +1,4 @@
-// Where a JSON object ends that comes in pieces.
+// Finds the end of a JSON object that arrives in pieces.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@ namespace winnow::server {
 
 class ObjectScanner {
  public:
-  /// How many bytes of `text`, which goes on with the object, belong to it.
+  /// The number of bytes of `text`, the next piece, that belong to the object.
   std::size_t scan(std::string_view text) {
     std::size_t end = 0;
     while (end < text.size() && !ended_) {

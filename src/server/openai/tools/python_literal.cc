@@ -16,7 +16,7 @@ constexpr int kMostDepth = 64;
 
 Match literal(std::string_view text, std::size_t& at, Json& value, int depth);
 
-// The character that `digits` hexadecimal digits stand for.
+// The character with the code in `digits` hexadecimal digits.
 Match code_point(std::string_view text, std::size_t& at, std::size_t digits, std::string& out) {
   if (text.size() - at < digits) {
     return Match::beginning;
@@ -36,7 +36,7 @@ Match code_point(std::string_view text, std::size_t& at, std::size_t digits, std
   return Match::whole;
 }
 
-// What follows a backslash.
+// The escape sequence after a backslash.
 Match escape(std::string_view text, std::size_t& at, std::string& out) {
   constexpr std::array<std::pair<char, char>, 6> kControls{
       {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'b', '\b'}, {'f', '\f'}, {'\n', '\0'}}};
@@ -56,10 +56,10 @@ Match escape(std::string_view text, std::size_t& at, std::string& out) {
     case '\\':
     case '\'':
     case '"':
-    case '/':  // of JSON
+    case '/':  // JSON's
       out += c;
       return Match::whole;
-    default:  // Python leaves a backslash that escapes nothing
+    default:  // Python keeps a backslash that escapes nothing
       out += '\\';
       out += c;
       return Match::whole;
@@ -84,7 +84,7 @@ Match string_literal(std::string_view text, std::size_t& at, std::string& out) {
   return Match::beginning;
 }
 
-// Numbers and names: all up to what cannot be one of theirs.
+// Numbers and names: reads all characters that may be part of one.
 Match word_literal(std::string_view text, std::size_t& at, Json& value) {
   const std::size_t end = std::min(text.find_first_of(" \t\r\n,)]}:=", at), text.size());
   const std::string_view word = text.substr(at, end - at);
@@ -105,7 +105,7 @@ Match word_literal(std::string_view text, std::size_t& at, Json& value) {
   return value.is_discarded() ? Match::other : Match::whole;
 }
 
-// Up to `close`: values, or keys and values.
+// Reads up to `close`: values, or keys and values.
 Match container(std::string_view text, std::size_t& at, char close, Json& value, int depth) {
   value = close == '}' ? Json::object() : Json::array();
   ++at;

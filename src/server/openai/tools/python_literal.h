@@ -1,4 +1,4 @@
-// Values as Python writes them.
+// Parses Python literals.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,9 +9,9 @@
 
 namespace winnow::server {
 
-/// Reads a literal of `text` from `at` on, and goes behind it: a number, string, list, tuple,
-/// dictionary, True, False or None (or their names in JSON). Match::beginning: the text may go on
-/// with it.
+/// Parses a literal of `text` at `at`, and moves `at` past it: a number, string, list, tuple,
+/// dictionary, True, False or None (or their JSON names). Match::beginning: the text may be a
+/// prefix of one.
 Match python_literal(std::string_view text, std::size_t& at, nlohmann::ordered_json& value);
 
 }  // namespace winnow::server

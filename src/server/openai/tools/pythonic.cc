@@ -1,5 +1,5 @@
 // [NAME(KEY=VALUE, ...), ...]
-// (Llama 3.2 and 4, where their template shows calls so)
+// (Llama 3.2 and 4, if their template shows calls this way)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 using grammar::Expression;
 using grammar::ExpressionPtr;
 
-// NAME(KEY=VALUE, ...), told when it is whole.
+// NAME(KEY=VALUE, ...), reported when it is whole.
 class PythonCallReader : public ToolCallReader {
  public:
   bool read(std::string& text, std::vector<ToolDelta>& deltas) override {
@@ -78,7 +78,7 @@ class PythonCallReader : public ToolCallReader {
   bool ended_ = false;
 };
 
-// The same rules, with Python's names of true, false and null.
+// The same rules, with Python's names for true, false and null.
 ExpressionPtr in_python(const ExpressionPtr& expression) {
   Expression copy = *expression;
   if (copy.kind == Expression::Kind::bytes) {

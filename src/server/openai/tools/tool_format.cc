@@ -71,7 +71,7 @@ const ToolFormat* tool_format_of(const ChatTemplate& chat) {
   try {
     rendered = chat.render(messages, /*add_generation_prompt=*/false);
   } catch (const Error&) {
-    return nullptr;  // it takes no calls, or only with more around them
+    return nullptr;  // it renders no calls, or only together with other messages
   }
   for (const ToolFormat* format : tool_formats()) {
     if (format->wrote(rendered, name)) {

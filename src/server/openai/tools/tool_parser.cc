@@ -6,7 +6,7 @@
 namespace winnow::server {
 namespace {
 
-// The length of the longest end of `text` that is the beginning of `mark`.
+// The length of the longest suffix of `text` that is a prefix of `mark`.
 std::size_t held_back(std::string_view text, std::string_view mark) {
   for (std::size_t length = std::min(text.size(), mark.size() - 1); length > 0; --length) {
     if (text.ends_with(mark.substr(0, length))) {
@@ -16,7 +16,7 @@ std::size_t held_back(std::string_view text, std::string_view mark) {
   return 0;
 }
 
-// Whether a text is no more than what may stand between two calls.
+// Whether a text may be the separator between two calls.
 bool is_between(std::string_view text, std::string_view between) {
   return std::ranges::all_of(text, [between](char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || between.find(c) != between.npos;
@@ -39,7 +39,7 @@ ToolParser::Part ToolParser::push(std::string_view text) {
   return part;
 }
 
-// One step: text up to a mark, or as much of a call as there is.
+// One step: reads text up to a mark, or as much of a call as has arrived.
 void ToolParser::read(Part& part) {
   if (reader_ == nullptr) {
     const std::size_t mark = pending_.find(format_->begin());
@@ -56,7 +56,7 @@ void ToolParser::read(Part& part) {
     }
     return;
   }
-  if (!reader_->read(pending_, part.deltas)) {  // the mark was but text
+  if (!reader_->read(pending_, part.deltas)) {  // the mark was ordinary text
     const std::size_t mark = format_->begin().size();
     part.content += pending_.substr(0, mark);
     pending_.erase(0, mark);
@@ -66,7 +66,7 @@ void ToolParser::read(Part& part) {
   }
 }
 
-// What waits in an answer with calls is the beginning of a mark or of a call: max_tokens cut it.
+// Text held back in an answer with calls is a partial mark or call: max_tokens cut it.
 ToolParser::Part ToolParser::finish() {
   Part part;
   if (calls_ == 0 && !tools_->must_call()) {

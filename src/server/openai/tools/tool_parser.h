@@ -1,4 +1,4 @@
-// An answer's text, taken apart into content and calls of tools while it comes.
+// Splits an answer's text into content and tool calls while it arrives.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ class ToolParser {
   ToolParser(const ToolFormat& format, const ToolRequest& tools)
       : format_(&format), tools_(&tools) {}
 
-  /// What became certain with `text`.
+  /// Returns the parts that became final with `text`.
   Part push(std::string_view text);
-  /// What was held back: no more is coming.
+  /// Returns the parts that were held back; call it at the end.
   Part finish();
   /// Calls that have begun.
   [[nodiscard]] int calls() const { return calls_; }
@@ -35,7 +35,7 @@ class ToolParser {
   const ToolFormat* format_;
   const ToolRequest* tools_;
   std::string pending_;
-  std::unique_ptr<ToolCallReader> reader_;  // of the call that is read, if one is
+  std::unique_ptr<ToolCallReader> reader_;  // of the current call, if there is one
   int calls_ = 0;
 };
 

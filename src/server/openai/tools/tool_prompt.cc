@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whether the template makes another text of the prompt than of the other one. One that it refuses
-// is another one.
+// Whether the template renders the two prompts differently. A prompt that it refuses
+// counts as different.
 bool makes_a_difference(const ChatTemplate& chat, const ChatPrompt& prompt, const Json& messages,
                         const Json& variables) {
   std::string other;

@@ -1,4 +1,4 @@
-// Tools in prompts whose template has no place for them.
+// Tools in prompts whose template does not support them.
 #pragma once
 
 #include "server/openai/message_fields.h"
@@ -6,22 +6,22 @@
 
 namespace winnow::server {
 
-/// Whether the template makes another text of the prompt with other variables. Throws Error as
-/// ChatTemplate::render() does.
+/// Whether the template renders the prompt differently with the other variables. Throws Error like
+/// ChatTemplate::render().
 bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt,
                  const nlohmann::ordered_json& variables);
-/// The same for another prompt. One that it refuses is told apart.
+/// The same for another prompt. A prompt that the template refuses counts as different.
 bool tells_apart(const ChatTemplate& chat, const ChatPrompt& prompt, const ChatPrompt& other);
-/// Whether the template shows the tools that are offered.
+/// Whether the template renders the offered tools.
 bool shows_tools(const ChatTemplate& chat, const ChatPrompt& prompt);
 
-/// The prompt with the tools that may be called among the template's variables, which choose the
-/// template of several.
+/// The prompt with its callable tools as a template variable, which also selects one of several
+/// templates.
 ChatPrompt with_tool_variable(ChatPrompt prompt);
 
-/// The prompt with its tools among the template's variables. What the template has no place for is
-/// put into texts: tools into a system message, calls of earlier answers into their contents, so
-/// that the model sees them all the same. Throws Error as ChatTemplate::render() does.
+/// The prompt with its tools as a template variable. What the template does not support becomes
+/// text: tools in a system message, calls of earlier answers in their contents, so
+/// that the model sees them anyway. Throws Error like ChatTemplate::render().
 ChatPrompt with_tools_shown(const ChatTemplate& chat, ChatPrompt prompt);
 
 }  // namespace winnow::server

@@ -1,4 +1,4 @@
-// Words of a text that comes in pieces.
+// Matches words in a text that arrives in pieces.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace winnow::server {
 
-/// What a text may still become: a word where it stands, the beginning of it, or neither.
+/// Whether a text contains a word at some position, a prefix of it at the text's end, or neither.
 enum class Match : std::uint8_t { whole, beginning, other };
 
 void skip_blanks(std::string_view text, std::size_t& at);
 
-/// Compares what follows blanks with `word`, and goes behind it where it stands.
+/// Skips white space and compares with `word`; on a match, moves `at` past it.
 Match match(std::string_view text, std::size_t& at, std::string_view word);
 
-/// Takes a word from the front, or finds that it is missing, which is as good. False: not yet.
+/// Removes a word from the front, if it is there. False: not enough text to know.
 bool take_word(std::string& text, std::string_view word);
 
-/// Whether a name is one that a function may have.
+/// Whether a name is valid for a function.
 bool is_function_name(std::string_view name);
 
 }  // namespace winnow::server

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 10> kKnownOfText{
     "type",    "enum",     "const",     "pattern", "minLength",
     "default", "examples", "maxLength", "title",   "description"};
 
-// A text as it is, up to the tag that ends it.
+// A verbatim text, up to the tag that ends it.
 ExpressionPtr text_of(const Json& schema) {
   refuse_others(schema, kKnownOfText, "a string");
   if (schema.contains("const")) {
@@ -79,7 +79,7 @@ Json xml_value(const Tool* tool, const std::string& key, const std::string& text
   if (!value.is_discarded()) {
     return value;
   }
-  if (text == "True" || text == "False") {  // as Python writes them
+  if (text == "True" || text == "False") {  // Python's spelling
     return text == "True";
   }
   return text == "None" ? Json() : Json(text);

@@ -13,12 +13,12 @@ namespace winnow::server {
 
 inline constexpr std::string_view kParameterEnd = "</parameter>";
 
-/// The parameters of a tool in their order, each held to its schema. Throws Error that names a
-/// keyword that cannot be held to in this format.
+/// A tool's parameters in their order, each constrained by its schema. Throws Error that names a
+/// keyword that cannot be enforced in this format.
 grammar::ExpressionPtr xml_arguments(const Tool& tool, grammar::RuleSet& rules);
 
-/// What a value stands for: a text where the tool's parameter `key` is a string, else JSON (or a
-/// text that is none).
+/// The value of a text: a string if the tool's parameter `key` is one, else JSON (or the
+/// text itself if it is not JSON).
 nlohmann::ordered_json xml_value(const Tool* tool, const std::string& key, const std::string& text);
 
 }  // namespace winnow::server

@@ -10,7 +10,7 @@
 namespace winnow::server {
 namespace {
 
-// A value between tags stands on lines of its own.
+// Removes the line breaks around a value between tags.
 std::string without_line_ends(std::string text) {
   if (text.starts_with('\n')) {
     text.erase(0, 1);
@@ -60,7 +60,7 @@ bool XmlCallReader::read_head(std::string& text, std::vector<ToolDelta>& deltas)
   return true;
 }
 
-// An argument, or the end of all. False: not yet.
+// Reads an argument, or the end of the call. False: incomplete.
 bool XmlCallReader::read_argument(std::string& text, std::vector<ToolDelta>& deltas) {
   constexpr std::string_view kTag = "<parameter=";
   std::size_t at = 0;

@@ -1,4 +1,4 @@
-// Calls that are tags: <function=NAME>, <parameter=KEY>.
+// Reads calls written as tags: <function=NAME>, <parameter=KEY>.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-/// Tells each argument when it is whole.
+/// Reports each argument when it is whole.
 class XmlCallReader : public ToolCallReader {
  public:
   explicit XmlCallReader(const ToolRequest& tools) : tools_(&tools) {}
@@ -25,9 +25,9 @@ class XmlCallReader : public ToolCallReader {
   bool read_argument(std::string& text, std::vector<ToolDelta>& deltas);
 
   const ToolRequest* tools_;
-  const Tool* tool_ = nullptr;  // null: one that was not offered
+  const Tool* tool_ = nullptr;  // null: a tool that was not offered
   Place place_ = Place::head;
-  int arguments_ = 0;  // that were told
+  int arguments_ = 0;  // reported so far
 };
 
 }  // namespace winnow::server
