@@ -18,7 +18,7 @@ bool stands_alone(std::string_view text, TextRange range) {
   return !ends_with_word(text.substr(0, range.begin)) && !begins_with_word(text.substr(range.end));
 }
 
-// With the white space the token takes along; what an earlier token has taken stays taken.
+// Adds the white space that the token includes; text that an earlier token took is not included.
 TextRange strip(std::string_view text, TextRange range, const AddedToken& token,
                 std::size_t taken) {
   if (token.lstrip && taken < range.begin) {

@@ -1,4 +1,4 @@
-// Tokens that are found in the text itself, before it is normalized, cut and merged.
+// Tokens that are found in the text itself, before it is normalized, split and merged.
 #pragma once
 
 #include <array>
@@ -20,37 +20,37 @@ namespace winnow {
 struct AddedToken {
   std::int32_t id = -1;
   std::string content;
-  std::string text{};        // what it decodes to: its content, normalized if it is looked for so
-  bool single_word = false;  // only where no word character stands before or after
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // takes the white space after it along
-  bool normalized = false;   // looked for in the normalized text
-  bool special = false;      // left out of decoded text, on demand
+  std::string text{};        // its decoded text: its content, normalized if `normalized`
+  bool single_word = false;  // only if no word character precedes or follows
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool normalized = false;   // matched in the normalized text
+  bool special = false;      // left out of decoded text, if requested
 
   bool operator==(const AddedToken&) const = default;
 };
 
-/// Reads one of the objects tokenizer.json and tokenizer_config.json describe tokens with; its id
-/// is a member there and a key here.
+/// Reads one of the objects that describe tokens in tokenizer.json and tokenizer_config.json; its
+/// id is a member in the former and a key in the latter.
 AddedToken parse_added_token(const JsonField& field, std::int32_t id);
 
-/// The tokens with the ids that Hugging Face's tokenizers gives them, whatever ids they come with:
-/// those that are in the vocabulary have theirs, the others follow each other behind it. A token
-/// that comes again has its last flags; once special it stays so. Empty ones are left out.
+/// Assigns ids as Hugging Face's tokenizers does, whatever ids the tokens come with: tokens
+/// in the vocabulary have its ids, the others get consecutive ids after it. A repeated token
+/// has its last flags; once special, it stays special. Empty ones are left out.
 std::vector<AddedToken> with_ids(const std::vector<AddedToken>& tokens,
                                  const Vocabulary& vocabulary);
 
-/// Finds the longest of a set of strings at a place in a text.
+/// Finds the longest of a set of strings at a position in a text.
 class TokenTrie {
  public:
   struct Match {
     std::int32_t value = -1;  // -1: none
     std::size_t length = 0;
   };
-  /// Of equal keys the first stays. The empty key is ignored.
+  /// The first of equal keys is kept. The empty key is ignored.
   void insert(std::string_view key, std::int32_t value);
   [[nodiscard]] Match longest(std::string_view text) const;
-  /// The first place from `at` on where some key may begin; the text's end if there is none.
+  /// The first position from `at` on where some key may begin; the text's end if there is none.
   [[nodiscard]] std::size_t next_place(std::string_view text, std::size_t at) const {
     while (at < text.size() && !first_[static_cast<unsigned char>(text[at])]) {
       ++at;
@@ -61,7 +61,7 @@ class TokenTrie {
  private:
   std::unordered_map<std::uint64_t, std::int32_t> children_;  // node and byte -> node
   std::vector<std::int32_t> values_{-1};
-  std::array<bool, 256> first_{};  // bytes some key begins with
+  std::array<bool, 256> first_{};  // first bytes of keys
 };
 
 /// The added tokens of a model.
@@ -71,8 +71,8 @@ class AddedTokens {
   struct Part {
     std::string text;
     std::int32_t id = -1;    // -1: it is text
-    std::size_t begin = 0;   // of the text, in what was cut
-    std::size_t origin = 0;  // bytes at its beginning that stand for the first character of all
+    std::size_t begin = 0;   // of a text part: its position in the input
+    std::size_t origin = 0;  // bytes at its beginning that come from the input's first character
   };
 
   AddedTokens() = default;
@@ -80,12 +80,12 @@ class AddedTokens {
   AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer,
               const std::string& where);
 
-  /// Cuts `text` (valid UTF-8); the parts that are text come back normalized. `parse_special`:
-  /// special tokens are looked for.
+  /// Splits `text` (valid UTF-8); text parts are returned normalized. `parse_special`: whether
+  /// special tokens are matched.
   [[nodiscard]] std::vector<Part> split(std::string_view text, const Normalizer& normalizer,
                                         bool parse_special) const;
 
-  /// Whether it is left out of decoded text on demand: what it decodes to is the content of a
+  /// Whether the token is left out of decoded text on request: its decoded text is the content of a
   /// special token.
   [[nodiscard]] bool is_special(std::int32_t id) const;
   [[nodiscard]] const AddedToken* find(std::int32_t id) const;
@@ -102,8 +102,8 @@ class AddedTokens {
   std::map<std::int32_t, AddedToken> tokens_;
   std::unordered_map<std::string, std::int32_t> ids_;
   std::unordered_set<std::string> specials_;
-  TokenTrie raw_;         // looked for in the text as given
-  TokenTrie normalized_;  // looked for in the normalized text
+  TokenTrie raw_;         // matched in the original text
+  TokenTrie normalized_;  // matched in the normalized text
 };
 
 }  // namespace winnow

@@ -44,7 +44,7 @@ std::string text_or_empty(const JsonField& field) {
 
 }  // namespace
 
-// One piece while it is merged: a linked list of symbols and a heap of the merges that may apply.
+// One piece during merging: a linked list of symbols and a heap of possible merges.
 class Bpe::Word {
  public:
   explicit Word(const MergeTable& merges) : merges_(merges) {}
@@ -84,16 +84,16 @@ class Bpe::Word {
 
  private:
   struct Symbol {
-    std::int32_t id;  // -1: merged into the one before
+    std::int32_t id;  // -1: merged into the previous symbol
     std::int32_t previous;
     std::int32_t next;
-    std::int32_t with_next;  // what the two become; -1: they do not merge
+    std::int32_t with_next;  // the merge of both; -1: they do not merge
   };
   struct Candidate {
     std::uint32_t rank;
     std::int32_t position;
     std::int32_t result;
-    // A heap has its greatest on top: less means merges later.
+    // The top of a heap is its greatest element: less means merges later.
     friend bool operator<(const Candidate& a, const Candidate& b) {
       return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
     }
@@ -117,7 +117,7 @@ class Bpe::Word {
     }
   }
 
-  // Whether the neighbours are still those (or others with the same result) the merge was for.
+  // Whether the neighbours are still those that the merge was for (or others with the same result).
   [[nodiscard]] bool applies(const Candidate& candidate) const {
     const Symbol& symbol = at(candidate.position);
     return symbol.id >= 0 && symbol.with_next == candidate.result;
@@ -231,8 +231,8 @@ std::string Bpe::marked(std::string_view character, bool first, bool last) const
   return std::string(first ? "" : prefix_).append(character).append(last ? suffix_ : "");
 }
 
-// An unknown token waits for the next character that is a token: those of bytes overtake it, as
-// they do in Hugging Face's implementation.
+// An unknown token waits for the next character that has a token; byte tokens come before it, as
+// in Hugging Face's implementation.
 void Bpe::append_characters(std::string_view piece, bool lenient, Word& word) const {
   const bool marks = !prefix_.empty() || !suffix_.empty();
   bool waits = false;

@@ -32,7 +32,7 @@ bool is_word(char32_t code) {
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      // Joiners, and the symbols that are alphabetic: circled and squared letters.
+      // Joiners, and alphabetic symbols: circled and squared letters.
       return code == 0x200C || code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) ||
              (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||
              (code >= 0x1F170 && code <= 0x1F189);

@@ -60,7 +60,7 @@ Charsmap::Charsmap(const JsonField& field)
     return;
   }
   std::uint32_t trie_bytes = 0;
-  std::memcpy(&trie_bytes, bytes_->data(), sizeof trie_bytes);  // little-endian, as we are
+  std::memcpy(&trie_bytes, bytes_->data(), sizeof trie_bytes);  // little-endian, like this machine
   trie_ = std::string_view(*bytes_).substr(4, trie_bytes);
   strings_ = std::string_view(*bytes_).substr(4 + trie_bytes);
   for (std::string_view rest = strings_; !rest.empty();) {

@@ -1,4 +1,4 @@
-// SentencePiece's table of replacements as tokenizer.json has it: the normalizer "Precompiled".
+// SentencePiece's replacement table as stored in tokenizer.json: the normalizer "Precompiled".
 #pragma once
 
 #include <memory>
@@ -20,12 +20,12 @@ class Charsmap {
   /// otherwise every character is looked up separately. This follows Hugging Face's tokenizers, not
   /// SentencePiece.
   [[nodiscard]] std::string apply(std::string_view text) const;
-  /// How many times longer a text can become.
+  /// The largest factor by which a text can grow.
   [[nodiscard]] double growth() const { return growth_; }
 
  private:
   [[nodiscard]] std::uint32_t unit(std::size_t i) const;
-  // What the shortest beginning of `text` that is in the table becomes.
+  // The replacement of the shortest prefix of `text` that is in the table.
   [[nodiscard]] std::optional<std::string_view> find(std::string_view text) const;
 
   std::shared_ptr<const std::string> bytes_;

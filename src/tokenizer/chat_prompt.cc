@@ -15,12 +15,12 @@ using Ids = std::vector<std::int32_t>;
 
 constexpr Tokenizer::EncodeOptions kAsRendered{.add_special = false, .parse_special = true};
 
-// Stands for a message's content in a rendered text: nothing that a template would change.
+// A placeholder for a message's content in a rendered text: a string that no template changes.
 std::string mark_of(std::size_t message) {
   return fmt::format("\uE000{}\uE001", message);
 }
 
-// A prompt that is put together from texts and from contents whose tokens are known.
+// Builds a prompt from texts and from contents whose tokens are known.
 class Assembly {
  public:
   explicit Assembly(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -35,7 +35,7 @@ class Assembly {
     text_ += content;
     spelled_ += tokenizer_.decode(ids, /*skip_special=*/false);
   }
-  // The prompt's tokens, if it is `text`. A text may have other tokens in the middle than alone.
+  // The prompt's tokens, if they spell `text`. A text's tokens may differ inside a longer text.
   [[nodiscard]] std::optional<Ids> finish(std::string_view text) && {
     const bool right = text_ == text && tokenizer_.decode(ids_, /*skip_special=*/false) == spelled_;
     return right ? std::optional(std::move(ids_)) : std::nullopt;
@@ -47,10 +47,10 @@ class Assembly {
   const Tokenizer& tokenizer_;
   Ids ids_;
   std::string text_;
-  std::string spelled_;  // by the ids, special tokens among them
+  std::string spelled_;  // by the ids, including special tokens
 };
 
-// Whether the message has tokens, and they are its content's. Special ones have no text.
+// Whether the message has tokens, and they spell its content. Special tokens have no text.
 bool is_spelled(const Conversation& conversation, std::size_t message, const Tokenizer& tokenizer) {
   const Ids& ids = conversation.token_ids[message];
   return !ids.empty() && tokenizer.decode(ids, /*skip_special=*/true) ==

@@ -11,16 +11,16 @@
 namespace winnow {
 
 struct Conversation {
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();  // as ChatTemplate takes them
-  /// By message, none for those behind the last: the tokens that its content was generated as. A
-  /// tokenizer often spells a text with others than the model has chosen.
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();  // in ChatTemplate's format
+  /// By message, may be shorter than `messages`: the tokens that the content was generated as. A
+  /// tokenizer often encodes a text as other tokens than the model chose.
   std::vector<std::vector<std::int32_t>> token_ids;
 };
 
-/// The tokens of what `chat` makes of the conversation, those of a message's content as they are
-/// given. Where they do not spell it (special tokens have no text), or the template does more with
-/// it than to put it somewhere, the text is tokenised. Throws Error as render() does, and for an id
-/// that is no token's.
+/// The tokens of the conversation rendered by `chat`; a message's content keeps its given tokens.
+/// If they do not spell it (special tokens have no text), or the template does not just insert
+/// it, the text is tokenised. Throws Error like render(), and for an id that
+/// has no token.
 std::vector<std::int32_t> encode_chat(
     const Conversation& conversation, bool add_generation_prompt, const ChatTemplate& chat,
     const Tokenizer& tokenizer,

@@ -30,14 +30,14 @@ constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 constexpr const char* kRag = "rag";
 
-/// A template's source, its name among others, and the place it comes from.
+/// A template's source, its name if there are several, and its location.
 struct Source {
   std::string name;
   std::string text;
   std::string where;
 };
 
-/// What a directory has in files of their own.
+/// Templates that are separate files of a directory.
 std::vector<Source> template_files(const fs::path& directory) {
   std::vector<Source> sources;
   const auto add = [&](const std::string& name, const fs::path& path) {
@@ -56,7 +56,7 @@ std::vector<Source> template_files(const fs::path& directory) {
   return sources;
 }
 
-/// The templates of a tokenizer_config.json: one string, or several with names.
+/// The templates of a tokenizer_config.json: one string, or several named templates.
 std::vector<Source> templates_of(const JsonField& field) {
   if (field.is_null()) {
     return {};
@@ -110,7 +110,7 @@ std::time_t system_time() {
 struct ChatTemplate::Compiled {
   struct Entry {
     std::string text;
-    std::variant<jinja::Template, std::string> compiled;  // an Error's text where it is broken
+    std::variant<jinja::Template, std::string> compiled;  // an Error's text if it is broken
   };
   std::map<std::string, Entry> templates;  // by name
   Clock clock = system_time;
@@ -206,7 +206,7 @@ bool ChatTemplate::names(std::string_view variable, const ordered_json& variable
 
 std::string ChatTemplate::render(const ordered_json& messages, bool add_generation_prompt,
                                  const ordered_json& variables) const {
-  // In transformers, tools and documents are none when there are none, not undefined.
+  // In transformers, absent tools and documents are None, not undefined.
   jinja::Template::Variables all = compiled_->tokens;
   const auto set = [&](std::string_view name, jinja::Value value) {
     std::erase_if(all, [&](const auto& variable) { return variable.first == name; });

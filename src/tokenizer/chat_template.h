@@ -12,14 +12,14 @@
 
 namespace winnow {
 
-/// A compiled template, or several of which a chat takes one. Immutable, usable from many threads.
+/// One compiled template, or several from which a chat selects one. Immutable, usable from many
 class ChatTemplate {
  public:
-  /// What strftime_now, by which some templates tell the model the date, reads.
+  /// The time that strftime_now returns, with which some templates tell the model the date.
   using Clock = std::function<std::time_t()>;
 
-  /// Compiles `source`; Error with line number for what is wrong or not supported. `name` stands
-  /// for the template in messages.
+  /// Compiles `source`; Error with line number for syntax that is wrong or not supported. `name` is
+  /// the template's name in messages.
   explicit ChatTemplate(std::string_view source, std::string name = "chat_template",
                         Clock clock = {});
   ~ChatTemplate();
@@ -27,22 +27,22 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
   /// The templates of a model directory: chat_template.jinja and those in
-  /// additional_chat_templates/, else the chat_template of tokenizer_config.json, which is one or
-  /// several with names, else that of chat_template.json; nullopt when the model has none. Its
-  /// bos_token, eos_token and the like are bound (token_files.h). What is wrong with a template is
-  /// said when it is rendered: it costs the chat, not the model.
+  /// additional_chat_templates/, else the chat_template of tokenizer_config.json, which is one
+  /// template or several named ones, else that of chat_template.json; nullopt if there is none. Its
+  /// bos_token, eos_token and the like are bound (token_files.h). Errors in a template are
+  /// thrown when it is rendered: the model can be used without chats.
   static std::optional<ChatTemplate> load(const std::filesystem::path& directory);
 
-  /// Whether the template that render() takes with these variables names the one given. Throws
-  /// Error where there is no such template, as render() does.
+  /// Whether the template that render() selects for these variables uses `variable`. Throws
+  /// Error if there is no such template, like render().
   [[nodiscard]] bool names(std::string_view variable, const nlohmann::ordered_json& variables =
                                                           nlohmann::ordered_json::object()) const;
 
   /// Renders `messages` ([{"role": ..., "content": ...}, ...]). `variables` are added to the
-  /// template's context (tools, enable_thinking, ...). Of several templates the one named
-  /// "tool_use" is taken where there are tools, else "rag" where there are documents, else
-  /// "default". Throws Error naming template, line and cause; what a template says with
-  /// raise_exception is such a cause.
+  /// template's context (tools, enable_thinking, ...). Of several templates, the one named
+  /// "tool_use" is used if there are tools, else "rag" if there are documents, else
+  /// "default". Throws Error naming template, line and cause, which may be the message
+  /// of raise_exception.
   [[nodiscard]] std::string render(
       const nlohmann::ordered_json& messages, bool add_generation_prompt,
       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object()) const;

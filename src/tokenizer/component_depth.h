@@ -7,8 +7,8 @@ namespace winnow {
 
 inline constexpr int kMaxComponentDepth = 16;
 
-/// Error when `field` stands deeper in sequences of sequences than any sensible file has it: its
-/// reader calls itself, and must not be led to the end of the stack.
+/// Error when `field` is nested deeper in sequences than in any sensible file: its
+/// reader is recursive, and must not overflow the stack.
 inline void check_depth(const JsonField& field, int depth) {
   require(depth <= kMaxComponentDepth, "{}: nested too deep; expected at most {} levels",
           field.where(), kMaxComponentDepth);

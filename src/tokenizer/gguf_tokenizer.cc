@@ -17,10 +17,10 @@ using nlohmann::json;
 
 constexpr const char* kPrefix = "tokenizer.ggml.";
 
-/// What llama.cpp's token types mean.
+/// llama.cpp's token types.
 enum TokenType : int { kControl = 3, kUserDefined = 4, kUnused = 5 };
 
-/// The file's metadata on tokens.
+/// The file's metadata about tokens.
 class TokenData {
  public:
   explicit TokenData(const gguf::File& file)
@@ -51,7 +51,7 @@ class TokenData {
     const json* value = find(key);
     return value != nullptr && value->is_boolean() ? value->get<bool>() : absent;
   }
-  /// The id under `key`; -1 when there is none of the vocabulary.
+  /// The id under `key`; -1 when there is none in the vocabulary.
   [[nodiscard]] int id(const std::string& key) const {
     const json* value = find(key);
     return value != nullptr && value->is_number_integer() && *value >= 0 && *value < size()
@@ -89,13 +89,13 @@ constexpr const char* kGpt4o =
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// What a value of "tokenizer.ggml.pre" stands for.
+/// The meaning of a value of "tokenizer.ggml.pre".
 struct PreTokenization {
   std::string_view name;
-  std::array<const char*, 2> cuts;  // one after another; null: no second one
-  bool whole_words = false;         // a word of the vocabulary is not merged from its parts
+  std::array<const char*, 2> cuts;  // applied in order; null: no second one
+  bool whole_words = false;         // a piece that is in the vocabulary is not merged from parts
   bool add_bos = false;             // unless the file says otherwise
-  bool compose = false;             // NFC before
+  bool compose = false;             // applies NFC first
 };
 
 constexpr std::array<PreTokenization, 17> kPreTokenizations{{
@@ -143,7 +143,7 @@ json pre_tokenizer_json(const PreTokenization& pre) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-/// The tokens before and after every text.
+/// The post-processor that adds tokens before and after every text.
 json post_processor_json(const TokenData& data, bool add_bos) {
   json single = json::array();
   json specials = json::object();
@@ -171,7 +171,7 @@ json post_processor_json(const TokenData& data, bool add_bos) {
           {"special_tokens", specials}};
 }
 
-/// A byte-level BPE as tokenizer.json has it.
+/// A byte-level BPE in tokenizer.json's format.
 json bpe_json(const TokenData& data) {
   const PreTokenization& pre = pre_tokenization(data);
   json vocabulary = json::object();

@@ -1,4 +1,4 @@
-// The tokenizer and the chat templates that a GGUF file carries.
+// The tokenizer and the chat templates in a GGUF file.
 #pragma once
 
 #include <filesystem>
@@ -17,13 +17,13 @@ namespace winnow {
 /// contains. Throws Error naming what is missing or not supported.
 std::unique_ptr<const Tokenizer> gguf_tokenizer(const gguf::File& file);
 
-/// The sources of the chat templates by their names, "default" among them.
+/// The sources of the chat templates by name, including "default".
 std::vector<std::pair<std::string, std::string>> gguf_templates(const gguf::File& file);
 
 /// "bos_token", "eos_token" ... and their texts.
 std::vector<std::pair<std::string, std::string>> gguf_named_tokens(const gguf::File& file);
 
-/// Writes them as a Hugging Face directory has them: tokenizer.json or tokenizer.model, and
+/// Writes them in the layout of a Hugging Face directory: tokenizer.json or tokenizer.model, and
 /// tokenizer_config.json with the named tokens and the templates.
 void write_gguf_tokenizer(const gguf::File& file, const std::filesystem::path& directory);
 

@@ -1,4 +1,4 @@
-// Typed access to JSON read from a file, with errors that say where.
+// Typed access to JSON from a file; errors say where.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace winnow {
 
-/// The file is well formed, but asks for something winnow does not do.
+/// The file is well formed, but requires a feature that winnow does not support.
 class Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-/// A value of a JSON document together with its path: "tokenizer.json: model.merges[3]". A missing
-/// member reads as null. Every as_...() throws Error when the value is of another type.
+/// A value of a JSON document with its path: "tokenizer.json: model.merges[3]". A missing
+/// member reads as null. Every as_...() throws Error when the value has another type.
 class JsonField {
  public:
   JsonField(const nlohmann::json& value, std::string where)
@@ -57,11 +57,11 @@ class JsonField {
   std::string where_;
 };
 
-/// Ids beyond this are taken for damage: no vocabulary is that large.
+/// Larger ids count as corrupt: no vocabulary is that large.
 inline constexpr std::int32_t kMaxTokenId = (1 << 21) - 1;
 
-/// Parses `text`; Error naming `name` and the place when it is not JSON. (Without the check for
-/// repeated keys that the checkpoint room makes: vocabularies are large.)
+/// Parses `text`; Error naming `name` and the position when it is not JSON. (Without the check for
+/// repeated keys in src/checkpoint: vocabularies are large.)
 nlohmann::json read_json_text(std::string_view text, const std::string& name);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// The merges of a BPE model: which two neighbours become which token, and how soon.
+// The merges of a BPE model: which pairs of tokens merge into which token, and their ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 namespace winnow {
 
 struct Merge {
-  std::uint32_t rank = 0;    // lower merges first
+  std::uint32_t rank = 0;    // lower ranks merge first
   std::int32_t result = -1;  // -1: no such merge
 };
 
 /// A hash table from pairs of ids to merges, with open addressing: one lookup per pair of
-/// neighbours is most of what encoding costs.
+/// neighbours is most of the cost of encoding.
 class MergeTable {
  public:
   explicit MergeTable(std::size_t count = 0) {
@@ -23,7 +23,7 @@ class MergeTable {
     slots_.resize(slots);
   }
 
-  /// At most as many pairs as the constructor was told of. A later entry replaces an earlier one.
+  /// At most as many pairs as the constructor was given. A later entry replaces an earlier one.
   void insert(std::int32_t left, std::int32_t right, Merge merge) {
     Slot& slot = slots_[index_of(key_of(left, right))];
     slot = {key_of(left, right), merge};

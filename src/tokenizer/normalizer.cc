@@ -14,7 +14,7 @@
 namespace winnow {
 namespace {
 
-// The growth of a chain of steps, and an Error when it becomes absurd.
+// Multiplies the growth of a chain of steps; Error when it becomes absurd.
 void multiply_growth(double& growth, double factor, const JsonField& field) {
   constexpr double kMaxGrowth = 256;
   growth *= std::max(1.0, factor);
@@ -57,12 +57,12 @@ Replacement::Replacement(const JsonField& field, double& growth) {
   } else {
     pattern.expected("{\"Regex\": \"...\"} or {\"String\": \"...\"}");
   }
-  // A regular expression may match between all characters.
+  // A regular expression may also match between all characters.
   multiply_growth(growth, static_cast<double>(with_.size()) / shortest + (regex_ ? 1 : 0), field);
 }
 
 std::vector<TextRange> Replacement::find_all(std::string_view text) const {
-  if (regex_) {  // an empty text stays so, even where the expression matches it
+  if (regex_) {  // an empty text stays empty, even if the expression matches it
     return text.empty() ? std::vector<TextRange>() : regex_->find_all(text);
   }
   std::vector<TextRange> matches;
@@ -83,7 +83,7 @@ std::string Replacement::apply(std::string_view text) const {
   return out.append(text.substr(done));
 }
 
-// What is put in stands for the last character that it replaces.
+// Inserted text counts as coming from the last character that it replaces.
 std::size_t Replacement::origin_after(std::string_view text, std::size_t origin) const {
   std::size_t after = 0;
   std::size_t done = 0;
@@ -113,7 +113,7 @@ void Normalizer::add(const JsonField& field, int depth) {
        {"NFD", UnicodeForm::nfd},
        {"NFKC", UnicodeForm::nfkc},
        {"NFKD", UnicodeForm::nfkd}}};
-  constexpr double kLongestDecomposition = 11;  // of U+FDFA, 3 bytes to 33
+  constexpr double kLongestDecomposition = 11;  // of U+FDFA, from 3 bytes to 33
   check_depth(field, depth);
   const std::string& type = field.type();
   const auto* form =

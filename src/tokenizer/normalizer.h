@@ -1,4 +1,4 @@
-// The "normalizer" of tokenizer.json: what happens to text before it is cut.
+// The "normalizer" of tokenizer.json: changes the text before it is split.
 #pragma once
 
 #include <functional>
@@ -12,49 +12,49 @@
 
 namespace winnow {
 
-/// What the matches of one pattern become: "Replace" among tokenizer.json's normalizers and
+/// Replaces the matches of one pattern: "Replace" among tokenizer.json's normalizers and
 /// decoders.
 class Replacement {
  public:
-  /// Error when `field` is not a Replace. `growth` is how many times longer the steps read so far
-  /// can make a text; it grows, and an Error says when it becomes absurd.
+  /// Error when `field` is not a Replace. `growth`: the factor by which the steps read so far
+  /// can lengthen a text; it is increased, with an Error when it becomes absurd.
   Replacement(const JsonField& field, double& growth);
   [[nodiscard]] std::string apply(std::string_view text) const;
-  /// Of apply(text), how many bytes at its beginning stand for the first `origin` bytes of `text`.
+  /// The number of bytes at the beginning of apply(text) that come from `text`'s first `origin`.
   [[nodiscard]] std::size_t origin_after(std::string_view text, std::size_t origin) const;
 
  private:
   [[nodiscard]] std::vector<TextRange> find_all(std::string_view text) const;
 
   std::string what_;
-  std::optional<Regex> regex_;  // in place of `what_`
+  std::optional<Regex> regex_;  // used instead of `what_`
   std::string with_;
 };
 
-/// A chain of the normalizers that tokenizer.json can have.
-/// A text, and how many bytes at its beginning stand for the first character of the text that it
-/// was made from; 0: that is gone.
+/// A text, and the number of bytes at its beginning that come from the first character of the
+/// original text; 0: that character was removed.
 struct TracedText {
   std::string text;
   std::size_t origin = 0;
 };
 
+/// A chain of the normalizers that tokenizer.json can have.
 class Normalizer {
  public:
-  /// Changes nothing.
+  /// Does not change the text.
   Normalizer() = default;
-  /// Error when `field` is not a normalizer, Unsupported when it is another one.
+  /// Error when `field` is not a normalizer, Unsupported when its type is not supported.
   explicit Normalizer(const JsonField& field);
 
   [[nodiscard]] std::string apply(std::string_view text) const;
-  /// The same, and what becomes of the first `origin` bytes.
+  /// The same, and tracks the first `origin` bytes.
   [[nodiscard]] TracedText trace(std::string_view text, std::size_t origin) const;
   [[nodiscard]] bool empty() const { return steps_.empty(); }
 
  private:
   struct Step {
     std::function<std::string(std::string_view)> apply;
-    /// What becomes of the first bytes; null: what apply() makes of them alone.
+    /// Maps `origin`; null: the length of apply() of the first bytes alone.
     std::function<std::size_t(std::string_view text, std::size_t origin)> origin_after;
   };
 
@@ -68,7 +68,7 @@ class Normalizer {
   double growth_ = 1;
 };
 
-/// `text` with every `what` (not empty) replaced, left to right.
+/// `text` with every `what` (not empty) replaced, from left to right.
 std::string replace_all(std::string_view text, std::string_view what, std::string_view with);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// A text cut into pieces: what pre-tokenizers hand from one to the next.
+// A text split into pieces: pre-tokenizers pass it from one to the next.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace winnow {
 
-/// One buffer and the places where it is cut, so that a long text makes few allocations. No piece
+/// One buffer and the positions where it is split, so a long text needs few allocations. No piece
 /// is empty.
 class Pieces {
  public:

@@ -9,10 +9,10 @@
 namespace winnow {
 
 /// TemplateProcessing (for single texts), BertProcessing, RobertaProcessing, ByteLevel (which
-/// changes no ids), sequences of them.
+/// changes no ids), and sequences of these.
 class PostProcessor {
  public:
-  /// Error when `field` is not a post-processor, Unsupported when it is another one.
+  /// Error when `field` is not a post-processor, Unsupported when its type is not supported.
   explicit PostProcessor(const JsonField& field);
 
   /// The ids before and after the text's ids.

@@ -15,11 +15,11 @@
 namespace winnow {
 namespace {
 
-// How GPT-2 cuts text: https://github.com/openai/gpt-2/blob/master/src/encoder.py
+// GPT-2's pattern: https://github.com/openai/gpt-2/blob/master/src/encoder.py
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// How many bytes of the pieces from `from` on, which `piece` was cut into, are among its first
+// `piece` was split into `out`'s pieces from `from` on: how many bytes of these come from its first
 // `origin` bytes.
 std::size_t kept_origin(std::string_view piece, std::size_t origin, const Pieces& out,
                         std::size_t from) {
@@ -36,7 +36,7 @@ std::size_t kept_origin(std::string_view piece, std::size_t origin, const Pieces
   return kept;
 }
 
-// How many of `origin` bytes at the beginning of all pieces are in the one that begins at `begin`.
+// How many of the first `origin` bytes of all pieces are in the piece that begins at `begin`.
 std::size_t origin_in(std::string_view piece, std::size_t begin, std::size_t origin) {
   return std::min(piece.size(), origin - std::min(origin, begin));
 }
@@ -69,7 +69,7 @@ class Split : public PreTokenizer::Step {
   Splitter splitter_;
 };
 
-// Writes every byte as its character of GPT-2's alphabet.
+// Replaces every byte by its character in GPT-2's alphabet.
 class ByteLevel : public PreTokenizer::Step {
  public:
   explicit ByteLevel(const JsonField& field)
@@ -127,7 +127,7 @@ class ByteLevel : public PreTokenizer::Step {
   std::optional<Splitter> splitter_;
 };
 
-// SentencePiece's way: spaces become a visible character, one is put before the text.
+// SentencePiece's method: spaces become a visible character, and one is put before the text.
 class Metaspace : public PreTokenizer::Step {
  public:
   explicit Metaspace(const JsonField& field)
@@ -166,11 +166,11 @@ class Metaspace : public PreTokenizer::Step {
     return out;
   }
   [[nodiscard]] bool rewrites() const override { return true; }
-  // Something may be put before the first piece.
+  // The first piece may get a prefix.
   [[nodiscard]] bool is_local() const override { return false; }
 
  private:
-  // Older files say add_prefix_space.
+  // Older files use add_prefix_space.
   static std::string read_scheme(const JsonField& field) {
     if (!field["prepend_scheme"].is_null()) {
       return field["prepend_scheme"].as_string();
@@ -183,7 +183,7 @@ class Metaspace : public PreTokenizer::Step {
   std::optional<Splitter> splitter_;
 };
 
-// Pieces of so many characters.
+// Pieces with a fixed number of characters.
 class FixedLength : public PreTokenizer::Step {
  public:
   explicit FixedLength(const JsonField& field)
@@ -211,7 +211,7 @@ class FixedLength : public PreTokenizer::Step {
   std::size_t length_;
 };
 
-// A new piece begins with each script but after what belongs to any; that has none of its own.
+// A new piece begins at each change of script, except after characters that fit any script.
 class UnicodeScripts : public PreTokenizer::Step {
  public:
   [[nodiscard]] Pieces apply(const Pieces& pieces, std::size_t& origin) const override {
@@ -229,7 +229,7 @@ class UnicodeScripts : public PreTokenizer::Step {
   }
 
  private:
-  // What is before the first script is dropped.
+  // Text before the first script is dropped.
   static void split(std::string_view piece, Pieces& out) {
     std::string_view last;
     std::size_t begin = piece.size();
@@ -251,7 +251,7 @@ SplitBehavior behavior_or_isolated(const JsonField& field) {
   return field.is_null() ? SplitBehavior::isolated : parse_split_behavior(field);
 }
 
-// Words, and runs of what is neither word nor white space: "Whitespace".
+// Words, and runs of characters that are neither word nor white space: "Whitespace".
 Splitter word_splitter(const JsonField& field) {
   return {Regex("[\\w\\x{200C}\\x{200D}]+|[^\\w\\x{200C}\\x{200D}\\s]+", field.where()),
           SplitBehavior::removed, /*invert=*/true};
@@ -326,7 +326,7 @@ void PreTokenizer::add_split(Splitter splitter) {
   steps_.push_back(std::make_shared<Split>(std::move(splitter)));
 }
 
-// Once or twice is what models do; many times over, each doubling the text, would be an attack.
+// Models do this once or twice; many steps, each doubling the text, would be an attack.
 void PreTokenizer::add_rewriting(std::shared_ptr<const Step> step, const JsonField& field) {
   constexpr int kMost = 3;
   if (std::ranges::count_if(steps_, [](const auto& s) { return s->rewrites(); }) >= kMost) {

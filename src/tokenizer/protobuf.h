@@ -1,4 +1,4 @@
-// Protocol buffers' wire format, as much as reading SentencePiece models takes.
+// Protocol buffers' wire format, as far as SentencePiece models use it.
 // https://protobuf.dev/programming-guides/encoding/
 #pragma once
 
@@ -13,7 +13,7 @@ class ProtobufReader {
  public:
   enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
-  /// `where` begins the messages of errors.
+  /// `where`: the prefix of error messages.
   ProtobufReader(std::string_view message, std::string where)
       : rest_(message), where_(std::move(where)) {}
 
@@ -21,7 +21,7 @@ class ProtobufReader {
   bool next();
 
   [[nodiscard]] std::uint32_t field() const { return field_; }
-  /// The field's value as what it must be; Error when it is of another wire type.
+  /// The field's value as this type; Error when its wire type differs.
   [[nodiscard]] std::uint64_t varint() const;
   [[nodiscard]] std::string_view bytes() const;
   [[nodiscard]] float fixed32() const;

@@ -9,7 +9,7 @@
 namespace winnow {
 namespace {
 
-// Writes for an older Oniguruma what the newer one means.
+// Rewrites an expression so that an older Oniguruma matches what the newer one does.
 class Modernizer {
  public:
   explicit Modernizer(std::string_view pattern) : rest_(pattern) {}
@@ -21,7 +21,7 @@ class Modernizer {
       if (end != std::string_view::npos) {
         put_property(end);
       } else if (depth_ > 0 && (skip("[:punct:]") || skip("[:^punct:]"))) {
-        // Put by skip().
+        // Already written by skip().
       } else {
         put(rest_.front() == '\\' ? 2 : 1);
       }
@@ -30,7 +30,7 @@ class Modernizer {
   }
 
  private:
-  // Symbols are punctuation, too; to the older one only punctuation proper is.
+  // The newer one counts symbols as punctuation; the older one does not.
   bool skip(std::string_view bracket) {
     if (!rest_.starts_with(bracket)) {
       return false;
@@ -64,7 +64,7 @@ class Modernizer {
 
   std::string_view rest_;
   std::string out_;
-  int depth_ = 0;  // of classes
+  int depth_ = 0;  // nesting of classes
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Runs expressions in Oniguruma, for which those of tokenizer.json are written.
+// Runs expressions in Oniguruma, whose syntax tokenizer.json uses.
 #include <oniguruma.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace winnow::detail {
 namespace {
 
-constexpr unsigned kMaxStackEntries = 4 << 20;  // of some 40 bytes
+constexpr unsigned kMaxStackEntries = 4 << 20;  // of about 40 bytes
 
 template <auto Function>
 struct OnigFree {

@@ -1,4 +1,4 @@
-// Runs expressions in PCRE2, compiled to machine code where that is allowed.
+// Runs expressions in PCRE2, compiled to machine code if that is allowed.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -48,13 +48,13 @@ class Pcre2Search {
     pcre2_set_heap_limit(context_.get(), kMaxHeapKib);
   }
 
-  // The first match at `from` or later; of an open text one that its end does not touch.
+  // The first match at `from` or later; in an open text, one that its end cannot change.
   std::optional<TextRange> next(std::size_t from) {
     const std::uint32_t options = open_ ? PCRE2_PARTIAL_HARD : 0;
     int result = compiled_ ? match(pcre2_jit_match, from, options) : PCRE2_ERROR_JIT_STACKLIMIT;
     if (result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_JIT_BADOPTION) {
-      // Compiled code uses the machine stack, a little of it; the interpreter uses the heap. And
-      // some expressions ask not to be compiled.
+      // Compiled code uses a small machine stack; the interpreter uses the heap. Also, some
+      // expressions request not to be compiled.
       result = match(pcre2_match, from, options | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
     }
     const bool gave_up = result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_HEAPLIMIT;
@@ -89,7 +89,7 @@ class Pcre2Engine : public RegexEngine {
  public:
   Pcre2Engine(pcre2_code* code, std::string where)
       : code_(code),
-        // Fails where memory may not be made executable; the interpreter then does the work.
+        // Fails if memory may not be made executable; then the interpreter is used.
         compiled_(pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0),
         where_(std::move(where)) {}
 
@@ -112,7 +112,7 @@ std::unique_ptr<const RegexEngine> make_pcre2_engine(const std::string& pattern,
                                                      const std::string& where) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  // Multi-line because Oniguruma's ^ and $ always are; \C would cut characters.
+  // Multi-line because Oniguruma's ^ and $ always are; no \C, because it would split characters.
   pcre2_code* code = pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);

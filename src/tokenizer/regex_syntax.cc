@@ -16,7 +16,7 @@
 namespace winnow {
 namespace {
 
-// \w in a class; by itself Oniguruma's also has all of Latin-1's numbers.
+// \w in a class; outside of one, Oniguruma's also contains all numbers of Latin-1.
 std::string word_members(bool in_class) {
   return fmt::format("\\p{{Alphabetic}}\\p{{M}}\\p{{Nd}}\\p{{Pc}}{}{}{}{}", newer_members("L"),
                      newer_members("M"), newer_members("Nd"),
@@ -32,7 +32,7 @@ bool compiles(const std::string& pattern) {
   return code != nullptr;
 }
 
-// The general categories, but for those that hold what is unassigned: they shrink.
+// The general categories, except those with unassigned code points: they shrink.
 bool is_category(std::string_view name) {
   constexpr std::array<std::string_view, 33> kCategories{
       "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",
@@ -73,8 +73,8 @@ std::size_t interval_length(std::string_view text) {
   return at < text.size() && text[at] == '}' ? at + 1 : 0;
 }
 
-// Copies a pattern as long as it holds only what both libraries read alike, or what can be written
-// for PCRE2.
+// Copies a pattern as long as it contains only syntax that both libraries read alike, or that can
+// be translated for PCRE2.
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : pattern_(pattern) {}
@@ -88,7 +88,7 @@ class Translator {
 
  private:
   enum class Group : std::uint8_t { plain, look, caseless };
-  // What a quantifier here would stand behind.
+  // The element that a quantifier here would apply to.
   enum class Before : std::uint8_t { nothing, atom, group };
 
   [[nodiscard]] std::string_view rest() const { return pattern_.substr(at_); }
@@ -138,7 +138,7 @@ class Translator {
     }
   }
 
-  // Without regard to case some pairs of letters are one character too (ss and ß), to Oniguruma.
+  // With case ignored, Oniguruma also matches some letter pairs as one character (ss and ß).
   void literal(char literal_before) {
     const std::size_t length = utf8_length(pattern_[at_]);
     if (is_caseless()) {
@@ -189,7 +189,7 @@ class Translator {
     copy(1);
   }
 
-  // Of groups only ?: the two differ in what ends a loop over nothing.
+  // After groups only ?: the libraries differ in how a loop over an empty match ends.
   void quantifier() {
     const bool optional = at("?");
     const bool interval = at("{");
@@ -199,13 +199,13 @@ class Translator {
     }
     const bool exact = interval && rest().substr(0, length).find(',') == std::string_view::npos;
     copy(length);
-    if (at("+") || at("?")) {  // {n,m}+ is no possessive quantifier, {n}? no lazy one
+    if (at("+") || at("?")) {  // in Oniguruma, {n,m}+ is not possessive and {n}? not lazy
       (interval && at("+")) || exact ? give_up() : copy(1);
     }
     before_ = Before::nothing;
   }
 
-  // A character by a name that both libraries have for it; false when none stands here.
+  // Copies a character written by a name that both libraries have; false if there is none here.
   bool copy_character() {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     if (std::string_view("nrtfae").find(c) != std::string_view::npos || is_ascii_mark(c)) {
@@ -222,12 +222,12 @@ class Translator {
       return true;
     }
     const bool ascii = c == 'x' && rest().size() >= 4 && are_hex(rest().substr(2, 2)) &&
-                       rest()[2] < '8';  // others are bytes to Oniguruma
+                       rest()[2] < '8';  // others are bytes in Oniguruma
     copy(ascii ? 4 : 0);
     return ascii;
   }
 
-  // \s, \w, \d, \p{...} and their opposites; false when none stands here.
+  // \s, \w, \d, \p{...} and their negations; false if there is none here.
   bool copy_set() {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     switch (c) {
@@ -251,7 +251,7 @@ class Translator {
     }
   }
 
-  // PCRE2 has no classes in classes: there only what needs no brackets of its own can be negated.
+  // PCRE2 has no nested classes: inside a class, only sets without brackets can be negated.
   void put_set(std::size_t length, std::string_view list, bool negated) {
     if (in_class_ && negated) {
       return give_up();
@@ -303,7 +303,7 @@ class Translator {
     in_class_ = true;
     copy(1);
     copy(at("^") ? 1 : 0);
-    bool may_begin_range = false;  // a single character stands before
+    bool may_begin_range = false;  // a single character precedes
     bool first = true;
     while (certain_ && at_ < pattern_.size() && (!at("]") || first)) {
       if (at("]") || at("[") || at("&&")) {
@@ -317,7 +317,7 @@ class Translator {
     before_ = Before::atom;
   }
 
-  // Whether what has been copied is one character.
+  // Copies a member of a class; returns whether it was a single character.
   bool member() {
     if (!at("\\")) {
       copy(utf8_length(pattern_[at_]));
@@ -332,7 +332,7 @@ class Translator {
     return true;
   }
 
-  // Itself at the ends of the class, else between two characters.
+  // A literal at the ends of the class, else a range between two characters.
   bool hyphen(bool first, bool may_begin_range) {
     const bool last = rest().substr(1, 1) == "]";
     copy(1);
@@ -351,7 +351,7 @@ class Translator {
   bool certain_ = true;
   bool in_class_ = false;
   Before before_ = Before::nothing;
-  char literal_ = '\0';  // the letter before, where case does not count
+  char literal_ = '\0';  // the previous letter, if case is ignored
   std::vector<Group> groups_;
 };
 

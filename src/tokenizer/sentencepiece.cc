@@ -17,16 +17,16 @@ namespace {
 
 using Kind = SentencePieceModel::Kind;
 
-// Appended to a serialized model this sets normalizer_spec.add_dummy_prefix to false: fields that
-// come later win.
+// Appended to a serialized model, this sets normalizer_spec.add_dummy_prefix to false: later
+// fields win.
 constexpr std::string_view kNoDummyPrefix("\x1A\x02\x18\x00", 4);
 
-// The library keeps all merges of a text in one heap; over a long text it spends its time waiting
-// for memory.
+// The library keeps all merges of a text in one heap; for a long text, memory latency then
+// dominates.
 constexpr std::size_t kPartBytes = 2048;
 
 // The length of a first part of `text`, about kPartBytes, that ends before a space which is not
-// joined to another.
+// part of a run of spaces.
 std::size_t part_length(std::string_view text) {
   for (std::size_t at = text.find(' ', kPartBytes); at != std::string_view::npos;
        at = text.find(' ', at + 1)) {
@@ -87,7 +87,7 @@ class SentencePieceTokenizer : public Tokenizer {
   using Tokenizer::encode;
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
                                                  EncodeOptions options) const override {
-    // The library counts in ints, and one byte can become three.
+    // The library uses int sizes, and one byte can become three.
     require(text.size() < std::numeric_limits<int>::max() / 4,
             "a text of {} bytes is too long to tokenize; expected less than 512 MiB", text.size());
     std::vector<std::int32_t> ids;
@@ -171,7 +171,7 @@ class SentencePieceTokenizer : public Tokenizer {
     }
   }
 
-  // `added`, and the control pieces that it does not name.
+  // `added`, plus the control pieces that it does not list.
   [[nodiscard]] std::vector<AddedToken> all_added(std::vector<AddedToken> added) const {
     std::vector<bool> named(model_.pieces.size());
     for (AddedToken& token : added) {
@@ -193,12 +193,12 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string name_;
   SentencePieceModel model_;
   Processor processor_;
-  std::unique_ptr<const Processor> inner_;  // puts no space before what is inside a text
+  std::unique_ptr<const Processor> inner_;  // puts no space before text parts after the first
   AddedTokens added_;
   bool legacy_;
   std::vector<std::int32_t> prefix_;
   std::vector<std::int32_t> suffix_;
-  std::unordered_map<std::string_view, std::int32_t> ids_;  // keys lie in model_
+  std::unordered_map<std::string_view, std::int32_t> ids_;  // keys point into model_
 };
 
 }  // namespace

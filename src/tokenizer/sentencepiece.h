@@ -11,19 +11,19 @@
 
 namespace winnow {
 
-/// What tokenizer_config.json says beyond the model.
+/// Settings of tokenizer_config.json that the model file lacks.
 struct SentencePieceOptions {
   bool add_bos = true;  // Llama's convention
   bool add_eos = false;
-  // Every stretch of text between special tokens is encoded as if it were a text of its own, with
-  // SentencePiece's space before it; otherwise only a stretch that begins the text is.
+  // Every part of the text between special tokens is encoded like a separate text, with
+  // SentencePiece's space before it; otherwise, only a part at the text's beginning is.
   bool legacy = true;
   std::vector<AddedToken> added{};
 };
 
-/// The tokenizer of a model's bytes; `name` stands for the file in messages. Its control pieces
-/// ("<s>") and `options.added` are found in texts; decoding differs from the library's in that a
-/// control piece between the bytes of a character does not break it. Throws Error for a damaged
+/// The tokenizer in a model's bytes; `name`: the file's name in messages. Its control pieces
+/// ("<s>") and `options.added` are matched in texts; unlike in the library, decoding a
+/// control piece between the bytes of a character does not break it. Throws Error for a corrupt
 /// model.
 std::unique_ptr<const Tokenizer> parse_sentencepiece(std::string_view bytes,
                                                      const std::string& name,

@@ -93,13 +93,13 @@ void check_charsmap(std::string_view charsmap, const std::string& where) {
   const std::string_view trie = charsmap.substr(4, trie_bytes);
   const std::string_view strings = charsmap.substr(4 + trie_bytes);
   good(strings.back() == '\0' && is_valid_utf8(strings));
-  // A unit is a leaf (bit 31, and the place of a string) or a node: its children are where its
-  // index XOR its offset XOR the next byte leads, its own leaf where byte 0 does.
+  // A unit is a leaf (bit 31, and the offset of a string) or a node: the child for a byte is at the
+  // node's index XOR its offset XOR the byte; the node's own leaf is at byte 0.
   const std::size_t count = trie.size() / 4;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t unit = read_unit(trie, i);
     if ((unit & 0x80000000U) != 0) {
-      good(i != 0);  // every search begins at the root, without asking what it is
+      good(i != 0);  // every search begins at the root without checking its type
       continue;
     }
     const std::uint32_t offset = (unit >> 10) << ((unit & 0x200U) >> 6);
@@ -113,7 +113,7 @@ void check_charsmap(std::string_view charsmap, const std::string& where) {
 
 namespace {
 
-// Whether `piece` holds a space directly after something that is not a space.
+// Whether `piece` contains a space directly after a character that is not a space.
 bool spans_words(std::string_view piece) {
   bool after_other = false;
   while (!piece.empty()) {

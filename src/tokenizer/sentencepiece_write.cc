@@ -7,7 +7,7 @@
 namespace winnow {
 namespace {
 
-/// A message of protocol buffers.
+/// A protocol buffers message.
 class Message {
  public:
   void number(int field, std::int64_t value) {

@@ -1,4 +1,4 @@
-// SentencePiece's model file, written: for vocabularies that come from elsewhere.
+// Writes SentencePiece's model file, for vocabularies from other formats.
 // https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-/// A BPE with bytes to fall back on, of texts that are taken as they are.
+/// A BPE with byte fallback and no normalization.
 struct PieceVocabulary {
   struct Piece {
     std::string text;
@@ -15,7 +15,7 @@ struct PieceVocabulary {
     int type = 1;  // SentencePiece's: 1 normal, 2 unknown, 3 control, 4 user defined, 6 a byte
   };
   std::vector<Piece> pieces;
-  bool space_before = true;  // of every text
+  bool space_before = true;  // before every text
   int unknown = 0;
   int begin = -1;
   int end = -1;

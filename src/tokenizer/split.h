@@ -1,4 +1,4 @@
-// Cutting a piece at the matches of a pattern.
+// Splits a piece at the matches of a pattern.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,21 @@
 
 namespace winnow {
 
-/// What becomes of the matches. tokenizer.json's "behavior".
+/// How matches are treated. tokenizer.json's "behavior".
 enum class SplitBehavior : std::uint8_t {
-  removed,               // dropped
-  isolated,              // pieces of their own
-  merged_with_previous,  // each joined to the text before it
-  merged_with_next,      // each joined to the text after it
-  contiguous,            // neighbouring matches make one piece
+  removed,               // not part of any piece
+  isolated,              // separate pieces
+  merged_with_previous,  // joined to the text before the match
+  merged_with_next,      // joined to the text after the match
+  contiguous,            // adjacent matches form one piece
 };
 
 SplitBehavior parse_split_behavior(const JsonField& field);
 
-/// Whether a character is one to cut at.
+/// Whether to split at a character.
 using CharacterTest = bool (*)(char32_t code);
 
-/// Cuts pieces at the matches of a regular expression or a plain string, or at characters.
+/// Splits pieces at the matches of a regular expression or a plain string, or at characters.
 class Splitter {
  public:
   Splitter(Regex regex, SplitBehavior behavior, bool invert = false)
@@ -35,22 +35,22 @@ class Splitter {
   Splitter(std::string literal, SplitBehavior behavior, bool invert = false)
       : literal_(std::move(literal)), behavior_(behavior), invert_(invert) {}
 
-  /// Every character that is of the kind is a match.
+  /// Every character that passes the test is a match.
   Splitter(CharacterTest test, SplitBehavior behavior) : test_(test), behavior_(behavior) {}
 
-  /// Appends `piece`, cut, to `out`.
+  /// Splits `piece` and appends the parts to `out`.
   void split(std::string_view piece, Pieces& out) const;
 
-  /// Whether pieces follow each other as they are found, so that split_from() can be asked for.
+  /// Whether pieces are found from left to right, so that split_from() may be used.
   [[nodiscard]] bool goes_on() const {
     return regex_.has_value() && regex_->knows_open_texts() && behavior_ == SplitBehavior::isolated;
   }
   /// Appends the pieces of `text` from `from` on, which is 0 or the end of a piece. `open`: the
-  /// text may go on; then only those that stay what they are. Returns where they end.
+  /// text may continue; then only pieces that cannot change. Returns where they end.
   std::size_t split_from(std::string_view text, std::size_t from, bool open, Pieces& out) const;
 
  private:
-  // A stretch of the piece, and whether the pattern (or, inverted, its absence) made it.
+  // A part of the piece, and whether it is a match (or, inverted, not a match).
   struct Part {
     TextRange range;
     bool match = false;

@@ -83,7 +83,7 @@ std::string StreamDecoder::finish() {
   return out;
 }
 
-// The text of the byte tokens that have come one after another.
+// The text of the current run of byte tokens.
 std::string StreamDecoder::end_byte_run() {
   std::string text = std::exchange(pending_, {});
   if (!is_valid_utf8(text)) {

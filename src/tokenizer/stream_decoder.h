@@ -1,4 +1,4 @@
-// Token ids to text as they come, never splitting a UTF-8 character.
+// Converts token ids to text as they arrive, without splitting a UTF-8 character.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace winnow {
 
-/// push() returns the text that became certain with this token; what push() and finish() return,
-/// concatenated, equals decode() of all ids. All of it is valid UTF-8. The tokenizer must outlive
+/// push() returns the text that became final with this token. The results of push() and finish(),
+/// concatenated, equal decode() of all ids. All of it is valid UTF-8. The tokenizer must outlive
 /// the decoder.
 class StreamDecoder {
  public:
-  /// `marks`: special tokens that keep their text all the same.
+  /// `marks`: special tokens that keep their text even so.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true,
                          std::vector<std::int32_t> marks = {})
       : tokenizer_(&tokenizer), skip_special_(skip_special), marks_(std::move(marks)) {}
 
-  /// Throws Error, and changes nothing, when `id` is no token's.
+  /// Throws Error, without a change, when no token has this `id`.
   std::string push(std::int32_t id);
-  /// push() for what a model has chosen: vocabularies are padded, and an id that is no token's has
-  /// no text.
+  /// push() for a token that a model has chosen: vocabularies are padded, and an id without a token
+  /// has no text.
   std::string push_chosen(std::int32_t id) {
     return tokenizer_->has_token(id) ? push(id) : std::string();
   }
-  /// What is left: an incomplete character becomes U+FFFD. The decoder is then as new.
+  /// Returns the rest: an incomplete character becomes U+FFFD. Then resets the decoder.
   std::string finish();
 
  private:
@@ -39,18 +39,18 @@ class StreamDecoder {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool begins_ = true;  // no token has come yet but skipped ones
+  bool begins_ = true;  // no token so far, except skipped ones
   std::vector<std::int32_t> marks_;
-  bool first_ = true;                     // no text has come yet
-  std::optional<std::int32_t> previous_;  // where repeats are dropped: the token before
+  bool first_ = true;                     // no text so far
+  std::optional<std::int32_t> previous_;  // the previous token, if repeats are dropped
   struct Held {
     std::int32_t id;
     bool first;
     std::string bytes;
   };
-  std::optional<Held> held_;  // where the last token differs: it may be this one
+  std::optional<Held> held_;  // used if the last token's text differs: this may be the last
   std::int32_t id_ = 0;       // of the last token that had text
-  std::string pending_;  // bytes of a character, or of a run of byte tokens, whose end is to come
+  std::string pending_;       // of an incomplete character or run of byte tokens
 };
 
 }  // namespace winnow

@@ -1,5 +1,5 @@
-// What the beginnings of earlier texts became: a conversation, or a system prompt, comes again with
-// something new behind it.
+// Caches the ids of texts by prefix: a conversation, or a system prompt, is often encoded again
+// with new text after it.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace winnow {
 
-/// Some texts and their ids. Those of another text that begins like one of them need not be found
-/// again. A chat's messages are texts by themselves, cut at special tokens. Used by many threads.
+/// Some texts and their ids, which need not be computed again for another text with the same
+/// prefix. Parts of a chat between special tokens are separate texts. Used by many threads.
 class TextMemo {
  public:
   static constexpr std::size_t kMostTextBytes = std::size_t{4} << 20;
 
-  /// Up to `end` a text's ids are known, `ids` of them, for every text that begins with the same
+  /// Up to `end`, a text's ids are known, `ids` of them, for every text that begins with the same
   /// `seen` bytes.
   struct Checkpoint {
     std::size_t seen = 0;
@@ -30,10 +30,10 @@ class TextMemo {
   struct Text {
     std::string bytes;
     std::vector<std::int32_t> ids;
-    std::vector<Checkpoint> checkpoints;  // in their order
+    std::vector<Checkpoint> checkpoints;  // in order
   };
 
-  /// The checkpoints of an earlier text that hold for another one.
+  /// The checkpoints of an earlier text that are valid for another one.
   struct Match {
     std::shared_ptr<const Text> text;  // null: there are none
     std::size_t count = 0;
@@ -41,17 +41,17 @@ class TextMemo {
     [[nodiscard]] std::span<const Checkpoint> checkpoints() const {
       return text ? std::span(text->checkpoints).first(count) : std::span<const Checkpoint>();
     }
-    /// Up to the last checkpoint.
+    /// The ids up to the last checkpoint.
     [[nodiscard]] std::span<const std::int32_t> ids() const {
       return count > 0 ? std::span(text->ids).first(text->checkpoints[count - 1].ids)
                        : std::span<const std::int32_t>();
     }
   };
 
-  /// The match that reaches farthest into `text`.
+  /// The longest match with `text`.
   [[nodiscard]] Match find(std::string_view text);
-  /// Keeps `text` (of up to kMostTextBytes) in the place of those that it begins with, or of those
-  /// that were of use least recently.
+  /// Stores `text` (of up to kMostTextBytes). It replaces stored texts that are its prefixes, or
+  /// the least recently used ones.
   void put(Text text);
 
  private:

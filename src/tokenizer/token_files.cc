@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A JSON object read from a file; an empty one when there is no such file.
+// A JSON object read from a file; empty if the file does not exist.
 struct ObjectFile {
   explicit ObjectFile(const fs::path& path) : where(path.string()) {
     if (!fs::exists(path)) {
@@ -28,10 +28,10 @@ struct ObjectFile {
 
   std::string where;
   nlohmann::json document = nlohmann::json::object();
-  nlohmann::ordered_json in_order = nlohmann::ordered_json::object();  // as the file has it
+  nlohmann::ordered_json in_order = nlohmann::ordered_json::object();  // in the file's order
 };
 
-// Names that transformers knows, in its order; others follow in the files'.
+// Names that transformers knows, in its order; other names follow in the files' order.
 constexpr std::array<std::string_view, 7> kStandardNames{
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
@@ -48,7 +48,7 @@ std::int32_t parse_id(const std::string& text, const JsonField& field) {
   return id;
 }
 
-// A token that is given as its text, or as an object that may leave out whether it is special.
+// A token that is given as text, or as an object that may omit "special".
 AddedToken parse_token(const JsonField& field, bool special) {
   if (!field.is_object()) {
     return {.content = field.as_string(), .special = true};
@@ -71,7 +71,7 @@ TokenFiles::TokenFiles(const fs::path& directory) {
   read_named(config.field(), config.in_order, /*special=*/false);
   add_extra(config.field()["extra_special_tokens"]);
   if (extra_.empty()) {
-    add_extra(config.field()["additional_special_tokens"]);  // its name until transformers 5
+    add_extra(config.field()["additional_special_tokens"]);  // its name before transformers 5
   }
   if (older_) {
     read_older(directory);
@@ -121,7 +121,7 @@ void TokenFiles::read_named(const JsonField& object, const nlohmann::ordered_jso
 }
 
 void TokenFiles::add_extra(const JsonField& list) {
-  if (list.is_null() || list.is_object()) {  // an object: tokens with names
+  if (list.is_null() || list.is_object()) {  // an object: named tokens
     return;
   }
   for (const JsonField& item : list.elements()) {
@@ -171,7 +171,7 @@ bool TokenFiles::is_named(const std::string& content) const {
 
 std::vector<AddedToken> TokenFiles::beside(const std::vector<AddedToken>& own) const {
   std::vector<AddedToken> tokens = listed_;
-  if (older_) {  // tokenizer.json counts as one of the older files, the last of them
+  if (older_) {  // tokenizer.json is treated as the last of the older files
     std::map<std::int32_t, AddedToken> by_id;
     for (const auto& list : {listed_, own}) {
       for (const AddedToken& token : list) {
@@ -182,7 +182,7 @@ std::vector<AddedToken> TokenFiles::beside(const std::vector<AddedToken>& own) c
     std::ranges::transform(by_id, std::back_inserter(tokens),
                            [](const auto& entry) { return entry.second; });
   }
-  // One that comes under two names comes twice: its last flags count.
+  // A token with two names is in the list twice: its last flags count.
   const std::vector<AddedToken> listed = tokens;
   const auto add = [&](const AddedToken& token) {
     if (!has_content(own, token.content) && !has_content(listed, token.content) &&

@@ -1,5 +1,5 @@
-// What the files beside a vocabulary say of single tokens: tokenizer_config.json, and what older
-// models have instead, special_tokens_map.json and added_tokens.json.
+// Single tokens in the files next to a vocabulary: tokenizer_config.json, and in older
+// models special_tokens_map.json and added_tokens.json.
 #pragma once
 
 #include <filesystem>
@@ -11,23 +11,23 @@
 
 namespace winnow {
 
-/// Read as transformers reads them: special_tokens_map.json and added_tokens.json count only where
-/// tokenizer_config.json has no added_tokens_decoder, and then win over it.
+/// Read as transformers does: special_tokens_map.json and added_tokens.json are used only if
+/// tokenizer_config.json has no added_tokens_decoder, and then take precedence.
 class TokenFiles {
  public:
   /// No files.
   TokenFiles() = default;
-  /// Files that are not there say nothing. Throws Error naming file and place for a bad one.
+  /// Missing files are ignored. Throws Error naming file and position for an invalid one.
   explicit TokenFiles(const std::filesystem::path& directory);
 
   /// bos_token, eos_token and the like, image_token ...
   [[nodiscard]] const std::vector<std::pair<std::string, AddedToken>>& named() const {
     return named_;
   }
-  /// The tokens that are listed with their ids, in the order of these.
+  /// The tokens that are listed with ids, ordered by id.
   [[nodiscard]] const std::vector<AddedToken>& listed() const { return listed_; }
-  /// What has to be added to a tokenizer.json that lists `own` tokens itself, in this order: tokens
-  /// that only these files have, and those whose flags they change.
+  /// The tokens to add to a tokenizer.json that lists `own` tokens itself, in this order: tokens
+  /// that only these files have, and tokens whose flags they change.
   [[nodiscard]] std::vector<AddedToken> beside(const std::vector<AddedToken>& own) const;
 
  private:
@@ -43,7 +43,7 @@ class TokenFiles {
   std::vector<std::pair<std::string, AddedToken>> named_;
   std::vector<AddedToken> extra_;  // special tokens without a name
   std::vector<AddedToken> listed_;
-  bool older_ = false;  // the list is not tokenizer_config.json's
+  bool older_ = false;  // the list is not from tokenizer_config.json
 };
 
 }  // namespace winnow

@@ -31,7 +31,7 @@ class WordLevel : public TokenModel {
   std::string unknown_token_;
 };
 
-// The longest token at each place of a word, from its beginning on.
+// The longest token at each position of a word, from its beginning.
 class WordPiece : public TokenModel {
  public:
   explicit WordPiece(const JsonField& field)
@@ -59,7 +59,7 @@ class WordPiece : public TokenModel {
   [[nodiscard]] const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  // false: some part has no token, or the word is too long.
+  // False: some part has no token, or the word is too long.
   bool append_tokens(std::string_view word, std::vector<std::int32_t>& out) const {
     const auto is_begin = [](char byte) {
       return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
@@ -92,7 +92,7 @@ class WordPiece : public TokenModel {
   std::size_t longest_ = 0;
 };
 
-// Files of old versions name no type.
+// Files of old versions have no type.
 std::string model_type(const JsonField& field) {
   if (!field["type"].is_null()) {
     return field.type();

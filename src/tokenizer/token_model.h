@@ -1,4 +1,4 @@
-// The "model" of tokenizer.json: from pieces of text to ids.
+// The "model" of tokenizer.json: converts pieces of text to ids.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class TokenModel {
   [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
 };
 
-/// BPE (bpe.h), Unigram (unigram.h), WordPiece or WordLevel: whole pieces, each a token. Error when
-/// `field` is not a model or contradicts itself, Unsupported for another one.
+/// BPE (bpe.h), Unigram (unigram.h), WordPiece or WordLevel (each whole piece is a token). Error
+/// when `field` is not a model or contradicts itself, Unsupported for another type.
 std::unique_ptr<const TokenModel> read_model(const JsonField& field);
 
 }  // namespace winnow

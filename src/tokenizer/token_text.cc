@@ -11,7 +11,7 @@
 namespace winnow {
 namespace {
 
-// Undoes what a WordPiece tokenizer does to English: "do n't ." is "don't.".
+// Reverses a WordPiece tokenizer's splitting of English: "do n't ." becomes "don't.".
 std::string without_spaces_before_marks(std::string text) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kMarks{
       {{" .", "."},
@@ -69,7 +69,7 @@ void TokenText::add(const JsonField& field, int depth) {
     fused_ = true;
   } else if (type == "Strip" && fused_) {
     add_strip(field);
-  } else if (!fused_ && (!byte_fallback_ || type == "Metaspace")) {  // bytes are no Metaspace
+  } else if (!fused_ && (!byte_fallback_ || type == "Metaspace")) {  // Metaspace ignores bytes
     add_step(field);
   } else {
     field.unsupported(fmt::format("decoder {} in this place", in_quotes(type)));
@@ -133,7 +133,7 @@ void TokenText::add_step(const JsonField& field) {
   }
 }
 
-// The mark of a word's end is a space, but not at the end of the text.
+// The marker of a word's end becomes a space, except at the end of the text.
 void TokenText::add_bpe(const JsonField& field) {
   const std::string suffix = field["suffix"].is_null() ? "</w>" : field["suffix"].as_string();
   require(!suffix.empty(), "{}: suffix: expected a text, not an empty one", field.where());

@@ -1,4 +1,4 @@
-// The "decoder" of tokenizer.json: from a token's string to the bytes it stands for.
+// The "decoder" of tokenizer.json: converts a token's string to the bytes that it encodes.
 #pragma once
 
 #include <functional>
@@ -11,30 +11,30 @@
 
 namespace winnow {
 
-/// A chain of decoders. Those known are ByteLevel, WordPiece, BPEDecoder, CTC, Metaspace, none
+/// A chain of decoders. Supported are ByteLevel, WordPiece, BPEDecoder, CTC, Metaspace, none
 /// (then there are spaces between tokens), and SentencePiece's: Replace, Strip, ByteFallback, Fuse,
 /// Strip (the first space).
 class TokenText {
  public:
-  /// Error when `field` is not a decoder, Unsupported when it is another one, or one in another
-  /// place.
+  /// Error when `field` is not a decoder, Unsupported when its type, or its position, is not
+  /// supported.
   explicit TokenText(const JsonField& field);
 
   /// `first`: the token begins the text; `last`: it ends it, which matters if marks_last().
   [[nodiscard]] std::string bytes_of(std::string_view token, bool first, bool last = false) const;
   [[nodiscard]] bool marks_last() const { return marks_last_; }
-  /// Whether a token that follows its like has no text (CTC).
+  /// Whether a repeated token has no text (CTC).
   [[nodiscard]] bool drops_repeats() const { return drops_repeats_; }
   [[nodiscard]] bool drops_first_space() const { return drop_first_space_; }
   [[nodiscard]] bool has_byte_fallback() const { return byte_fallback_; }
 
  private:
-  /// Where a token stands in the text.
+  /// The position of a token in the text.
   struct Place {
     bool first = false;
     bool last = false;
   };
-  /// What becomes of one token.
+  /// Converts one token.
   using Step = std::function<std::string(std::string_view token, Place place)>;
 
   void add(const JsonField& field, int depth);
@@ -53,7 +53,7 @@ class TokenText {
   double growth_ = 1;
 };
 
-/// The byte that a token of the form "<0x0A>" stands for, -1 for any other token.
+/// The byte of a token of the form "<0x0A>", -1 for any other token.
 int byte_token(std::string_view token);
 
 }  // namespace winnow

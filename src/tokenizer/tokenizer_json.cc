@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kStepBytes = 1024;  // between checkpoints
 
-// Where the character that byte `at` belongs to begins.
+// The beginning of the character that contains byte `at`.
 std::size_t begin_of_character(std::string_view text, std::size_t at) {
   while ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) {
     --at;
@@ -26,8 +26,8 @@ std::size_t begin_of_character(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The end of the first character from `at` on, or around it, that is no white space; the text's if
-// there is none.
+// The end of the first character at or after `at` (or around it) that is not white space; the
+// text's end if there is none.
 std::size_t end_of_visible(std::string_view text, std::size_t at) {
   for (at = begin_of_character(text, at); at < text.size();) {
     const std::string_view character = text.substr(at, utf8_length(text[at]));
@@ -56,7 +56,7 @@ class JsonTokenizer : public Tokenizer {
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
                                                  EncodeOptions options) const override {
     std::vector<std::int32_t> ids;
-    ids.reserve(text.size() / 3);  // as many as there may be, nearly always
+    ids.reserve(text.size() / 3);  // almost always enough
     if (options.add_special) {
       ids.insert(ids.end(), post_processor_.prefix().begin(), post_processor_.prefix().end());
     }
@@ -110,9 +110,9 @@ class JsonTokenizer : public Tokenizer {
   }
 
  private:
-  // Appends the ids of a text without added tokens, whose first `origin` bytes stand for the first
-  // character of all. Of a long one what an earlier one has begun
-  // with is known.
+  // Appends the ids of a text without added tokens. Its first `origin` bytes come from the first
+  // character of the whole text. For a long text, the memo may know the ids of the
+  // beginning.
   void encode_text(std::string_view text, std::size_t origin,
                    std::vector<std::int32_t>& ids) const {
     if (text.size() <= kStepBytes || text.size() > TextMemo::kMostTextBytes ||
@@ -160,7 +160,7 @@ class JsonTokenizer : public Tokenizer {
     return *token;
   }
 
-  // Those that the file lists, and those of the files beside it, with the ids that they get.
+  // The tokens that the file lists, and those of related files, with their final ids.
   [[nodiscard]] AddedTokens read_added(const JsonField& field, const TokenFiles& beside) const {
     std::vector<AddedToken> tokens;
     if (!field.is_null()) {
@@ -173,7 +173,7 @@ class JsonTokenizer : public Tokenizer {
     return {with_ids(tokens, model_->vocabulary()), normalizer_, field.where()};
   }
 
-  // The ids of the template must be tokens, or what is encoded could not be decoded.
+  // The ids in the template must be tokens, or encoded text could not be decoded.
   void check_template() const {
     for (const auto* ids : {&post_processor_.prefix(), &post_processor_.suffix()}) {
       for (const std::int32_t id : *ids) {
@@ -190,7 +190,7 @@ class JsonTokenizer : public Tokenizer {
   PostProcessor post_processor_;
   std::unique_ptr<const TokenModel> model_;
   AddedTokens added_;
-  mutable TextMemo memo_;  // of encode_text()
+  mutable TextMemo memo_;  // used by encode_text()
 };
 
 }  // namespace

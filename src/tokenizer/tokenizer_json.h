@@ -10,10 +10,10 @@
 
 namespace winnow {
 
-/// The tokenizer that the text of a tokenizer.json describes. Gives the ids that Hugging Face's
-/// implementation gives. `name` stands for the file in messages. Throws Error for a bad file, and
-/// Unsupported (json_field.h) for a kind winnow does not know. `beside`: the files beside it, which
-/// may add tokens.
+/// The tokenizer in the text of a tokenizer.json. Gives the same ids as Hugging Face's
+/// implementation. `name`: the file's name in messages. Throws Error for an invalid file, and
+/// Unsupported (json_field.h) for a kind that winnow does not support. `beside`: the files next to
+/// it, which may add tokens.
 std::unique_ptr<const Tokenizer> parse_tokenizer_json(std::string_view text,
                                                       const std::string& name,
                                                       const TokenFiles& beside = {});

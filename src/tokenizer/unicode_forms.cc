@@ -15,8 +15,8 @@ namespace {
 
 using Codes = std::vector<utf8proc_int32_t>;
 
-// utf8proc lets U+11A7 vanish after a Hangul syllable: it takes it for the first of the trailing
-// consonants, which begin one later.
+// utf8proc drops U+11A7 after a Hangul syllable: it mistakes it for the first of the trailing
+// consonants, which begin one code point later.
 constexpr char32_t kBeforeTrailingConsonants = 0x11A7;
 
 int combining_class(utf8proc_int32_t code) {
@@ -25,7 +25,7 @@ int combining_class(utf8proc_int32_t code) {
 
 // Appends the full decomposition of a character.
 void decompose(char32_t code, bool compatible, Codes& codes) {
-  constexpr int kMost = 32;  // the longest, U+FDFA's, is 18
+  constexpr int kMost = 32;  // the longest, of U+FDFA, is 18
   utf8proc_int32_t parts[kMost];
   int boundary = 0;
   const int compatibility = compatible ? UTF8PROC_COMPAT : 0;
@@ -49,7 +49,7 @@ void reorder(Codes& codes) {
   }
 }
 
-// Appends decomposed `codes`, or what they compose to, and empties them.
+// Appends decomposed `codes`, or their composition, and clears them.
 void flush(Codes& codes, bool composes, std::string& out) {
   reorder(codes);
   const auto size = static_cast<utf8proc_ssize_t>(codes.size());
@@ -127,7 +127,7 @@ std::string without_controls(std::string_view text) {
   for_each_character(text, [&](char32_t code, std::string_view character) {
     const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
     const bool is_line_space = code == '\t' || code == '\n' || code == '\r';
-    // Format characters of scripts that Unicode 9 did not have.
+    // Format characters of scripts added after Unicode 9.
     const bool is_late = code == 0x890 || code == 0x891 || code == 0x8E2 || code == 0x110CD ||
                          (code >= 0x13430 && code <= 0x1343F);
     const bool is_control = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CO ||
@@ -142,7 +142,7 @@ std::string without_controls(std::string_view text) {
 }
 
 std::string with_chinese_apart(std::string_view text) {
-  // As BERT's first code had them: a part of an extension is not among them.
+  // As in BERT's original code, which omits a part of an extension.
   constexpr std::array<std::pair<char32_t, char32_t>, 7> kChinese{{{0x3400, 0x4DBF},
                                                                    {0x4E00, 0x9FFF},
                                                                    {0xF900, 0xFAFF},

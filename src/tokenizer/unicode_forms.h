@@ -1,4 +1,4 @@
-// Unicode's normalization forms, and other mappings of characters that normalizers make.
+// Unicode's normalization forms, and other character mappings of normalizers.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@ namespace winnow {
 
 enum class UnicodeForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
 
-// All take valid UTF-8. As of Unicode 9, as Hugging Face's normalizer (unicode_tables.h).
+// All take valid UTF-8, and follow Unicode 9, like Hugging Face's normalizer (unicode_tables.h).
 
 std::string to_form(UnicodeForm form, std::string_view text);
-/// Without marks: what decomposition makes of accents.
+/// Removes marks, such as decomposed accents.
 std::string without_marks(std::string_view text);
-/// Without marks that take no space of their own (Mn): BertNormalizer's "strip_accents".
+/// Removes nonspacing marks (Mn): BertNormalizer's "strip_accents".
 std::string without_nonspacing_marks(std::string_view text);
-/// Without control, format and private characters, and with a space for every sort of white space:
+/// Removes control, format and private characters, and replaces every white space by a space:
 /// BertNormalizer's "clean_text".
 std::string without_controls(std::string_view text);
-/// With spaces around each ideograph of Chinese: BertNormalizer's "handle_chinese_chars".
+/// Adds spaces around each Chinese ideograph: BertNormalizer's "handle_chinese_chars".
 std::string with_chinese_apart(std::string_view text);
-/// Each character by itself: a sigma at a word's end is like any other.
+/// Maps each character separately: no special case for a sigma at a word's end.
 std::string to_lower_case(std::string_view text);
-/// Without control characters, and with a space for every sort of white space: "Nmt".
+/// Removes control characters, and replaces every white space by a space: "Nmt".
 std::string normalize_nmt(std::string_view text);
 
 }  // namespace winnow

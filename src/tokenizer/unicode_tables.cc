@@ -7,8 +7,8 @@
 namespace winnow {
 namespace {
 
-// Characters that are of a general category in Unicode 16 and unassigned in Unicode 14. Naming one
-// that a library knows already does no harm, so the table stays right when libraries learn more.
+// Characters with a general category in Unicode 16 that are unassigned in Unicode 14. Naming one
+// that a library already knows does no harm, so the table stays valid when libraries are updated.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kNewerMembers{{
     {"L", R"(\x{1C89}-\x{1C8A}\x{A7CB}-\x{A7CD}\x{A7DA}-\x{A7DC}\x{105C0}-\x{105F3})"
           R"(\x{10D4A}-\x{10D65}\x{10D6F}-\x{10D85}\x{10EC2}-\x{10EC4}\x{1123F}-\x{11240})"

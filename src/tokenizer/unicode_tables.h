@@ -1,5 +1,5 @@
-// Where the Unicode versions of the libraries differ: the Oniguruma that tokenizer.json is read
-// with elsewhere has 16; PCRE2 (10.42) and our Oniguruma (6.9.8) have 14; Hugging Face's normalizer
+// Differences between the libraries' Unicode versions: Hugging Face's tokenizers use an Oniguruma
+// with 16; PCRE2 (10.42) and our Oniguruma (6.9.8) have 14; Hugging Face's normalizer
 // has 9.
 #pragma once
 
@@ -7,14 +7,14 @@
 
 namespace winnow {
 
-/// What Unicode 15, 15.1 and 16 added to the general category `category`, as ranges to be put into
+/// Code points that Unicode 15, 15.1 and 16 added to the general category `category`, as ranges for
 /// a character class; "" for categories without a table.
 std::string_view newer_members(std::string_view category);
 
 /// Whether `code` has a combining class or takes part in a composition, but only since Unicode 10
-/// or later. Models were trained on text in which such characters stayed where they were.
+/// or later. Models were trained on text in which such characters were left unchanged.
 bool combines_since_unicode_10(char32_t code);
-/// The same of what is a mark, and of what has a compatibility decomposition.
+/// The same for marks, and for characters with a compatibility decomposition.
 bool is_mark_since_unicode_10(char32_t code);
 bool is_compatible_since_unicode_10(char32_t code);
 

@@ -57,7 +57,7 @@ void Unigram::insert(std::string_view token, std::int32_t id) {
   tokens_[static_cast<std::size_t>(node)] = id;
 }
 
-// By the byte where a token ends.
+// Indexed by the byte where a token ends.
 std::vector<Unigram::Node> Unigram::best_ways(std::string_view piece) const {
   std::vector<Node> ways(piece.size() + 1);
   const auto offer = [&](std::size_t begin, std::size_t end, std::int32_t id, double score) {

@@ -11,21 +11,21 @@
 
 namespace winnow {
 
-/// Cuts a piece so that the scores of the tokens add up to the most (Viterbi's algorithm).
+/// Splits a piece so that the sum of the tokens' scores is highest (Viterbi's algorithm).
 class Unigram : public TokenModel {
  public:
   explicit Unigram(const JsonField& field);
 
-  /// O(n m) in the length of a piece and of the longest token. Throws Error for a character that is
-  /// no token when the model has none for the unknown.
+  /// O(n m) for a piece of length n and a longest token of length m. Throws Error for an unknown
+  /// character if the model has no unknown token.
   void encode(const Pieces& pieces, std::vector<std::int32_t>& out) const override;
   [[nodiscard]] const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
   struct Node {
-    double score = 0;  // of the best way here
+    double score = 0;  // of the best path to this position
     std::size_t begin = 0;
-    std::int32_t id = -1;  // of the last token on it; -1: none has come yet
+    std::int32_t id = -1;  // of the path's last token; -1: none so far
   };
 
   void insert(std::string_view token, std::int32_t id);

@@ -27,7 +27,7 @@ Lead classify(unsigned lead) {
   return {4, lead == 0xF0 ? 0x90U : 0x80U, lead == 0xF4 ? 0x8FU : 0xBFU};
 }
 
-// Bytes of ASCII that `bytes` begins with.
+// The number of ASCII bytes at the beginning of `bytes`.
 std::size_t ascii_length(std::string_view bytes) {
   constexpr std::uint64_t kHighBits = 0x8080808080808080U;
   std::size_t length = 0;

@@ -1,4 +1,4 @@
-// UTF-8 seen one character at a time, with what is malformed named as such.
+// Reads UTF-8 one character at a time, and reports malformed bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct Utf8Step {
   enum class Kind : std::uint8_t {
     character,   // `length` bytes are one well-formed character
     invalid,     // `length` bytes can never become one (a "maximal subpart", Unicode 3.9, D93b)
-    incomplete,  // all `length` bytes left are the beginning of a character
+    incomplete,  // all `length` remaining bytes are a prefix of a character
   };
   Kind kind = Kind::character;
   std::size_t length = 0;
@@ -23,7 +23,7 @@ struct Utf8Step {
 /// U+FFFD, the replacement for bytes that are not UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-/// Looks at the beginning of `bytes`, which must not be empty.
+/// Reads the beginning of `bytes`, which must not be empty.
 Utf8Step utf8_step(std::string_view bytes);
 
 /// The length of the character that begins with `lead`, in text known to be well formed.
@@ -35,8 +35,8 @@ constexpr std::size_t utf8_length(char lead) {
 bool is_valid_utf8(std::string_view bytes);
 bool is_ascii(std::string_view bytes);
 
-/// `bytes` with every maximal subpart that is malformed replaced by U+FFFD, as Rust's
-/// String::from_utf8_lossy and the WHATWG decoder do.
+/// `bytes` with every malformed maximal subpart replaced by U+FFFD, like Rust's
+/// String::from_utf8_lossy and the WHATWG decoder.
 std::string to_valid_utf8(std::string_view bytes);
 
 /// Appends a code point (at most U+10FFFF) as UTF-8.

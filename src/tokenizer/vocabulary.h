@@ -15,15 +15,15 @@ namespace winnow {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// Reads {"token": id, ...}. Error when it is not that, or two tokens have one id.
+  /// Reads {"token": id, ...}. Error for another format, or when two tokens have one id.
   explicit Vocabulary(const JsonField& field);
-  /// The index of a token is its id; of equal ones the last is found.
+  /// A token's index is its id; of equal tokens, the last is found.
   explicit Vocabulary(std::vector<std::string> tokens);
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view token) const;
   /// nullptr when no token has this id.
   [[nodiscard]] const std::string* token(std::int32_t id) const;
-  /// How many tokens there are.
+  /// The number of tokens.
   [[nodiscard]] std::int32_t count() const { return count_; }
   /// One more than the largest id.
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
@@ -36,7 +36,7 @@ class Vocabulary {
   };
 
   void build_table(std::size_t count);
-  // Where `token` is, or the free slot where it would go.
+  // The slot of `token`, or the free slot where it would go.
   [[nodiscard]] std::size_t slot_of(std::string_view token, std::uint32_t hash) const;
 
   std::int32_t count_ = 0;

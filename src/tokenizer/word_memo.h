@@ -1,4 +1,4 @@
-// What the words that were met lately became.
+// Caches the ids of recent words.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace winnow {
 
-/// A word and its ids in a cache line: words come again and again, and to look one up costs what
-/// one of its merges does. A new word takes the place of another with the same slot. For one thread
+/// A word and its ids in a cache line: words repeat often, and a lookup costs as much as one merge.
+/// A new word replaces the one in its slot. Not thread-safe: only one thread may use it
 /// at a time.
 class WordMemo {
  public:
@@ -28,7 +28,7 @@ class WordMemo {
     return std::span(slot.ids).first(known ? slot.count : 0);
   }
 
-  /// Long words are not kept.
+  /// Long words are not stored.
   void put(std::string_view word, std::span<const std::int32_t> ids) {
     if (word.size() > kMostBytes || ids.size() > kMostIds) {
       return;
@@ -67,10 +67,10 @@ class WordMemo {
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
 };
 
-/// As many memos as there are threads at work at a time.
+/// One memo for each thread that is working at the same time.
 class WordMemos {
  public:
-  /// One for the caller alone, until it is given back.
+  /// Takes a memo for exclusive use, until it is given back.
   std::unique_ptr<WordMemo> take() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {

@@ -1,4 +1,4 @@
-// Comparisons, and the parts of values: attributes, elements, slices.
+// Comparisons, and access to parts of values: attributes, elements, slices.
 #include <algorithm>
 #include <optional>
 
@@ -47,7 +47,7 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   return Value::undefined(fmt::format("the loop has no attribute '{}'", name));
 }
 
-/// Where an index leads in something of `size` elements, or nothing.
+/// The position of an index in `size` elements, or nullopt.
 std::optional<std::size_t> position(const Value& key, std::size_t size) {
   if (key.integer() == nullptr && key.boolean() == nullptr) {
     return std::nullopt;
@@ -90,7 +90,7 @@ std::int64_t slice_number(const Value& value, std::int64_t fallback) {
   return value.integer() != nullptr ? *value.integer() : *value.boolean();
 }
 
-/// The elements that a slice of `size` elements takes, as Python's slice.indices.
+/// The elements that a slice of `size` elements selects, as Python's slice.indices.
 std::vector<std::size_t> slice_indices(std::size_t size, const Value& start, const Value& stop,
                                        const Value& step) {
   const std::int64_t stride = slice_number(step, 1);

@@ -10,8 +10,8 @@
 
 namespace winnow::jinja {
 
-/// Error for arguments too many, unknown or given twice. What is not given reads as the fallback;
-/// so does none where a number or string is asked for.
+/// Error for arguments that are too many, unknown or given twice. A missing argument has the
+/// fallback's value; so does none if a number or string is expected.
 class Bound {
  public:
   Bound(std::string_view what, const Arguments& arguments,

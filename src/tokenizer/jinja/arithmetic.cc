@@ -196,7 +196,7 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& left, const Value& 
   require_defined(left);
   if (op == Operator::modulo && left.text() != nullptr) {
     return format_percent(runtime, *left.text(),
-                          right);  // %s prints what is not defined as nothing
+                          right);  // %s prints undefined as nothing
   }
   require_defined(right);
   if (left.is_number() && right.is_number()) {

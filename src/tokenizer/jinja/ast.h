@@ -34,7 +34,7 @@ struct Attribute {
 struct Index {
   ExpressionPtr object, index;
 };
-struct Slice {  // object[start:stop:step]; a part that is not there is null
+struct Slice {  // object[start:stop:step]; null: part left out
   ExpressionPtr object, start, stop, step;
 };
 struct CallArguments {
@@ -46,16 +46,16 @@ struct Call {
   ExpressionPtr callee;
   CallArguments arguments;
 };
-struct FilterCall {  // a null input is the text of the block that the filter stands on
+struct FilterCall {  // a null input is the text of the filter's block
   ExpressionPtr input;
   std::string name;
-  Filter filter = nullptr;  // null: none has this name, an error where it is called
+  Filter filter = nullptr;  // null: unknown name, an error when it is called
   CallArguments arguments;
 };
 struct TestCall {
   ExpressionPtr input;
   std::string name;
-  Test test = nullptr;  // null as above
+  Test test = nullptr;  // null: unknown name
   CallArguments arguments;
 };
 enum class Operator : std::uint8_t {
@@ -97,7 +97,7 @@ struct Logic {
 struct Concatenation {
   std::vector<ExpressionPtr> parts;
 };
-struct Conditional {  // without an else the value is undefined
+struct Conditional {  // without an else, the value is undefined
   ExpressionPtr condition, then, otherwise;
 };
 struct ListDisplay {
@@ -122,11 +122,11 @@ ExpressionPtr make(int line, Node node) {
 
 // Statements
 
-/// Where a value goes: a name, an attribute of a namespace, or a tuple of targets.
+/// The target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name;
   std::string attribute;      // empty: the name itself
-  std::vector<Target> parts;  // of a tuple; then the others are empty
+  std::vector<Target> parts;  // of a tuple, whose other fields are empty
   bool is_tuple = false;
 };
 
@@ -182,7 +182,7 @@ struct Autoescape {
   ExpressionPtr escapes;
   Body body;
 };
-struct Absent {  // a tag that an environment without other templates cannot run
+struct Absent {  // a tag that needs other templates, which do not exist
   std::string tag;
 };
 struct Break {};

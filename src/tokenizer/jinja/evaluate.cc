@@ -12,7 +12,7 @@ Value Interpreter::evaluate(const Expression& expression) {
   runtime_.spend(1);
   const int outer = std::exchange(line_, expression.line);
   Value value = std::visit(*this, expression.node);
-  line_ = outer;  // an error keeps the line that it came up on
+  line_ = outer;  // an error keeps the line where it occurred
   return value;
 }
 

@@ -118,7 +118,7 @@ Interpreter::Flow Interpreter::operator()(const If& node) {
   return run(node.otherwise);
 }
 
-/// What the loop goes over, after its own `if`.
+/// The items that the loop iterates over, after its own `if`.
 std::vector<Value> Interpreter::items_of(const For& node, const Value& from) {
   std::vector<Value> items = iterate(runtime_, from);
   if (node.condition != nullptr) {
@@ -160,7 +160,7 @@ Interpreter::Flow Interpreter::run_loop(const For& node, const Value& from, int 
   return Flow::normal;
 }
 
-/// What loop(items) gives: the loop's text once more, from the place where the loop stands.
+/// The result of loop(items): the loop's text again, in the scope of the loop.
 std::string Interpreter::recurse(const For& node, const std::weak_ptr<const Scope>& scope,
                                  const Value& from, int depth) {
   const std::shared_ptr<const Scope> outer = scope.lock();

@@ -26,7 +26,7 @@ constexpr std::array<OperatorName, 4> kProducts{{{"*", Operator::multiply},
                                                  {"//", Operator::floor_divide},
                                                  {"%", Operator::modulo}}};
 
-/// The operator of `names` that stands here, stepped over; nullptr when none does.
+/// Consumes an operator of `names` if it is the next token; else returns nullptr.
 template <std::size_t n>
 const OperatorName* skip_any(TokenStream& tokens, const std::array<OperatorName, n>& names) {
   for (const OperatorName& name : names) {
@@ -249,7 +249,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr input) {
   return negated ? make(at, Not{std::move(result)}) : std::move(result);
 }
 
-/// In parentheses, or one argument without: x is divisibleby 3.
+/// In parentheses, or one argument without them: x is divisibleby 3.
 CallArguments ExpressionParser::test_arguments() {
   if (tokens_.at_op("(")) {
     return arguments();

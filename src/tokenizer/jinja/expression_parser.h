@@ -13,13 +13,13 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  /// One expression; without `conditional`, none of the form "a if b else c".
+  /// One expression; without `conditional`, "a if b else c" is not allowed.
   ExpressionPtr expression(bool conditional = true);
-  /// Expressions with commas between them are a tuple. It ends before the name `end_name`.
+  /// Expressions with commas between them form a tuple. It ends before the name `end_name`.
   ExpressionPtr tuple(bool conditional = true, std::string_view end_name = {});
-  /// a|b|c on the text of a block; the first name comes without its bar when `inline_start`.
+  /// a|b|c applied to a block's text; with `inline_start`, no bar precedes the first name.
   ExpressionPtr filters_of_block(bool inline_start);
-  /// What a for or set assigns to; commas make a tuple.
+  /// The target of a for or set; commas form a tuple.
   Target target(bool with_tuple, bool with_attribute);
 
   /// The special names that the macro being parsed uses.
@@ -28,8 +28,8 @@ class ExpressionParser {
   };
   MacroUse macro_use;
 
-  /// One level of nesting of the tree for as long as it lives, more with deeper(); so the tree
-  /// never gets too deep to walk.
+  /// A level of nesting of the tree during its lifetime, more with deeper(): limits the tree's
+  /// depth, so that it can be walked.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser& parser, int levels = 1) : parser_(parser) { deeper(levels); }

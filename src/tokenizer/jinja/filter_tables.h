@@ -23,13 +23,13 @@ std::span<const NamedFilter> group_filters();
 std::span<const NamedFilter> layout_filters();
 std::span<const NamedFilter> markup_filters();
 
-/// `items` in the order of their keys; equal ones keep theirs.
+/// `items` sorted by their keys; stable.
 std::vector<Value> sorted_by(Runtime& runtime, std::vector<Value> items,
                              const std::function<Value(const Value&)>& key);
 
-/// What a sort or a comparison without regard to case compares: strings in lower case.
+/// The value for case-insensitive sorting or comparison: strings in lower case.
 Value without_case(Runtime& runtime, const Value& value, bool case_sensitive);
-/// The part of `item` that "a.b.0" names; the item itself for none.
+/// The part of `item` at the path "a.b.0"; the item itself without a path.
 Value part_named(Runtime& runtime, const Value& item, const Value& path);
 
 }  // namespace winnow::jinja

@@ -1,4 +1,4 @@
-// Filters that cut a list into parts.
+// Filters that split a list.
 #include <algorithm>
 #include <array>
 #include <random>
@@ -42,7 +42,7 @@ Value batch(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return lazy(std::move(lines));
 }
 
-/// So many lists, the first ones longer by one where it does not come out even.
+/// This many lists; the first ones are longer by one if the division has a remainder.
 Value slice(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound("slice", arguments, {"slices", "fill_with"});
   require(bound.has(0), "the number of items or parts is missing");
@@ -75,7 +75,7 @@ Value make_group(const Value& grouper, std::vector<Value> items) {
   return std::shared_ptr<const Sequence>(std::move(group));
 }
 
-/// Pairs of a value that an attribute has and the list of the items that have it, sorted by it.
+/// Pairs of an attribute's value and the list of items with this value, sorted by value.
 Value groupby(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"});
   const auto part = [&](const Value& item) {

@@ -1,4 +1,4 @@
-// Filters that lay text out.
+// Filters that format text.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,7 +27,7 @@ Value format_filter(Runtime& runtime, const Value& input, const Arguments& argum
   return format_percent(runtime, to_text(runtime, input), values);
 }
 
-/// With as many whole words as fit, or `killwords`, in the middle of one.
+/// Keeps as many whole words as fit, or, with `killwords`, cuts within a word.
 Value truncate(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
   const std::int64_t length = bound.integer(0, 255);
@@ -38,7 +38,7 @@ Value truncate(Runtime& runtime, const Value& input, const Arguments& arguments)
           length);
   require(leeway >= 0, "truncate: expected a leeway of at least 0, got {}", leeway);
   const Value size = find_filter("length")(runtime, input, {});
-  if (*size.integer() - leeway <= length) {  // whatever it is
+  if (*size.integer() - leeway <= length) {  // even if it is negative
     return input;
   }
   require(input.text() != nullptr, "truncate: the input is a {}, expected a str", type_name(input));
@@ -100,7 +100,7 @@ Value filesizeformat(Runtime& runtime, const Value& input, const Arguments& argu
   return fmt::format("{:.1f} {}{}B", base * bytes / unit, prefix, binary ? "i" : "");
 }
 
-/// A value with the keys of its dicts in order, as pprint's.
+/// A value whose dicts have sorted keys, as in pprint.
 Value with_sorted_keys(Runtime& runtime, const Value& value) {
   if (const Mapping* mapping = value.mapping()) {
     runtime.spend_items(mapping->entries.size() * 2);

@@ -1,4 +1,4 @@
-// Filters for what is read by a browser.
+// Filters for HTML and URLs.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -18,7 +18,7 @@ std::string escaped(Runtime& runtime, const Value& value) {
   return *find_filter("escape")(runtime, value, {}).text();
 }
 
-/// As urllib's quote; in a query / is quoted too, and a space is +.
+/// As urllib's quote; in a query, / is quoted too, and a space becomes +.
 std::string url_quoted(Runtime& runtime, const Value& value, bool in_query) {
   std::string out;
   for (const char c : to_text(runtime, value)) {
@@ -80,7 +80,7 @@ Value xmlattr(Runtime& runtime, const Value& input, const Arguments& arguments) 
   return out;
 }
 
-/// `text` without the parts from `begin` to `end`.
+/// `text` without the parts between `begin` and `end`.
 std::string without(Runtime& runtime, std::string_view text, std::string_view begin,
                     std::string_view end) {
   runtime.spend_search(text, begin);
@@ -97,7 +97,7 @@ std::string without(Runtime& runtime, std::string_view text, std::string_view be
   }
 }
 
-/// The character that "amp" or "#39" stands for; nothing for names that are not known here.
+/// The character for the entity "amp" or "#39"; empty for unknown names.
 std::string entity(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kNames{
       {{"amp", "&"}, {"lt", "<"}, {"gt", ">"}, {"quot", "\""}, {"apos", "'"}, {"nbsp", "\u00A0"}}};
@@ -143,7 +143,7 @@ std::string unescaped(std::string_view text) {
   return out;
 }
 
-/// Without comments and tags, white space as single spaces, entities as what they stand for.
+/// Removes comments and tags, collapses white space, and replaces entities.
 Value striptags(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound none("striptags", arguments, {});
   std::string text = to_text(runtime, input);

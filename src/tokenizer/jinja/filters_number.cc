@@ -1,4 +1,4 @@
-// Filters that make numbers.
+// Filters that return numbers.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -12,7 +12,7 @@
 namespace winnow::jinja {
 namespace {
 
-/// Python allows white space around a number and single underscores inside; nothing otherwise.
+/// Python allows white space around a number and single underscores inside; else nullopt.
 std::optional<std::string> plain_digits(std::string_view text) {
   std::string out;
   const std::string_view inner = strip(text, Ends::both);
@@ -56,7 +56,7 @@ std::optional<std::int64_t> parse_whole(std::string_view text, std::int64_t base
 /// float(text).
 std::optional<double> parse_real(std::string_view text) {
   const std::optional<std::string> digits = plain_digits(text);
-  if (!digits || digits->find('(') != std::string::npos) {  // from_chars knows nan(...), Python not
+  if (!digits || digits->find('(') != std::string::npos) {  // Python rejects nan(...)
     return std::nullopt;
   }
   return parse_all<double>(*digits, std::chars_format::general);
@@ -118,7 +118,7 @@ Value absolute(Runtime& /*runtime*/, const Value& input, const Arguments& argume
   return std::abs(whole);
 }
 
-/// To the nearest, ties to even, of the exact value: what printing that many digits does.
+/// Rounds the exact value to nearest, ties to even, as printing this many digits does.
 double round_real(double value, std::int64_t digits) {
   if (!std::isfinite(value)) {
     return value;

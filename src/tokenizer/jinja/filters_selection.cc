@@ -1,4 +1,4 @@
-// Filters that go through a list with another filter or test: map, select and their like.
+// Filters that apply another filter or test to a list: map, select and the like.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -16,7 +16,7 @@ std::string_view name_argument(std::string_view filter, const Arguments& argumen
   return *arguments.positional[i].text();
 }
 
-/// All but the first `count` positional arguments: those of the filter or test that is named.
+/// All but the first `count` positional arguments: the arguments of the named filter or test.
 Arguments without_first(const Arguments& arguments, std::size_t count) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin(),
@@ -24,7 +24,7 @@ Arguments without_first(const Arguments& arguments, std::size_t count) {
   return rest;
 }
 
-/// What these filters go through: nothing for anything false, be it iterable or not.
+/// The items that these filters visit: none for any false value, iterable or not.
 std::vector<Value> items_of(Runtime& runtime, const Value& input) {
   return truthy(input) ? iterate(runtime, input) : std::vector<Value>{};
 }
@@ -63,7 +63,7 @@ Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return make_sequence(std::move(results), Sequence::Kind::lazy);
 }
 
-/// select, reject; with_attribute: selectattr, rejectattr. Without a test, what is true is
+/// select, reject; with_attribute: selectattr, rejectattr. Without a test, true values are
 /// selected.
 template <bool wanted, bool with_attribute>
 Value select(Runtime& runtime, const Value& input, const Arguments& arguments) {
@@ -91,7 +91,7 @@ Value select(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 Value attr(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
   const std::string_view name = name_argument("attr", arguments, 0);
-  if (input.mapping() != nullptr) {  // entries of a dict are not attributes
+  if (input.mapping() != nullptr) {  // dict entries are not attributes
     return find_method(input, name);
   }
   return attribute_of(input, name);

@@ -81,7 +81,7 @@ Value items(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return make_sequence(std::move(pairs), Sequence::Kind::lazy);
 }
 
-/// Stable, and stable also in reverse, as Python's sorted.
+/// Stable, also in reverse, like Python's sorted.
 std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>> keyed,
                           bool descending) {
   std::uint64_t weight = 1;
@@ -101,7 +101,7 @@ std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>>
   return values;
 }
 
-/// The key of sort(attribute="a,b"): several parts make a list.
+/// The key of sort(attribute="a,b"): several parts form a list.
 Value sort_key(Runtime& runtime, const Value& item, const Value& paths, bool case_sensitive) {
   std::vector<Value> key;
   if (paths.text() == nullptr) {

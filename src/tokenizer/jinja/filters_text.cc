@@ -1,4 +1,4 @@
-// Filters that make strings.
+// Filters that return strings.
 #include <array>
 
 #include "tokenizer/jinja/arguments.h"
@@ -26,7 +26,7 @@ Value as_string(Runtime& runtime, const Value& input, const Arguments& arguments
   return to_text(runtime, input);
 }
 
-/// Nothing is escaped where it is printed, so nothing is there to be marked as safe.
+/// Printing escapes nothing, so marking a value as safe has no effect.
 Value safe(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return as_string(runtime, input, arguments);
 }

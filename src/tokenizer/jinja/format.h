@@ -1,4 +1,4 @@
-// Python's ways to format: % and the format() of strings.
+// Python's string formatting: % and str.format().
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace winnow::jinja {
 
-/// `format % arguments`: a tuple holds several arguments, a dict those that have names.
+/// `format % arguments`: a tuple holds several arguments, a dict named ones.
 std::string format_percent(Runtime& runtime, std::string_view format, const Value& arguments);
 
 /// `format.format(*positional, **named)`; `named` is a dict.

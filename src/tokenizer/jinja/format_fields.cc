@@ -22,7 +22,7 @@ class FieldFormat {
   FieldFormat(Runtime& runtime, const std::vector<Value>& positional, const Value& named)
       : runtime_(runtime), positional_(positional), named_(named) {}
 
-  /// `depth`: a field's spec may have fields, whose specs may not.
+  /// `depth`: a field's spec may contain fields, whose specs may not.
   std::string run(std::string_view format, int depth) {
     std::string out;
     while (!format.empty()) {
@@ -65,7 +65,7 @@ class FieldFormat {
   }
 
   std::string field(std::string_view text, int depth) {
-    // A ! or : inside of [ ] belongs to the name.
+    // A ! or : inside [ ] belongs to the name.
     std::size_t end = 0;
     for (bool bracket = false; end < text.size(); ++end) {
       bracket = text[end] == '[' || (bracket && text[end] != ']');
@@ -141,7 +141,7 @@ class FieldFormat {
   const std::vector<Value>& positional_;
   const Value& named_;
   std::size_t next_ = 0;
-  int numbered_ = 0;  // 1: by the format, 2: by us
+  int numbered_ = 0;  // 1: by the format, 2: automatically
 };
 
 }  // namespace

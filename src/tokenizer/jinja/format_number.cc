@@ -10,7 +10,7 @@
 namespace winnow::jinja {
 namespace {
 
-constexpr int kMostPrecision = 1000;  // beyond the digits that a double has there are only zeros
+constexpr int kMostPrecision = 1000;  // a double's digits beyond these are zeros
 
 bool is_decimal(char c) {
   return c >= '0' && c <= '9';

@@ -41,7 +41,7 @@ class PercentFormat {
         convert();
       }
     }
-    // What could be asked for its entries need not be: dicts, and to Python lists, too.
+    // Not every argument has to be used if it supports lookup: a dict, and in Python a list, too.
     const Sequence* list = arguments_.sequence();
     const bool has_entries =
         arguments_.mapping() != nullptr || (list != nullptr && list->kind == Sequence::Kind::list);
@@ -70,7 +70,7 @@ class PercentFormat {
     return positional_[next_++];
   }
 
-  /// (name), if it stands here: that entry of the dict.
+  /// Reads (name), if it is next: returns that entry of the dict.
   std::optional<Value> named() {
     if (!format_.starts_with('(')) {
       return std::nullopt;
@@ -108,7 +108,7 @@ class PercentFormat {
     }
   }
 
-  /// Digits, or * for the next argument; -1 for neither.
+  /// Reads digits, or * for the next argument; -1 if there is neither.
   int number() {
     if (!format_.starts_with('*')) {
       return take_number(format_);

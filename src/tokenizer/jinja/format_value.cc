@@ -47,7 +47,7 @@ class SpecReader {
         spec.fill.assign(1, '0');  // GCC 12 warns of an = here
       }
       if (spec.align == '\0') {
-        spec.align = '0';  // a number's sign stands before the zeros
+        spec.align = '0';  // zeros go after a number's sign
       }
     }
     spec.width = take_number(text_);
@@ -79,7 +79,7 @@ class SpecReader {
   std::string_view text_;
 };
 
-/// `before` and `text` with the fill around them, or between them.
+/// `before` and `text` with padding around them, or between them.
 std::string aligned(Runtime& runtime, const Spec& spec, char align, const std::string& before,
                     const std::string& text) {
   const std::size_t size = count_characters(before) + count_characters(text);
@@ -150,7 +150,7 @@ std::string of_real(Runtime& runtime, const Spec& spec, double value) {
       number.digits += '%';
       break;
     case '\0':
-      if (spec.precision >= 0) {  // as g, but with a digit behind the point
+      if (spec.precision >= 0) {  // like g, but with a digit after the point
         number = real_text(value, 'g', precision, false, spec.alternate);
         if (number.digits.find_first_of(".enai") == std::string::npos) {
           const bool room = static_cast<int>(number.digits.size()) < std::max(precision, 1);

@@ -1,4 +1,4 @@
-// The functions that every template can call.
+// The global functions of templates.
 #include <array>
 #include <ctime>
 #include <limits>
@@ -36,7 +36,7 @@ Value range(Runtime& runtime, const Arguments& arguments) {
   return make_sequence(std::move(items));
 }
 
-/// The entries that dict() and namespace() are given: a dict or pairs, and named arguments.
+/// The entries for dict() and namespace(): from a dict or pairs, and named arguments.
 Mapping::Entries entries_of(Runtime& runtime, const Arguments& arguments) {
   require(arguments.positional.size() <= 1, "expected at most 1 positional argument");
   Mapping::Entries entries;
@@ -92,7 +92,7 @@ Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   return to_valid_utf8({buffer.data(), size});
 }
 
-/// Nothing the first time it is called, then its separator.
+/// Returns nothing on the first call, then its separator.
 Value joiner(Runtime& /*runtime*/, const Arguments& arguments) {
   const Bound bound("joiner", arguments, {"sep"});
   const Value separator = bound.value(0, ", ");
@@ -103,7 +103,7 @@ Value joiner(Runtime& /*runtime*/, const Arguments& arguments) {
       });
 }
 
-/// next() returns its items in a cycle; current is the next one.
+/// next() returns its items cyclically; current is the next one.
 Value cycler(Runtime& /*runtime*/, const Arguments& arguments) {
   require(!arguments.positional.empty(), "cycler: at least one item has to be provided");
   require(arguments.named.empty(), "cycler: the argument '{}' is not supported",

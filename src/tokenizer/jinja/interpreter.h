@@ -1,4 +1,4 @@
-// Walks a template's tree.
+// Evaluates a template's tree.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace winnow::jinja {
 
-/// Variables by name; what a scope does not have is looked for in those around it.
+/// Variables by name; other names are looked up in the enclosing scopes.
 struct Scope {
   std::shared_ptr<const Scope> outer;
   std::vector<std::pair<std::string, Value>> variables;
@@ -22,7 +22,7 @@ struct Scope {
   [[nodiscard]] const Value* find(std::string_view name) const;
 };
 
-/// One rendering. Errors are Error without a location; line() is where the last one came up.
+/// One rendering. Errors are Error without a location; line() is where the latest one occurred.
 class Interpreter {
  public:
   Interpreter(Runtime& runtime, Scope variables)
@@ -69,17 +69,17 @@ class Interpreter {
   Flow operator()(const Continue&) { return Flow::next; }
 
  private:
-  class Inner;  // a scope inside the current one, for as long as it lives
+  class Inner;  // opens an inner scope during its lifetime
 
   Value evaluate(const Expression& expression);
-  /// evaluate, or none for null.
+  /// evaluate(), or none for null.
   Value evaluate_part(const ExpressionPtr& expression);
   Arguments evaluate(const CallArguments& arguments);
   void add_more(const CallArguments& from, Arguments& to);
   Value call(const Value& callee, const Arguments& arguments);
 
   Flow run(const Body& body);
-  /// What `body` prints, in a scope of its own.
+  /// The output of `body`, in its own scope.
   std::string capture(const Body& body);
   void print(std::string_view text);
   void assign(const Target& target, const Value& value);
@@ -96,7 +96,7 @@ class Interpreter {
   Runtime& runtime_;
   std::shared_ptr<Scope> scope_;
   std::string* out_ = nullptr;
-  Value block_text_;  // what the filters of a block stand on
+  Value block_text_;  // the input of a block's filters
   int line_ = 1;
 };
 

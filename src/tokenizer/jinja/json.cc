@@ -32,7 +32,7 @@ void append_character(std::string_view character, char32_t code, bool ascii, std
   } else if (code < 0x20) {
     append_unit(static_cast<unsigned>(code), out);
   } else if (ascii && code > 0x7E) {
-    // Python leaves DEL alone
+    // Python does not escape DEL
     code == 0x7F ? static_cast<void>(out += '\x7F') : append_not_ascii(code, out);
   } else {
     out += character;

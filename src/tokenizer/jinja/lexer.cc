@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Token::Kind;
 
-/// Line ends become \n; one at the very end goes, as Jinja's keep_trailing_newline=False says.
+/// Line ends become \n; one at the very end is removed (Jinja's keep_trailing_newline=False).
 std::string normalized(std::string_view source) {
   std::string text = replace(replace(source, "\r\n", "\n", -1), "\r", "\n", -1);
   if (text.ends_with('\n')) {
@@ -43,7 +43,7 @@ class Lexer {
 
   void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
-  /// Steps over `count` bytes and keeps the line number.
+  /// Skips `count` bytes and counts lines.
   void advance(std::size_t count) {
     const std::string_view passed = rest().substr(0, count);
     line_ += static_cast<int>(std::count(passed.begin(), passed.end(), '\n'));
@@ -63,7 +63,7 @@ class Lexer {
     return source_.size();
   }
 
-  /// Text up to the tag at `end`, and what the tag's sign and lstrip_blocks take away from it.
+  /// Adds the text up to the tag at `end`, trimmed as the tag's sign and lstrip_blocks say.
   void add_data(std::size_t end, bool strips_blanks) {
     std::string_view data = source_.substr(at_, end - at_);
     const char sign = end + 2 < source_.size() ? source_[end + 2] : '\0';
@@ -114,7 +114,7 @@ class Lexer {
     close(sign, true);
   }
 
-  /// Steps over the two characters of a tag's end and what they take with them.
+  /// Skips the two characters of a tag's end and the white space that they remove.
   void close(char sign, bool trims_newline) {
     advance(2);
     if (sign == '-') {
@@ -124,7 +124,7 @@ class Lexer {
     }
   }
 
-  /// {% raw %} ... {% endraw %}; false when something else stands here.
+  /// {% raw %} ... {% endraw %}; false if this is something else.
   bool lex_raw() {
     std::string_view tag = rest().substr(2);
     if (tag.starts_with('-') || tag.starts_with('+')) {
@@ -168,7 +168,7 @@ class Lexer {
     error("a raw block has no end");
   }
 
-  /// The inside of {{ }} or {% %}, its end included.
+  /// The inside of {{ }} or {% %}, including its end.
   void lex_tag(bool variable) {
     const std::string_view end = variable ? "}}" : "%}";
     while (at_ < source_.size()) {
@@ -240,8 +240,8 @@ class Lexer {
   std::string_view source_;
   std::size_t at_ = 0;
   int line_ = 1;
-  bool line_starts_ = true;  // what was passed last ends with a newline
-  std::string open_;         // the brackets to be closed
+  bool line_starts_ = true;  // the text so far ends with a newline
+  std::string open_;         // open brackets
   std::vector<Token> tokens_;
 };
 

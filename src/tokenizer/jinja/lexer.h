@@ -1,4 +1,4 @@
-// A template's source as tokens, white space around the tags already settled.
+// A template's source as tokens; white space around tags is already removed.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct Token {
   int line = 0;
 };
 
-/// An error in a template's source: `line` says where.
+/// An error in a template's source, at `line`.
 struct SyntaxError {
   int line = 0;
   std::string what;
 };
 
-/// With Jinja's trim_blocks and lstrip_blocks on, as Hugging Face has them: the newline after a
-/// block tag and the blanks before one on its line are not part of the text. The last token is
+/// Jinja's trim_blocks and lstrip_blocks are on, as in Hugging Face's environment: the newline
+/// after a block tag and the blanks before it on its line are not text. The last token is
 /// `end`. Throws SyntaxError.
 std::vector<Token> tokenize(std::string_view source);
 

@@ -43,7 +43,7 @@ std::string without_underscores(std::string_view text) {
   return out;
 }
 
-/// The length of the float at the beginning, 0 when it is none: 1.5, 1e3, 1.5e-3.
+/// The length of the float at the beginning, 0 if there is none: 1.5, 1e3, 1.5e-3.
 std::size_t float_length(std::string_view text) {
   std::size_t end = digits(text, 0, is_digit);
   bool is_float = false;
@@ -77,12 +77,12 @@ std::size_t integer_length(std::string_view text) {
   return prefixed > 0 ? 2 + prefixed : digits(text, 0, zero);
 }
 
-/// Python's escapes, one by one.
+/// Decodes Python's escapes.
 class Unescaper {
  public:
   explicit Unescaper(std::string_view text) : text_(text) {}
 
-  /// The text, or nothing when an escape is malformed.
+  /// The text, or nullopt when an escape is malformed.
   std::optional<std::string> run() {
     while (at_ < text_.size() && good_) {
       const char c = text_[at_++];
@@ -150,7 +150,7 @@ class Unescaper {
 
   void append(unsigned long code) {
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-      good_ = false;  // Python lets half a surrogate pair in, but cannot print it
+      good_ = false;  // Python allows half a surrogate pair, but cannot print it
     } else {
       append_utf8(static_cast<char32_t>(code), out_);
     }

@@ -14,7 +14,7 @@ struct Literal {
   Token::Kind kind = Token::Kind::name;
   std::string text;
   std::size_t length = 0;  // bytes of the source
-  std::string error;       // what is wrong with it, if anything
+  std::string error;       // the error in it, if any
 };
 
 /// The name, number or string at the beginning of `source`; nullopt when none begins there. A float

@@ -26,7 +26,7 @@ Method find_in(const Named<Method> (&table)[n], std::string_view name) {
   return found == std::end(table) ? nullptr : found->method;
 }
 
-/// Methods of strings that lay text out: center, format, zfill ... nullptr when there is none.
+/// String methods for layout: center, format, zfill ... nullptr when there is none.
 TextMethod find_layout_method(std::string_view name);
 
 }  // namespace winnow::jinja

@@ -57,9 +57,9 @@ Value splitlines(Runtime& runtime, std::string_view text, const Arguments& argum
   return list_of(runtime, split_lines(text, bound.boolean(0, false)));
 }
 
-/// The part of `text` from the character bound.value(i) to the one before bound.value(i + 1), as
-/// slices count them; `before` counts the characters before it. nullopt when it begins behind the
-/// text's end.
+/// The part of `text` from character bound.value(i) up to, not including, bound.value(i + 1), with
+/// Python's slice rules; `before`: the number of characters before it. nullopt when it begins after
+/// the text's end.
 std::optional<std::string_view> part_of(std::string_view text, const Bound& bound, std::size_t i,
                                         std::int64_t& before) {
   before = 0;
@@ -294,7 +294,7 @@ Value index_method(const Value& list, bool counts) {
       });
 }
 
-/// loop.changed: whether its arguments are others than the last time.
+/// loop.changed: whether its arguments differ from those of the previous call.
 bool has_changed(Runtime& runtime, LoopRun& run, const Arguments& arguments) {
   Value value = make_sequence(arguments.positional, Sequence::Kind::tuple);
   const Extent extent = extent_of(value);

@@ -1,4 +1,4 @@
-// The methods of strings that lay text out.
+// String methods for layout.
 #include "tokenizer/jinja/arguments.h"
 #include "tokenizer/jinja/format.h"
 #include "tokenizer/jinja/method_tables.h"
@@ -9,7 +9,7 @@ namespace {
 
 enum class Side : std::uint8_t { left, right, both };
 
-/// How much is missing to a width in characters.
+/// The number of characters by which the text is shorter than the width.
 std::size_t gap_of(Runtime& runtime, std::string_view text, std::int64_t width) {
   const std::size_t size = count_characters(text);
   const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(width, 0));
@@ -35,7 +35,7 @@ Value justified(Runtime& runtime, std::string_view text, const Arguments& argume
   require(count_characters(fill) == 1, "the fill character must be exactly one character long");
   const std::int64_t width = bound.integer(0, 0);
   const std::size_t gap = gap_of(runtime, text, width);
-  // Python's center puts the odd one left of a text of an odd width.
+  // Python's center puts an odd padding character on the left of a text with an odd width.
   const std::size_t half = gap / 2 + (gap & static_cast<std::size_t>(width) & 1U);
   const std::size_t before = side == Side::right ? gap : side == Side::both ? half : 0;
   return repeated(runtime, fill, before).append(text) + repeated(runtime, fill, gap - before);

@@ -20,7 +20,7 @@ class Parser {
   }
 
  private:
-  /// Statements up to a tag named like one of `ends`, whose {% is stepped over; without `ends`, up
+  /// Statements up to a tag named like one of `ends`, whose {% is consumed; without `ends`, up
   /// to the end of the template.
   Body body(std::initializer_list<std::string_view> ends) {
     const ExpressionParser::Nesting nesting(expressions_);
@@ -48,7 +48,7 @@ class Parser {
     return statements;
   }
 
-  /// The body up to {% end %}, that tag included.
+  /// The body up to {% end %}, which is consumed.
   Body body_until(std::string_view end) {
     tokens_.expect(Kind::block_end, "'%}'");
     Body statements = body({end});
@@ -73,7 +73,7 @@ class Parser {
       into.push_back({line, FilterBlock{std::move(filters), body_until("endfilter")}});
     } else if (tokens_.skip_name("with")) {
       into.push_back({line, with()});
-    } else if (tokens_.skip_name("generation")) {  // marks what the assistant said, for training
+    } else if (tokens_.skip_name("generation")) {  // marks the assistant's output, for training
       into.push_back({line, With{{}, body_until("endgeneration")}});
     } else if (tokens_.skip_name("block")) {
       into.push_back({line, block()});
@@ -147,7 +147,7 @@ class Parser {
     return {line, SetBlock{std::move(target), std::move(filters), body_until("endset")}};
   }
 
-  /// The parameters of a macro in their parentheses.
+  /// The parameters of a macro in parentheses.
   void parameters(Macro& macro) {
     tokens_.expect_op("(");
     while (!tokens_.at_op(")")) {
@@ -213,7 +213,7 @@ class Parser {
     return node;
   }
 
-  /// A block stands where it is: nothing can extend a chat template.
+  /// A block is rendered in place: nothing can extend a chat template.
   With block() {
     const std::string name = tokens_.expect_name();
     while (tokens_.at_any_name({"scoped", "required"})) {

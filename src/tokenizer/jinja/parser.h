@@ -1,4 +1,4 @@
-// Template source to tree.
+// Parses a template's source.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace winnow::jinja {
 
-/// Throws SyntaxError (lexer.h) for what is wrong or not supported.
+/// Throws SyntaxError (lexer.h) for source that is wrong or not supported.
 Body parse(std::string_view source);
 
 }  // namespace winnow::jinja

@@ -80,7 +80,7 @@ ExpressionPtr ExpressionParser::number() {
   return make(token.line, Constant{value});
 }
 
-/// Strings that follow each other are one.
+/// Adjacent strings are concatenated.
 ExpressionPtr ExpressionParser::string() {
   const int at = line();
   std::string text;

@@ -10,7 +10,7 @@
 namespace winnow::jinja {
 namespace {
 
-/// utf8proc's idea of str.isprintable().
+/// str.isprintable() according to utf8proc.
 bool is_printable(char32_t code) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
     case UTF8PROC_CATEGORY_CN:
@@ -57,7 +57,7 @@ std::string text_repr(std::string_view text) {
   return out + quote;
 }
 
-/// The atoms that str() and repr() print alike.
+/// Scalars that str() and repr() print alike.
 std::string scalar_text(const Value& value) {
   if (value.is_none()) {
     return "None";
@@ -182,7 +182,7 @@ std::string float_repr(double value) {
   if (exponent < -4 || exponent >= 16) {
     return out + with_exponent(digits, exponent);
   }
-  // Zeros before the digits, or after them, so that the point has its place.
+  // Adds zeros before or after the digits to place the point.
   if (exponent < 0) {
     digits.insert(0, static_cast<std::size_t>(-exponent), '0');
   } else if (digits.size() < static_cast<std::size_t>(exponent) + 2) {

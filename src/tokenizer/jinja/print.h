@@ -16,14 +16,14 @@ std::string repr(Runtime& runtime, const Value& value);
 std::string float_repr(double value);
 
 struct JsonStyle {
-  bool ascii = false;                 // \uXXXX for all that is not ASCII
-  std::optional<std::string> indent;  // one level of it; nullopt: all on one line
+  bool ascii = false;                 // escapes all non-ASCII characters as \uXXXX
+  std::optional<std::string> indent;  // per level; nullopt: all on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;
 };
 
-/// json.dumps; Error for what JSON does not have (undefined, macros ...).
+/// json.dumps; Error for values that JSON does not have (undefined, macros ...).
 std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace winnow::jinja

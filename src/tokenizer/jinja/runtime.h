@@ -1,4 +1,4 @@
-// What one rendering shares among all that takes part in it: its limits and its clock.
+// Shared state of one rendering: its limits and its clock.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace winnow::jinja {
 
-/// Templates come from strangers: a rendering may use only so much of everything.
+/// Templates are untrusted: a rendering has limited time and memory.
 class Runtime {
  public:
-  // A unit is about a step of evaluation or 8 bytes of memory; chats of a million tokens stay far
-  // below.
+  // A unit is about a step of evaluation or 8 bytes of memory; chats of a million tokens need far
+  // less.
   static constexpr std::uint64_t kUnits = 100'000'000;
   static constexpr std::size_t kMaxText = std::size_t{64} << 20;  // one string, and the output
-  static constexpr int kMaxDepth = 600;  // nesting of evaluation, which is nesting of our stack
+  static constexpr int kMaxDepth = 600;  // of nested evaluation, which recurses on our stack
 
   explicit Runtime(std::time_t now) : now_(now) {}
 
@@ -25,21 +25,21 @@ class Runtime {
     require(units <= left_, "the template takes too long or too much memory");
     left_ -= units;
   }
-  /// A list of `count` entries is about to be made.
+  /// Call before making a list of `count` entries.
   void spend_items(std::size_t count) { spend(1 + 8 * static_cast<std::uint64_t>(count)); }
-  /// A text of `bytes` is about to be made or read.
+  /// Call before making or reading a text of `bytes`.
   void spend_text(std::size_t bytes) {
     require(bytes <= kMaxText, "a string is longer than {} bytes", kMaxText);
     spend(1 + bytes / 8);
   }
-  /// `needle` is about to be looked for, in the worst case step by step.
+  /// Call before searching for `needle`, in the worst case step by step.
   void spend_search(std::string_view text, std::string_view needle) {
     spend(1 + text.size() / 16 + text.size() / 32 * needle.size() / 32);
   }
 
   [[nodiscard]] std::time_t now() const { return now_; }
 
-  /// One level of nesting, for as long as it lives.
+  /// One level of nesting during its lifetime.
   class Level {
    public:
     explicit Level(Runtime& runtime) : runtime_(runtime) {

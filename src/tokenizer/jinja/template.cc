@@ -10,7 +10,7 @@ namespace winnow::jinja {
 
 namespace {
 
-/// An error is one line, whatever the template or the messages put into it.
+/// Makes an error one line, even if the template or the messages contain line breaks.
 [[noreturn]] void fail_at(const std::string& name, int line, std::string what) {
   constexpr std::size_t kLongest = 1000;
   if (what.size() > kLongest) {

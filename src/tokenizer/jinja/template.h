@@ -1,9 +1,9 @@
 // Jinja templates, the part of the language that chat templates use.
 // https://jinja.palletsprojects.com/templates/
 //
-// The environment is the one that Hugging Face renders chat templates in: trim_blocks and
+// The environment is the one in which Hugging Face renders chat templates: trim_blocks and
 // lstrip_blocks, the tags break, continue and generation, its tojson, raise_exception and
-// strftime_now, nothing escaped, no value but namespaces changeable.
+// strftime_now; no escaping; no mutable values except namespaces.
 #pragma once
 
 #include <ctime>
@@ -20,7 +20,7 @@ namespace winnow::jinja {
 /// A compiled template. Immutable, usable from many threads.
 class Template {
  public:
-  /// Throws Error("<name>:<line>: ...") for what is wrong or not supported.
+  /// Throws Error("<name>:<line>: ...") for source that is wrong or not supported.
   Template(std::string_view source, std::string name);
   ~Template();
   Template(Template&&) noexcept;
@@ -28,7 +28,7 @@ class Template {
 
   using Variables = std::vector<std::pair<std::string, Value>>;
 
-  /// Throws Error("<name>:<line>: ...") for what goes wrong, raise_exception included, and when the
+  /// Throws Error("<name>:<line>: ...") for any error, including raise_exception, and when the
   /// template nests too deeply or takes too much time or memory. `now` is the time of strftime_now.
   [[nodiscard]] std::string render(Variables variables, std::time_t now) const;
 

@@ -63,7 +63,7 @@ bool all_of(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return is_all(to_text(runtime, input), wanted);
 }
 
-/// Identity, which only the singletons and small values of a template can show.
+/// Identity, which a template can observe only for singletons and small values.
 bool same(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound("sameas", arguments, {"other"});
   const Value& other = bound.value(0);

@@ -26,7 +26,7 @@ bool is_line_end(char32_t code) {
          code == 0x2028 || code == 0x2029;
 }
 
-/// How many bytes at the beginning of `text` are white space, or are not.
+/// The number of bytes at the beginning of `text` that are, or are not, white space.
 std::size_t run_of(std::string_view text, bool space) {
   std::size_t at = 0;
   while (at < text.size() && begins_with_space(text.substr(at)) == space) {
@@ -213,7 +213,7 @@ std::string replace(std::string_view text, std::string_view old, std::string_vie
     out.append(text, at, found - at);
     out += with;
     at = found + old.size();
-    if (old.empty()) {  // between all characters, as Python does
+    if (old.empty()) {  // between all characters, as in Python
       if (at == text.size()) {
         return out;
       }

@@ -11,14 +11,14 @@
 namespace winnow::jinja {
 
 std::size_t count_characters(std::string_view text);
-/// How many bytes the first `count` characters are, or all where there are fewer.
+/// The bytes of the first `count` characters, or of all if there are fewer.
 std::size_t bytes_of_characters(std::string_view text, std::size_t count);
 /// One string per code point.
 std::vector<std::string_view> characters(std::string_view text);
 
 /// str.isspace() for one code point.
 bool is_space(char32_t code);
-/// Which ends strip() works on.
+/// The ends that strip() works on.
 enum class Ends : std::uint8_t { left = 1, right = 2, both = 3 };
 /// Without `chars`, strips white space.
 std::string_view strip(std::string_view text, Ends ends,
@@ -26,24 +26,24 @@ std::string_view strip(std::string_view text, Ends ends,
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-/// First letter upper case, the rest lower.
+/// First letter in upper case, the rest in lower case.
 std::string capitalize(std::string_view text);
-/// str.title(): letters after a non-letter upper case, others lower.
+/// str.title(): letters after a non-letter in upper case, others in lower case.
 std::string title_case(std::string_view text);
 /// Jinja's `title`: the same, but words begin only after white space and -({[<.
 std::string title_words(std::string_view text);
 
-/// Upper case to lower and the other way round.
+/// Swaps upper and lower case.
 std::string swap_case(std::string_view text);
-/// Python's escapes (\\xe9, \\u4e16) for all that is not ASCII.
+/// Escapes all non-ASCII characters as Python does (\\xe9, \\u4e16).
 std::string ascii(std::string_view text);
 
-/// str.isupper() and the like: at least one character, and all that count are of the class.
+/// str.isupper() and the like: at least one character, and all relevant ones are of the class.
 enum class Class : std::uint8_t { upper, lower, digit, numeric, alpha, alnum, space };
 bool is_all(std::string_view text, Class wanted);
 
 /// str.split: at most `limit` splits unless it is negative. Without a separator, at white space,
-/// where empty parts do not count.
+/// without empty parts.
 std::vector<std::string_view> split(std::string_view text,
                                     std::optional<std::string_view> separator, std::int64_t limit);
 std::vector<std::string_view> rsplit(std::string_view text,

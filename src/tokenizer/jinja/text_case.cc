@@ -11,7 +11,7 @@ namespace {
 
 enum class Case : std::uint8_t { upper, lower, title };
 
-/// The lower-case letters that grow when raised; utf8proc knows single characters only.
+/// Handles letters that become several characters in another case; utf8proc maps single ones only.
 void append_cased(char32_t code, Case wanted, std::string& out) {
   constexpr char32_t kSharpS = 0xDF;
   constexpr char32_t kDottedI = 0x130;

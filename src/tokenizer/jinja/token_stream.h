@@ -18,7 +18,7 @@ class TokenStream {
  public:
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  /// The last token, `end`, is never left behind.
+  /// The last token, `end`, is never skipped.
   [[nodiscard]] const Token& current() const { return tokens_[at_]; }
   Token next() {
     Token token = tokens_[at_];

@@ -89,7 +89,7 @@ Value from_json_at(const nlohmann::ordered_json& json, int depth) {
   return make_sequence(std::move(items));
 }
 
-/// Exact also where an int has no equal double.
+/// Exact even if an int has no equal double.
 int compare_numbers(const Value& a, const Value& b) {
   const auto whole = [](const Value& v) { return v.boolean() ? *v.boolean() : *v.integer(); };
   if (a.real() == nullptr && b.real() == nullptr) {

@@ -1,4 +1,4 @@
-// What a template computes with: the values of Python as far as chat templates see them.
+// The values of templates: Python's, as far as chat templates need them.
 #pragma once
 
 #include <concepts>
@@ -23,14 +23,14 @@ struct Namespace;
 struct Callable;
 struct Loop;
 
-/// A name or element that is not there. It prints as nothing; most other uses are an error, whose
-/// text it carries.
+/// A name or element that does not exist. It prints as nothing; most other uses are an error, whose
+/// text it contains.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
 struct None {};
 
-/// Immutable but for Namespace; copies share their contents.
+/// Immutable except for Namespace; copies share their contents.
 class Value {
  public:
   using Text = std::shared_ptr<const std::string>;
@@ -53,7 +53,7 @@ class Value {
 
   static Value undefined(std::string why);
 
-  // The contents when the value is of that type, else nullptr.
+  // The contents if the value has that type, else nullptr.
   [[nodiscard]] const Undefined* undefined() const { return std::get_if<Undefined>(&data_); }
   [[nodiscard]] const bool* boolean() const { return std::get_if<bool>(&data_); }
   [[nodiscard]] const std::int64_t* integer() const { return std::get_if<std::int64_t>(&data_); }
@@ -85,8 +85,8 @@ class Value {
       data_;
 };
 
-/// How much hangs under a value. Both are limited when a container is made, so that walking one can
-/// neither exhaust the stack nor, by sharing parts again and again, take forever.
+/// The size of a value's tree. Both numbers are limited when a container is made, so that walking
+/// it cannot exhaust the stack or, with shared parts, take exponential time.
 struct Extent {
   int depth = 0;
   std::uint64_t weight = 1;
@@ -95,11 +95,11 @@ struct Extent {
 };
 
 struct Sequence {
-  // Views and lazy sequences (what Python's generators are) iterate; only lists and tuples index.
+  // Views and lazy sequences (Python's generators) iterate; only lists and tuples can be indexed.
   enum class Kind : std::uint8_t { list, tuple, lazy, keys, values, items };
 
   Kind kind = Kind::list;
-  bool is_group = false;  // of groupby: a tuple whose items are its grouper and list, too
+  bool is_group = false;  // of groupby: a tuple with attributes grouper and list
   std::vector<Value> items;
   Extent extent;
 
@@ -117,12 +117,12 @@ struct Mapping {
   [[nodiscard]] const Value* find(std::string_view key) const;
 };
 
-/// namespace(): the one thing a template can change.
+/// namespace(): the only mutable value.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
 
   [[nodiscard]] const Value* find(std::string_view name) const;
-  /// Error when `value` contains a namespace, which could make a cycle.
+  /// Error when `value` contains a namespace, which could create a cycle.
   void set(std::string_view name, Value value);
 };
 
@@ -131,29 +131,29 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// A function, a bound method, or an object of which only attributes are known.
+/// A function, a bound method, or an object with attributes only.
 struct Callable {
   std::string name;
   std::function<Value(Runtime&, const Arguments&)> function;        // may be empty
   std::function<Value(std::string_view attribute)> attribute = {};  // may be empty
 };
 
-/// A for while it runs.
+/// The state of a running for loop.
 struct LoopRun {
   Sequence items{};
   int depth = 1;                                             // of recursion
-  std::optional<Value> changed{};                            // what loop.changed was told last
+  std::optional<Value> changed{};                            // the latest arguments of loop.changed
   std::function<std::string(const Value& items)> recurse{};  // empty: the loop is not recursive
 };
 
-/// The `loop` of a for: where it stands.
+/// The `loop` variable of a for, at one iteration.
 struct Loop {
   std::shared_ptr<LoopRun> run;
   std::size_t index = 0;
 };
 
 Value make_sequence(std::vector<Value> items, Sequence::Kind kind = Sequence::Kind::list);
-/// Later entries of an equal key replace the value of the earlier one. Keys must be hashable.
+/// A later entry replaces the value of an earlier one with an equal key. Keys must be hashable.
 Value make_mapping(Mapping::Entries entries);
 Value make_callable(std::string name, std::function<Value(Runtime&, const Arguments&)> function);
 Value from_json(const nlohmann::ordered_json& json);
