@@ -10,13 +10,13 @@
 namespace winnow::eval {
 namespace {
 
-// Distances 0, 1, 2-3, 4-7 ... are bins 0, 1, 2, 3 ...
+// Distances 0, 1, 2-3, 4-7 ... go into bins 0, 1, 2, 3 ...
 std::size_t bin_of(int distance) {
   return std::bit_width(static_cast<unsigned>(distance));
 }
 
 // Adds the weights [query heads, seen] of the query at t, which sees the last `seen` tokens: the
-// one at position p lies at p % seen.
+// weight of position p is at p % seen.
 void add_query(std::span<const float> weights, int t, int seen, int query_heads,
                std::span<double> shares) {
   const auto width = static_cast<std::size_t>(seen);

@@ -1,4 +1,4 @@
-// Small invented facts to hide in a text and ask for at its end.
+// Small invented facts, to be hidden in a text and asked for at its end.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace winnow::eval {
 struct Fact {
   std::string sentence;
   std::string question;
-  std::vector<std::string> values;  // what an answer has to hold, word for word
+  std::vector<std::string> values;  // that an answer must contain literally
 };
 
 inline constexpr int kFactKinds = 5;
@@ -23,7 +23,7 @@ Fact make_fact(int index, Random& random);
 /// An integer in [low, high).
 int draw(Random& random, int low, int high);
 
-/// Whether `text` holds `value`, with neither a letter nor a digit next to it.
+/// Whether `text` contains `value`, with neither a letter nor a digit next to it.
 bool holds_word(std::string_view text, std::string_view value);
 
 }  // namespace winnow::eval

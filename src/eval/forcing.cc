@@ -54,7 +54,7 @@ void Forcing::close(std::size_t sequence) {
   lanes_[sequence] = {};
 }
 
-// How many of a lane's next `tokens` tokens need logits: the last ones.
+// How many of a lane's next `tokens` tokens need logits: always the last ones.
 std::size_t Forcing::rows_of(const Lane& lane, std::size_t tokens) {
   const std::size_t end = lane.fed() + tokens;
   return end - std::min(end, std::max(lane.first_row, lane.fed()));
@@ -77,7 +77,7 @@ std::vector<ForcedShare> Forcing::plan() const {
     }
     std::size_t count = std::min(lane.pending(), each);
     const std::size_t excess =
-        std::max(rows + rows_of(lane, count), most_rows) - most_rows;  // rows are the last tokens
+        std::max(rows + rows_of(lane, count), most_rows) - most_rows;  // for the last tokens
     count -= std::min(count, excess);
     kvcache::PageNeed need = runner_->need(*lane.state, static_cast<int>(count));
     need += planned;

@@ -1,4 +1,4 @@
-// Many sequences whose tokens are known, fed to a model together, and the logits behind each token.
+// Teacher forcing: feeds many sequences of known tokens together, and returns logits after each.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace winnow::eval {
 
-/// The tokens that one step takes from each sequence; every sequence gets a share.
+/// The tokens that one step takes from a sequence.
 struct ForcedShare {
   std::size_t sequence = 0;
   std::size_t tokens = 0;
@@ -21,40 +21,40 @@ struct ForcedShare {
 struct ForcedRow {
   std::size_t sequence = 0;
   std::size_t position = 0;
-  std::span<const float> logits;  // [vocab], until the next step
+  std::span<const float> logits;  // [vocab], valid until the next step
 };
 
-/// What to ask Backend::make_runner() for: `sequences` of `length` tokens, each with a window and
-/// pages of its own that are not full.
+/// The token capacity for Backend::make_runner(): for `sequences` of `length` tokens, each with its
+/// own window and partially filled pages.
 int most_tokens(const kvcache::CacheConfig& cache, int sequences, int length);
 
-/// Computes as the engine does, without sampling. `model` must outlive it.
+/// Computes like the engine, without sampling. `model` must outlive it.
 class Forcing {
  public:
-  /// At most `sequences` of at most `length` tokens are open at a time.
+  /// At most `sequences` of at most `length` tokens may be open at a time.
   Forcing(const engine::LoadedModel& model, int sequences, int length);
 
-  /// A new sequence, fed from its first token on. Logits are given from position `first_row` on.
+  /// A new sequence, fed from its first token. Logits are returned from position `first_row` on.
   std::size_t open(std::vector<std::int32_t> tokens, const kvcache::SequenceLimits& limits,
                    std::size_t first_row);
-  /// A continuation of a sequence that has been fed whole, sharing its pages: its tokens so far,
-  /// then `tokens`.
+  /// A continuation of a sequence that has been fed completely, sharing its pages: its tokens so
+  /// far, then `tokens`.
   std::size_t fork(std::size_t sequence, std::span<const std::int32_t> tokens,
                    std::size_t first_row);
-  /// More tokens for a sequence.
+  /// Appends a token to a sequence.
   void append(std::size_t sequence, std::int32_t token);
-  /// Gives a sequence's cache back; its number is not used again.
+  /// Frees a sequence's cache; its number is not used again.
   void close(std::size_t sequence);
 
-  /// What the next step would take; empty when everything has been fed.
+  /// The shares of the next step; empty when everything has been fed.
   [[nodiscard]] std::vector<ForcedShare> plan() const;
-  /// Feeds this, and returns the rows that were asked for. Throws Error when the cache has no room.
+  /// Feeds these shares, and returns the requested rows. Throws Error when the cache is full.
   std::vector<ForcedRow> step(std::span<const ForcedShare> shares);
 
   [[nodiscard]] std::span<const std::int32_t> tokens(std::size_t sequence) const {
     return lanes_[sequence].tokens;
   }
-  /// What the sequence's cache holds now.
+  /// The current contents of the sequence's cache.
   [[nodiscard]] engine::CacheUsage usage(std::size_t sequence) const {
     return lanes_[sequence].state->usage();
   }

@@ -12,7 +12,7 @@ const char* const kNoise =
 
 namespace {
 
-// The first place from `at` on where a sentence ends, looked for within 300 bytes; else a word's.
+// The first end of a sentence from `at` on, within 300 bytes; else the first end of a word.
 std::size_t sentence_end(std::string_view text, std::size_t at) {
   constexpr std::size_t kFar = 300;
   if (at == 0) {
@@ -62,7 +62,7 @@ std::string Haystack::cut(std::size_t first, std::size_t tokens) const {
     piece[i] = tokens_[(first + i) % tokens_.size()];
   }
   std::string text = tokenizer_.decode(piece, /*skip_special=*/true);
-  // The first and the last word may be halves.
+  // The first and the last word may be incomplete.
   const std::size_t begin = text.find(' ');
   const std::size_t end = text.rfind(' ');
   return begin < end && end != std::string::npos ? text.substr(begin + 1, end - begin - 1) : "";

@@ -1,4 +1,4 @@
-// Running text of a wanted length with sentences hidden in it.
+// Running text of a given length with sentences hidden in it.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace winnow::eval {
 
-/// RULER's filler, for when there is no text.
+/// RULER's filler, used if there is no text.
 extern const char* const kNoise;
 
-/// A prompt's text to the tokens that the model reads.
+/// Converts a prompt's text to the tokens that the model reads.
 using EncodePrompt = std::function<std::vector<std::int32_t>(const std::string& text)>;
 
-/// A sentence and where it goes: 0 is the beginning of the hay, 1 its end.
+/// A sentence and its depth: 0 is the beginning of the hay, 1 its end.
 struct Hidden {
   std::string sentence;
   double depth = 0.0;
@@ -27,18 +27,18 @@ struct Hidden {
 
 class Haystack {
  public:
-  /// White space in `text` becomes single spaces. Error when nothing is left. `tokenizer` must
-  /// outlive it.
+  /// White space in `text` is collapsed to single spaces. Error when nothing remains. `tokenizer`
+  /// must outlive it.
   Haystack(const Tokenizer& tokenizer, std::string_view text);
 
-  /// A prompt of at most `length` tokens, and hardly fewer, that begins with hay from a random
-  /// place (which starts again when it is used up), holds `hidden` at their depths behind the ends
+  /// A prompt of at most `length` tokens, and close to it, that begins with hay from a random
+  /// position (wrapping around at the end), contains `hidden` at their depths after the ends
   /// of sentences, and ends in `question`. Error when there is no room for hay.
   [[nodiscard]] std::vector<std::int32_t> prompt(int length, std::span<const Hidden> hidden,
                                                  const std::string& question,
                                                  const EncodePrompt& encode, Random& random) const;
 
-  /// About `tokens` tokens of whole words from a random place.
+  /// About `tokens` tokens of whole words from a random position.
   [[nodiscard]] std::string excerpt(std::size_t tokens, Random& random) const;
 
  private:
@@ -49,7 +49,7 @@ class Haystack {
   std::vector<std::int32_t> tokens_;
 };
 
-/// `hay` with every sentence at its depth, moved on to where a sentence (or at least a word) ends.
+/// `hay` with every sentence inserted at its depth, moved to the next end of a sentence (or word).
 std::string hide(const std::string& hay, std::span<const Hidden> hidden);
 
 }  // namespace winnow::eval

@@ -12,7 +12,7 @@
 namespace winnow::eval {
 namespace {
 
-// At `budget`, which lies within the frontier.
+// The accuracy at `budget`, which must be within the frontier.
 double interpolated(std::span<const BudgetPoint> frontier, double budget) {
   const auto above = std::ranges::lower_bound(frontier, budget, {}, &BudgetPoint::budget);
   if (above == frontier.begin()) {
@@ -26,7 +26,7 @@ double interpolated(std::span<const BudgetPoint> frontier, double budget) {
   return low.accuracy + share * (above->accuracy - low.accuracy);
 }
 
-// Whether the chain has an answer. One that came to its end may just break off with a number.
+// Whether the chain has an answer. A chain that ended by itself may just end with a number.
 bool votes(const Json& answer) {
   if (answer.at("stated").get<std::string>().empty()) {
     return false;
@@ -131,7 +131,7 @@ double frontier_margin(std::span<const BudgetPoint> a, std::span<const BudgetPoi
   if (!(low < high)) {
     return kNone;
   }
-  // Both are straight between these budgets, so trapezia are exact.
+  // Both are linear between these budgets, so the trapezoidal rule is exact.
   std::vector<double> budgets{low, high};
   for (const auto& frontier : {a, b}) {
     for (const BudgetPoint& point : frontier) {

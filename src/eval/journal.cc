@@ -50,7 +50,7 @@ Journal::Journal(const std::filesystem::path& file, const Json& run) : Journal()
   for (std::size_t number = 1; begin < text.size(); ++number) {
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos) {
-      break;  // was being written
+      break;  // incomplete: the process was stopped while writing it
     }
     const std::string where = fmt::format("{}:{}", name, number);
     Json line = parse_line(text.substr(begin, end - begin), where);

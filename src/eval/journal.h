@@ -1,4 +1,4 @@
-// The finished cases of a measure, on disk.
+// The finished cases of an evaluation, on disk.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ namespace winnow::eval {
 
 using Json = nlohmann::ordered_json;
 
-/// Records by the ids of their cases. With a file, a run that was interrupted continues where it
-/// stopped. Summaries are made of the records alone, so they are those of an uninterrupted run.
+/// Records by the ids of their cases. With a file, an interrupted run continues where it
+/// stopped. Summaries depend only on the records, so they equal those of an uninterrupted run.
 class Journal {
  public:
   /// In memory only.
   Journal() : store_(std::make_shared<Store>()) {}
-  /// In a file of JSON lines: first `run`, which says all that determines the records, then one
-  /// record per case. Records of an earlier process are read, a last line that it did not finish is
-  /// dropped. Throws Error naming file and key when the file's run is another, and file:line when a
-  /// line is no record.
+  /// In a file of JSON lines: first `run`, which contains all that determines the records, then one
+  /// record per case. Records of an earlier process are read; an incomplete last line is
+  /// dropped. Throws Error naming file and key when the file's run differs, and file:line when a
+  /// line is not a record.
   Journal(const std::filesystem::path& file, const Json& run);
 
-  /// The same journal for one of several measures that it keeps: ids are "<name>/<id>" in it.
+  /// The same journal for one of several evaluations in it: their ids become "<name>/<id>".
   [[nodiscard]] Journal section(const std::string& name) const;
 
   /// The record of a case; nullptr when there is none yet.
   [[nodiscard]] const Json* find(const std::string& id) const;
-  /// `record` is an object; "id" is put in front.
+  /// `record` is an object; "id" is put first.
   void add(const std::string& id, const Json& record);
-  /// Whether there are records, and all of them of questions that were too long, in all sections.
+  /// Whether there are records, and all, in all sections, are for questions that were too long.
   [[nodiscard]] bool has_only_skipped() const;
-  /// Of all sections.
+  /// Number of records in all sections.
   [[nodiscard]] std::size_t size() const { return store_->records.size(); }
 
  private:
@@ -44,7 +44,7 @@ class Journal {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  // What sections share.
+  // Shared by all sections.
   struct Store {
     std::filesystem::path path;
     std::unique_ptr<std::FILE, Close> file;
@@ -57,7 +57,7 @@ class Journal {
   std::string prefix_;  // of ids
 };
 
-/// The records of the `questions` that were answered. Adds to `skipped` how many were too long.
+/// The records of the answered `questions`. Adds the number of too long ones to `skipped`.
 template <class Question>
 std::vector<const Json*> answered_records(const Journal& journal,
                                           std::span<const Question> questions,
@@ -77,8 +77,8 @@ std::vector<const Json*> answered_records(const Journal& journal,
   return records;
 }
 
-/// Error unless `file` is missing or holds the results of this `run`, under "run": anything else is
-/// not to be written over.
+/// Error unless `file` is missing or contains results of this `run`, under "run": other files are
+/// not overwritten.
 void require_results_of(const std::filesystem::path& file, const Json& run);
 
 }  // namespace winnow::eval

@@ -8,11 +8,11 @@
 namespace winnow::eval {
 namespace {
 
-// What one sequence's attention to its cache costs in a step.
+// The cost of one sequence's attention to its cache in a step.
 struct CacheCost {
   double flops = 0.0;
-  double numbers = 0.0;  // read: keys' and values' channels
-  double state = 0.0;    // bytes of recurrent layers, read and written
+  double numbers = 0.0;  // channels of keys and values read
+  double state = 0.0;    // bytes of recurrent layers' state, read and written
 };
 
 CacheCost cache_cost(const model::ModelSpec& model, double length, double ratio) {

@@ -7,7 +7,7 @@
 
 namespace winnow::eval {
 
-/// The normaliser of one row of logits.
+/// The log-sum-exp of one row of logits.
 class LogSoftmax {
  public:
   explicit LogSoftmax(std::span<const float> logits)

@@ -1,4 +1,4 @@
-// Divergence over a text: how far greedy continuations under a compressed cache stray from a
+// Divergence over a text: how far greedy continuations under a compressed cache diverge from a
 // reference's.
 #pragma once
 
@@ -15,19 +15,19 @@
 namespace winnow::eval {
 
 struct DivergenceOptions {
-  int steps = 16;              // tokens that every prompt is continued by
-  int batch = 4;               // prompts at once
-  Journal* journal = nullptr;  // prompts that it has are not run again
-  /// Called with the prompts done; false ends the evaluation with what there is.
+  int steps = 16;              // continuation tokens per prompt
+  int batch = 4;               // prompts at the same time
+  Journal* journal = nullptr;  // its prompts are not run again
+  /// Called with the prompts done; false stops, and the result covers those.
   std::function<bool(std::int64_t)> on_progress = {};
 };
 
 struct DivergenceResult {
-  // While the run's own greedy tokens are the reference's, the first other one included.
+  // While the run's own greedy tokens equal the reference's, including the first difference.
   std::int64_t tokens_scored = 0;
   std::int64_t tokens_matched = 0;
   Estimate kld;  // nats per scored token
-  // Over all steps, the run reading the reference's tokens.
+  // Over all steps; the run reads the reference's tokens.
   std::int64_t tokens = 0;
   Estimate forced_kld;
   Estimate forced_match;  // share of steps with the same most likely token
@@ -35,7 +35,7 @@ struct DivergenceResult {
   double kv_bytes = 0.0;
 };
 
-/// `prompts` prompts of `context` tokens each, `prefix` (BOS) included, spread evenly over the
+/// `prompts` prompts of `context` tokens each, including `prefix` (BOS), spread evenly over the
 /// text.
 std::vector<std::vector<std::int32_t>> cut_prompts(std::span<const std::int32_t> text,
                                                    std::span<const std::int32_t> prefix,

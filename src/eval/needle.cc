@@ -23,7 +23,7 @@ std::vector<Question> make_needles(const Haystack& hay, const EncodePrompt& enco
     for (const double depth : options.depths) {
       require(depth >= 0.0 && depth <= 1.0, "--depths: {} is not between 0 and 100", 100.0 * depth);
       for (int repeat = 0; repeat < options.repeats; ++repeat) {
-        // The same facts in the same hay, independent of all other options.
+        // The same facts in the same hay for every setting of the other options.
         Random random(options.seed, mix64(static_cast<std::uint64_t>(length) << 32 |
                                           static_cast<std::uint64_t>(std::lround(depth * 1e6))) +
                                         static_cast<std::uint64_t>(repeat));

@@ -11,7 +11,7 @@ namespace winnow::eval {
 struct NeedleOptions {
   std::vector<int> lengths;    // tokens of prompt and answer
   std::vector<double> depths;  // 0 to 1
-  int repeats = 5;             // facts per length and depth
+  int repeats = 5;             // facts for each length and depth
   int max_tokens = 40;         // of an answer
   std::uint64_t seed = 1;
 };
@@ -20,10 +20,10 @@ struct NeedleOptions {
 std::vector<Question> make_needles(const Haystack& hay, const EncodePrompt& encode,
                                    const NeedleOptions& options);
 
-/// correct: the answer holds every value; exact: it begins with the sentence itself.
+/// correct: the answer contains every value; exact: it begins with the sentence itself.
 Json grade_needle(const Question& question, const std::string& text);
 
-/// Share of correct answers by depth and length; NaN where there are none.
+/// Share of correct answers by depth and length; NaN for cells without answers.
 std::vector<std::vector<double>> needle_map(const Journal& journal, const NeedleOptions& options);
 std::string needle_id(int length, double depth, int repeat);
 

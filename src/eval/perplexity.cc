@@ -14,7 +14,7 @@
 namespace winnow::eval {
 namespace {
 
-// What one predicted token adds to the sums.
+// One predicted token's contribution to the sums.
 struct Score {
   double nll = 0.0;
   double reference_nll = 0.0;
@@ -59,7 +59,7 @@ struct Window {
   std::int64_t agreements = 0;
 };
 
-// Runs the windows that have no record yet, a batch of them at a time.
+// Runs the windows that have no record yet, in batches.
 class Evaluation {
  public:
   Evaluation(const engine::LoadedModel& model, const engine::LoadedModel* reference,
@@ -122,7 +122,7 @@ class Evaluation {
 
   void step(std::span<const ForcedShare> shares) {
     const auto rows = model_.step(shares);
-    // Windows are opened in both in the same order: a share means the same to both.
+    // Both open windows in the same order, so a share means the same to both.
     const auto rivals = reference_ ? reference_->step(shares) : std::vector<ForcedRow>();
     std::vector<Score> scores(rows.size());
     parallel_each(rows.size(), [&](std::size_t i, int) {
@@ -191,7 +191,7 @@ class Evaluation {
   std::int64_t done_ = 0;
 };
 
-// Nats per token of a model and its reference, and the change from window to window.
+// Nats per token of a model and its reference, and the change, with errors over windows.
 struct Nats {
   RatioMean nll;
   RatioMean reference_nll;
@@ -229,7 +229,7 @@ PerplexityResult::Part summarize_part(const Journal& journal, std::size_t window
   return part;
 }
 
-// From the records of all windows that are through.
+// From the records of all finished windows.
 PerplexityResult summarize(const Journal& journal, std::size_t windows,
                            const PerplexityOptions& options) {
   Nats nats;

@@ -1,4 +1,4 @@
-// Perplexity of a text under a compressed cache, and how far compression moves the predictions.
+// Perplexity of a text under a compressed cache, and how much compression changes the predictions.
 #pragma once
 
 #include <cstdint>
@@ -15,38 +15,38 @@ namespace winnow::eval {
 
 struct PerplexityOptions {
   int context = 4096;                     // tokens per window; windows do not overlap
-  std::int64_t max_tokens = 0;            // most tokens to take from the text; 0: all
-  std::vector<std::int32_t> prefix = {};  // put before every window (BOS); not scored
-  /// Where, between 1 and `context`, a further part of a window begins: each is also reported by
-  /// itself.
+  std::int64_t max_tokens = 0;            // maximum tokens of the text; 0: all
+  std::vector<std::int32_t> prefix = {};  // before every window (BOS); not scored
+  /// Positions between 1 and `context` that begin a further part of a window: each part is also
+  /// reported separately.
   std::vector<int> parts = {};
-  int batch = 1;               // windows at once
-  Journal* journal = nullptr;  // windows that it has are not run again
-  /// Called after every chunk with the tokens done; false ends the evaluation with what there is.
+  int batch = 1;               // windows at the same time
+  Journal* journal = nullptr;  // its windows are not run again
+  /// Called after every chunk with the tokens done; false stops, and the result covers those.
   std::function<bool(std::int64_t)> on_progress = {};
 };
 
 /// Teacher-forced: every token but the first of each window is predicted from those before it, with
-/// the decisions the model takes at inference.
+/// the decisions that the model makes at inference.
 struct PerplexityResult {
-  std::int64_t tokens = 0;         // that were scored
+  std::int64_t tokens = 0;         // scored tokens
   double nll_per_token = 0.0;      // nats
   double nll_error = 0.0;          // standard error of nll_per_token over windows
   double compression_ratio = 1.0;  // at the end of a window, mean over full windows
   double kv_bytes = 0.0;           // at the end of a window, mean over full windows
 
-  /// Against a reference: KL(reference || model) in nats per token, and how often both agree on the
-  /// most likely token.
+  /// Compared with a reference: KL(reference || model) in nats per token, and how often both have
+  /// the same most likely token.
   struct Divergence {
     double kld = 0.0;
     double kld_error = 0.0;  // standard error over windows
     double top1_agreement = 0.0;
     double reference_nll = 0.0;  // nats per token
-    Estimate change;             // of the reference's nats per token to the model's, pairwise
+    Estimate change;             // of nats per token, reference to model, by window
   };
   std::optional<Divergence> divergence;
 
-  /// Of the tokens at positions [first, end) of each window.
+  /// For the tokens at positions [first, end) of each window.
   struct Part {
     int first = 0;
     int end = 0;
@@ -60,7 +60,7 @@ struct PerplexityResult {
   [[nodiscard]] double perplexity() const;
 };
 
-/// `reference` (the same vocabulary; may be null) is run beside `model` on the same windows.
+/// `reference` (the same vocabulary; may be null) runs on the same windows as `model`.
 PerplexityResult measure_perplexity(const engine::LoadedModel& model,
                                     const engine::LoadedModel* reference,
                                     std::span<const std::int32_t> tokens,

@@ -9,7 +9,7 @@
 namespace winnow::eval {
 namespace {
 
-// A step of one head either leaves an entry more behind or does not. Under DMS that is the fate of
+// In each step, a head either has one entry more or not. Under DMS, this is the fate of
 // the token that leaves the window, under DMC of the newest.
 void tell_fates(const engine::LoadedModel& model, Profile& profile) {
   const kvcache::CacheConfig& cache = model.engine.cache;

@@ -12,7 +12,7 @@
 namespace winnow::eval {
 namespace {
 
-// Where the interpreter really lies: a name on PATH may be a script that starts another process,
+// The interpreter's real path: a name on PATH may be a script that starts another process,
 // which the sandbox would refuse.
 std::string resolve(const std::string& interpreter) {
   require(interpreter.find('\'') == std::string::npos,
@@ -53,7 +53,7 @@ SandboxedPython::SandboxedPython(const std::string& interpreter, const SandboxLi
 }
 
 SandboxedPython::Verdict SandboxedPython::passes(const std::string& program) const {
-  // The program does not know what it has to say at its end.
+  // The program cannot guess what it must print at its end.
   std::random_device random;
   const std::string token = fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
   const std::string whole = fmt::format("{}\nprint('\\n{}')\n", program, token);

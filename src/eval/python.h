@@ -18,7 +18,7 @@ class SandboxedPython {
     bool passed = false;
     std::string why;  // "", "timed out", "exit code 1: AssertionError", "signal 9"
   };
-  /// Whether `program` runs to its very end. One that leaves early has not passed, no matter its
+  /// Whether `program` runs to its very end. A program that exits early fails, whatever its
   /// exit code.
   [[nodiscard]] Verdict passes(const std::string& program) const;
 

@@ -12,14 +12,14 @@
 namespace winnow::eval {
 namespace {
 
-// A question that the engine is at.
+// A question in the engine.
 struct Open {
   const Question* question = nullptr;
   std::unique_ptr<engine::Collector> collector;
-  std::vector<bool> ended;  // by sample, for the engine
+  std::vector<bool> ended;  // by sample, in the engine
 };
 
-// Of `width` answers together, averaged over groups of them.
+// The cost of `width` answers together, averaged over groups of them.
 Json cost_together(std::span<const engine::CacheReads> traces, int width, double heads) {
   const auto each = static_cast<std::size_t>(width);
   Mean reads;
@@ -69,7 +69,7 @@ class Answering {
     return config;
   }
 
-  // False when there is nothing to do for it.
+  // False when the question needs no answer.
   bool submit(const Question& question) {
     if (journal_.find(question.id) != nullptr) {
       return false;
@@ -100,7 +100,7 @@ class Answering {
     return true;
   }
 
-  // Returns how many questions came to their end.
+  // Returns the number of questions that were finished.
   std::int64_t step() {
     for (const engine::TokenEvent& event : engine_.step()) {
       Open& open = open_.at(event.request);
@@ -108,7 +108,7 @@ class Answering {
       if (event.finish != engine::FinishReason::none) {
         open.ended[static_cast<std::size_t>(event.sample)] = true;
       } else if (open.collector->ended(event.sample)) {
-        engine_.stop(event.request, event.sample);  // at a stop string
+        engine_.stop(event.request, event.sample);  // ended by a stop string
       }
     }
     return std::erase_if(open_, [this](const auto& entry) {

@@ -1,4 +1,4 @@
-// Prompts that a model answers in its own words: what needles, variables and generated tasks share.
+// Prompts with free-form answers: the common part of needles, variables and generated tasks.
 #pragma once
 
 #include <cstdint>
@@ -20,36 +20,36 @@ struct Question {
   std::string id;
   std::vector<std::int32_t> prompt;
   int max_tokens = 64;
-  std::vector<std::string> stop;  // an answer ends before the first of these
-  Json facts = Json::object();    // what else is to stand in the record: expected, depth ...
-  std::shared_ptr<const Json> hidden = {};  // what the grader needs besides: tests of programs
+  std::vector<std::string> stop;            // an answer ends before the first of these
+  Json facts = Json::object();              // more facts for the record: expected, depth ...
+  std::shared_ptr<const Json> hidden = {};  // further data for the grader: tests of programs
 };
 
-/// What a grader says of one answer; "correct" (true or false) has to be in it.
+/// A grader's result for one answer; it must contain "correct" (true or false).
 using Grade = std::function<Json(const Question& question, const std::string& text)>;
 
 struct AnswerOptions {
-  int batch = 8;    // questions at once
+  int batch = 8;    // questions at the same time
   int samples = 1;  // answers per question, sharing the prompt's cache
-  /// For each of these a record also has `by_width`: {"<width>": {kv_reads, peak_tokens}}, of that
-  /// many answers together, averaged over groups of them one after another.
+  /// For each of these, a record also has `by_width`: {"<width>": {kv_reads, peak_tokens}}, for
+  /// that many answers together, averaged over consecutive groups of answers.
   std::vector<int> widths = {};
   SamplingOptions sampling = {};
-  /// Called with the questions done; false ends the evaluation with what there is.
+  /// Called with the questions done; false stops, and the result covers those.
   std::function<bool(std::int64_t)> on_progress = {};
 };
 
-/// Answers every question that the journal does not have, through one engine. A record holds the
-/// question's facts, `prompt_tokens`, `answers`: [{text, tokens, finish, ...grade}], and of the
+/// Answers every question that is not in the journal, with one engine. A record contains the
+/// question's facts, `prompt_tokens`, `answers`: [{text, tokens, finish, ...grade}], and for the
 /// cache `compression_ratio`, `kv_bytes`, `prompt_reads` (each the mean over answers), `kv_reads`
-/// (the sum) and `peak_tokens` (of all answers together, as if they were written side by side);
-/// reads and tokens are means over layers and KV heads. A question for which the model has too few
-/// positions has `skipped`: why.
+/// (the sum) and `peak_tokens` (of all answers together, as if they were generated in parallel);
+/// reads and tokens are means over layers and KV heads. A question with more tokens than the model
+/// has positions has `skipped`: the reason.
 void answer_questions(const engine::LoadedModel& model, const Tokenizer& tokenizer,
                       std::span<const Question> questions, const Grade& grade,
                       const AnswerOptions& options, Journal& journal);
 
-/// Of all questions with a record.
+/// Over all questions with a record.
 struct AnswerSummary {
   std::int64_t questions = 0;  // with answers
   std::int64_t skipped = 0;
@@ -62,9 +62,9 @@ struct AnswerSummary {
   double peak_tokens = 0.0;
 };
 AnswerSummary summarize_answers(const Journal& journal, std::span<const Question> questions);
-/// Mean of a number that the grader gave under `key`; of no values when it gave none.
+/// Mean of a number that the grader gave under `key`; count 0 if there is none.
 Estimate mean_grade(const Journal& journal, std::span<const Question> questions, const char* key);
-/// Without questions there is no accuracy: null.
+/// Without questions, accuracy is null.
 Json to_json(const AnswerSummary& summary);
 
 }  // namespace winnow::eval

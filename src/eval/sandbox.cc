@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kNotContained = 125;  // exit codes of the child before it is the program
+constexpr int kNotContained = 125;  // exit codes of the child before it runs the program
 constexpr int kNotStarted = 126;
 
 class Descriptor {
@@ -65,7 +65,7 @@ bool limit(int resource, rlim_t value) {
   return ::setrlimit(static_cast<__rlimit_resource_t>(resource), &both) == 0;
 }
 
-// What the child needs, made before the fork: between fork and exec nothing may be allocated.
+// Everything the child needs, prepared before the fork: between fork and exec nothing may be
 struct Preparation {
   std::vector<char*> arguments;
   std::array<char*, 5> environment;
@@ -77,7 +77,7 @@ struct Preparation {
 };
 
 bool contain(Preparation& p) {
-  // No network devices, where that is allowed; sockets are refused in any case.
+  // Removes network devices, if that is allowed; sockets are refused in any case.
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
   constexpr rlim_t kStack = rlim_t{64} << 20;
   constexpr rlim_t kFiles = 32;
@@ -101,7 +101,7 @@ bool contain(Preparation& p) {
   ::_exit(kNotStarted);
 }
 
-// Feeds the program and listens to it until it has closed its output or time is up.
+// Writes the program's input and reads its output until it closes the output or time is up.
 bool exchange(Descriptor& to, Descriptor& from, const std::string& input, Clock::time_point end,
               std::size_t most, std::string& output) {
   std::size_t written = 0;

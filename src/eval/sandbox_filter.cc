@@ -21,7 +21,7 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kArchitecture = 0;
 #endif
 
-// Reading, calculating, its own memory, its own signals, clocks, and its end.
+// Reading, calculating, its own memory, its own signals, clocks, and exiting.
 constexpr std::array kAllowed {
   __NR_read, __NR_readv, __NR_pread64, __NR_write, __NR_writev, __NR_close, __NR_lseek, __NR_fstat,
       __NR_newfstatat, __NR_statx, __NR_readlinkat, __NR_faccessat, __NR_faccessat2,
@@ -33,7 +33,7 @@ constexpr std::array kAllowed {
       __NR_getrusage, __NR_sched_getaffinity, __NR_sched_yield, __NR_getpid, __NR_gettid,
       __NR_getppid, __NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid, __NR_getresuid,
       __NR_getresgid, __NR_uname, __NR_sysinfo, __NR_exit, __NR_exit_group, __NR_restart_syscall,
-      __NR_execve,  // itself; the new program obeys the same filter
+      __NR_execve,  // of the sandboxed program, under the same filter
 #if defined(__x86_64__)
       __NR_stat, __NR_lstat, __NR_access, __NR_readlink, __NR_poll, __NR_select, __NR_dup2,
       __NR_arch_prctl, __NR_time, __NR_getrlimit,
@@ -45,7 +45,7 @@ constexpr std::uint32_t kWrites =
 
 constexpr std::uint32_t offset_of_argument(int index) {
   return static_cast<std::uint32_t>(offsetof(seccomp_data, args)) +
-         static_cast<std::uint32_t>(index) * 8;  // the low half: both processors are little-endian
+         static_cast<std::uint32_t>(index) * 8;  // the low half: both are little-endian
 }
 
 class Filter {
@@ -56,11 +56,11 @@ class Filter {
     add(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error));
   }
   void kill() { add(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS); }
-  /// Goes on with the next instruction when the loaded word is `value`, else skips `count`.
+  /// Continues with the next instruction if the loaded word is `value`, else skips `count`.
   void unless_equal_skip(std::uint32_t value, std::uint8_t count) {
     add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count);
   }
-  /// Skips `count` when the loaded word has any of `bits`.
+  /// Skips `count` if the loaded word has any of `bits`.
   void if_any_bit_skip(std::uint32_t bits, std::uint8_t count) {
     add(BPF_JMP | BPF_JSET | BPF_K, bits, count, 0);
   }
@@ -73,7 +73,7 @@ class Filter {
   std::vector<sock_filter> program_;
 };
 
-// `call` opens files for reading only; argument `flags` says how.
+// Allows `call` to open files for reading only; argument `flags` has the mode.
 void allow_reading(Filter& filter, std::uint32_t call, int flags) {
   filter.unless_equal_skip(call, 4);
   filter.load(offset_of_argument(flags));
@@ -82,7 +82,7 @@ void allow_reading(Filter& filter, std::uint32_t call, int flags) {
   filter.refuse(EPERM);
 }
 
-// `call` only where one of its arguments is 0.
+// Allows `call` only if the given argument is 0.
 void allow_with_zero(Filter& filter, std::uint32_t call, int argument) {
   filter.unless_equal_skip(call, 6);
   filter.load(offset_of_argument(argument));
@@ -102,24 +102,24 @@ std::vector<sock_filter> sandbox_filter() {
   Filter filter;
   filter.load(offsetof(seccomp_data, arch));
   filter.unless_equal_skip(kArchitecture, 1);
-  filter.unless_equal_skip(kArchitecture + 1, 1);  // never: on to the calls
+  filter.unless_equal_skip(kArchitecture + 1, 1);  // never taken: continues with the calls
   filter.kill();
   filter.load(offsetof(seccomp_data, nr));
   for (const auto call : kAllowed) {
     filter.unless_equal_skip(static_cast<std::uint32_t>(call), 1);
     filter.allow();
   }
-  // Programs ask whether they write to a terminal: they do not.
+  // Programs ask whether their output is a terminal: it is not.
   filter.unless_equal_skip(__NR_ioctl, 1);
   filter.refuse(ENOTTY);
-  // The C library falls back to clone(), which is refused, when told that clone3() is unknown.
+  // If clone3() is unknown, the C library falls back to clone(), which is refused.
   filter.unless_equal_skip(__NR_clone3, 1);
   filter.refuse(ENOSYS);
   allow_reading(filter, __NR_openat, 2);
 #if defined(__x86_64__)
   allow_reading(filter, __NR_open, 1);
 #endif
-  allow_with_zero(filter, __NR_prlimit64, 2);  // asking for limits, not setting them
+  allow_with_zero(filter, __NR_prlimit64, 2);  // reading limits, not setting them
   filter.refuse(EPERM);
   return filter.take();
 }

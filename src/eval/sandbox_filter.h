@@ -1,4 +1,4 @@
-// Which system calls a sandboxed program may make.
+// The system calls that a sandboxed program may make.
 #pragma once
 
 #include <linux/filter.h>
@@ -7,7 +7,7 @@
 
 namespace winnow::eval {
 
-/// A seccomp program for this machine's kind of processor; empty where none is known.
+/// A seccomp program for this machine's architecture; empty if it is not supported.
 std::vector<sock_filter> sandbox_filter();
 
 }  // namespace winnow::eval

@@ -9,12 +9,12 @@ namespace winnow::eval {
 
 struct Estimate {
   double mean = 0.0;
-  // Standard error of the mean; NaN (null in JSON) for fewer than two values, which do not tell it.
+  // Standard error of the mean; NaN (null in JSON) for fewer than two values.
   double error = std::numeric_limits<double>::quiet_NaN();
   std::int64_t count = 0;  // of independent values
 };
 
-/// Of independent values.
+/// The mean of independent values.
 class Mean {
  public:
   void add(double value) { values_.push_back(value); }
@@ -26,12 +26,12 @@ class Mean {
   std::vector<double> values_;
 };
 
-/// Of a quantity per token, from the sums of independent pieces of text.
+/// The mean of a quantity per token, from sums over independent pieces of text.
 class RatioMean {
  public:
-  /// Pieces of no tokens count for nothing.
+  /// Pieces without tokens are ignored.
   void add(double sum, std::int64_t tokens);
-  /// Total over total; the error takes pieces, not tokens, as independent.
+  /// Total over total; the error treats pieces, not tokens, as independent.
   [[nodiscard]] Estimate estimate() const;
 
  private:

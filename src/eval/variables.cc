@@ -10,7 +10,7 @@ namespace winnow::eval {
 
 namespace {
 
-// Plain problems have one letter each as long as that is enough.
+// Plain problems use one-letter names if there are enough letters.
 ChainForm form_of(const VariablesOptions& options) {
   const int names = options.chains * (options.hops + 1);
   ChainForm form{.chains = options.chains, .hops = options.hops};
@@ -31,7 +31,7 @@ std::string assignment(const Chain& chain, std::size_t index, bool ruler) {
              : fmt::format("Variable {} is a copy of variable {}.", name, chain.names[index - 1]);
 }
 
-// Every chain's assignments at random depths, in their order.
+// Puts each chain's assignments at random depths, in order.
 std::vector<Hidden> scatter(const std::vector<Chain>& chains, bool ruler, Random& random) {
   std::vector<Hidden> hidden;
   for (const Chain& chain : chains) {
@@ -51,7 +51,7 @@ std::string ask(const Chain& chain, bool ruler) {
                              chain.names.back());
 }
 
-// The digits that begin at or after `at`, and 0 to 9 alone; "" when there are none.
+// The first run of digits 0 to 9 at or after `at`; "" when there is none.
 std::string number_from(const std::string& text, std::size_t at) {
   const std::size_t begin = text.find_first_of("0123456789", at);
   if (begin == std::string::npos) {

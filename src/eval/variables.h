@@ -1,5 +1,5 @@
-// Variable tracking: chains of assignments scattered over a text; what is at the end of one of
-// them?
+// Variable tracking: chains of assignments scattered over a text; the question is about the end of
+// one of them.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace winnow::eval {
 
 struct VariablesOptions {
   std::vector<int> lengths;  // tokens of prompt and answer
-  int chains = 1;            // the one that is asked for, and distractors
+  int chains = 1;            // one that is asked for; the others are distractors
   int hops = 4;              // copies after the first assignment of a chain
   int repeats = 20;          // texts per length
   int max_tokens = 120;      // of an answer
@@ -22,13 +22,13 @@ struct VariablesOptions {
   std::uint64_t seed = 1;
 };
 
-/// Questions "<length>/<repeat>", facts: length, style, values: what the answer has to hold (ruler:
-/// all names, plain: the value).
+/// Questions "<length>/<repeat>", facts: length, style, values: what the answer must contain
+/// (ruler: all names, plain: the value).
 std::vector<Question> make_variables(const Haystack& hay, const EncodePrompt& encode,
                                      const VariablesOptions& options);
 
-/// ruler: correct when all names are there, found: the share of them (RULER's score). plain:
-/// correct when the number behind "answer is", or else the last one, is the value.
+/// ruler: correct if all names are in the answer, found: the share of them (RULER's score). plain:
+/// correct if the number after "answer is", or else the last one, is the value.
 Json grade_variables(const Question& question, const std::string& text);
 
 }  // namespace winnow::eval

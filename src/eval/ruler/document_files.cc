@@ -40,7 +40,7 @@ std::vector<JsonObject> objects_under(const JsonObject& object, const char* key)
   return objects;
 }
 
-// Numbers the documents in their order, each once.
+// Numbers the distinct documents in order of first appearance.
 class Numbering {
  public:
   explicit Numbering(std::set<std::string> documents) {
@@ -62,7 +62,7 @@ class Numbering {
   std::map<std::string, std::size_t> numbers_;
 };
 
-// "Title\nSentence. Sentence." of a pair of a title and its sentences.
+// "Title\nSentence. Sentence." from a pair of a title and its sentences.
 std::string hotpot_document(const json& pair, const std::string& where) {
   const bool is_pair =
       pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_array() &&

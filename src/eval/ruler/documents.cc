@@ -15,7 +15,7 @@ constexpr const char* kDocumentsTask =
     "Answer the question based on the given documents. Only give me the answer and do not output "
     "any other words.";
 
-// All documents: the question's own, those of its article, the others, each part in random order.
+// All documents in shuffled groups: the question's own, those of its article, the others.
 std::vector<std::size_t> by_nearness(const DocumentSet& set, const DocumentQuestion& question,
                                      Random& random) {
   std::vector<std::size_t> order = question.own;
@@ -49,7 +49,7 @@ RulerPrompt make_document_question(const DocumentSet& set, const RulerSample& sa
   Random random = sample.random;
   const auto order = by_nearness(set, question, random);
   const auto write = [&, random](int size) {
-    // When there are not enough documents, they come again.
+    // If there are not enough documents, they are repeated.
     std::vector<std::size_t> shown(static_cast<std::size_t>(size));
     for (std::size_t i = 0; i < shown.size(); ++i) {
       shown[i] = order[i % order.size()];

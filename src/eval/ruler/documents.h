@@ -1,5 +1,5 @@
-// Questions and the documents that answer them, as SQuAD and HotpotQA publish them, and RULER's
-// prompts: the documents of one question among others.
+// Questions and the documents that answer them, in the formats of SQuAD and HotpotQA, and RULER's
+// prompts: a question's documents among others.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace winnow::eval {
 
 struct DocumentQuestion {
   std::string text;
-  std::vector<std::string> answers;  // any one of them
-  std::vector<std::size_t> own;      // documents that it is about
-  std::vector<std::size_t> related;  // other ones of the same article
+  std::vector<std::string> answers;  // each of them is correct
+  std::vector<std::size_t> own;      // documents about the question
+  std::vector<std::size_t> related;  // other documents of the same article
 };
 
 struct DocumentSet {
   std::string file;
-  std::vector<std::string> documents;  // each once, in order
+  std::vector<std::string> documents;  // distinct, in order
   std::vector<DocumentQuestion> questions;
 };
 
-/// SQuAD 2.0 (dev-v2.0.json) or 1.1; questions without an answer are left out. Error that names
-/// file and key when it is something else.
+/// SQuAD 2.0 (dev-v2.0.json) or 1.1; unanswerable questions are left out. Error that names
+/// file and key for another format.
 DocumentSet read_squad(const std::filesystem::path& file);
 /// HotpotQA with distractors (hotpot_dev_distractor_v1.json).
 DocumentSet read_hotpot(const std::filesystem::path& file);

@@ -16,7 +16,7 @@ inline std::size_t draw_index(std::size_t count, Random& random) {
   return static_cast<std::size_t>(random.uniform() * static_cast<double>(count));
 }
 
-/// Every order is as likely as any other.
+/// Shuffles; every order is equally likely.
 template <class Value>
 void shuffle(std::span<Value> values, Random& random) {
   for (std::size_t i = values.size(); i > 1; --i) {
@@ -24,7 +24,7 @@ void shuffle(std::span<Value> values, Random& random) {
   }
 }
 
-/// `count` different numbers below `limit`, in ascending order; `count` is at most `limit`.
+/// `count` distinct numbers below `limit`, in ascending order; `count` is at most `limit`.
 inline std::vector<std::size_t> choose(std::size_t count, std::size_t limit, Random& random) {
   std::set<std::size_t> chosen;
   while (chosen.size() < count) {

@@ -28,7 +28,7 @@ std::string draw_uuid(Random& random) {
                      high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFFULL);
 }
 
-// Keys and values, none of them twice: a key that came twice would have two answers.
+// Draws distinct keys and values: a repeated key would have two answers.
 class NiahWords {
  public:
   explicit NiahWords(const Vocabulary& words) : words_(words) {}
@@ -63,7 +63,7 @@ std::string needle_of(const NiahForm& form, const std::string& key, const std::s
   return fmt::format("One of the special magic {} for {} is: {}.", plural(form.value), key, value);
 }
 
-// What is before the text, behind it, and how the answer begins.
+// The text before and after the hay, and the beginning of the answer.
 struct NiahWording {
   std::string head;
   std::string question;
@@ -74,7 +74,7 @@ NiahWording wording(const NiahForm& form, const std::string& query) {
   const bool one = form.queries * form.values == 1;
   std::string what = plural(form.value);
   if (one) {
-    what.pop_back();  // the plural's s
+    what.pop_back();  // removes the plural's s
   }
   return {fmt::format("{} special magic {} {} hidden within the following text. Make sure to "
                       "memorize it. I will quiz you about the {} afterwards.\n",
@@ -93,7 +93,7 @@ std::string listed_keys(const std::vector<std::string>& keys) {
   return fmt::format("{}, and {}", fmt::join(keys.begin(), keys.end() - 1, ", "), keys.back());
 }
 
-// At different ones of 40 depths from 0 to 100 %.
+// Hides them at distinct depths out of 40 from 0 to 100 %.
 std::vector<Hidden> at_depths(const std::vector<std::string>& needles, Random& random) {
   constexpr std::size_t kDepths = 40;
   const auto depths = choose(needles.size(), kDepths, random);
@@ -132,7 +132,7 @@ NiahFacts draw_facts(const NiahForm& form, NiahWords& words, Random& random) {
   return facts;
 }
 
-// The needles between `size` lines of noise or of other needles.
+// The needles among `size` lines of noise or of other needles.
 std::string niah_lines(const NiahForm& form, const std::vector<std::string>& needles,
                        NiahWords words, int size, Random random) {
   std::vector<std::string> lines(static_cast<std::size_t>(size), kNoise);

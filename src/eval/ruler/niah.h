@@ -15,7 +15,7 @@ struct NiahForm {
   NiahWord key = NiahWord::words;
   NiahWord value = NiahWord::numbers;
   int keys = 1;
-  int values = 1;   // of each key
+  int values = 1;   // per key
   int queries = 1;  // keys that are asked for
 
   /// Whether it takes hay or words from the text of RulerSource.

@@ -110,7 +110,7 @@ std::vector<Question> make_ruler(const RulerSource& source, const EncodeBegun& e
       const RulerTask& task = find_ruler_task(name);
       const auto number = static_cast<std::uint64_t>(&task - kRulerTasks.data());
       for (int i = 0; i < options.samples; ++i) {
-        // The same prompts, independent of all other options.
+        // The same prompts for every setting of the other options.
         const Random random(options.seed, mix64(static_cast<std::uint64_t>(length) << 8 | number) +
                                               static_cast<std::uint64_t>(i));
         questions.push_back(

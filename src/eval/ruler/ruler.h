@@ -1,4 +1,4 @@
-// RULER (Hsieh et al. 2024): what a model finds, follows and counts in long texts.
+// RULER (Hsieh et al. 2024): retrieval, tracking and aggregation in long texts.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace winnow::eval {
 
-/// What its prompts are made of.
+/// The material for its prompts.
 struct RulerSource {
   Haystack essays;
   Vocabulary vocabulary;
@@ -23,14 +23,14 @@ struct RulerSource {
   std::optional<DocumentSet> hotpot;
 };
 
-/// What of a RulerSource a task reads.
+/// The part of a RulerSource that a task reads.
 enum class RulerReads : std::uint8_t { nothing, text, squad, hotpot };
 
 struct RulerTask {
   std::string name;
-  int answer_tokens = 0;  // of those of `length`
-  /// How answers are scored: by the share of the expected strings that they hold, or, if `any` of
-  /// them suffices, by whether they hold one.
+  int answer_tokens = 0;  // included in `length`
+  /// Answers are scored by the share of the expected strings that they contain, or, if `any` of
+  /// them suffices, by whether they contain one.
   bool any = false;
   RulerReads reads = RulerReads::nothing;
   RulerPrompt (*make)(const RulerSource& source, const RulerSample& sample,
@@ -39,7 +39,7 @@ struct RulerTask {
 
 /// All 13.
 std::span<const RulerTask> ruler_tasks();
-/// Error that lists all names when there is no such task.
+/// Error that lists all names when the task does not exist.
 const RulerTask& find_ruler_task(const std::string& name);
 
 struct RulerOptions {
@@ -49,12 +49,12 @@ struct RulerOptions {
   std::uint64_t seed = 1;
 };
 
-/// Questions "<length>/<task>/<sample>" in this order, facts: length, task, answers. qa_1 and qa_2
+/// Questions "<length>/<task>/<sample>", in this order; facts: length, task, answers. qa_1 and qa_2
 /// need their documents in `source`.
 std::vector<Question> make_ruler(const RulerSource& source, const EncodeBegun& encode,
                                  const RulerOptions& options);
 
-/// score: RULER's, from 0 to 1, without regard to the case of ASCII letters; correct: it is 1.
+/// score: RULER's, from 0 to 1, ignoring the case of ASCII letters; correct: the score is 1.
 Json grade_ruler(const Question& question, const std::string& text);
 
 }  // namespace winnow::eval

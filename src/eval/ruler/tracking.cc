@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kFewestLines = 5;  // as many as assignments
 
-// The spaces at the ends of copies and of the answer's beginning are RULER's.
+// The trailing spaces of copies and of the answer's beginning are RULER's.
 std::string tracking_text(const Chain& chain, int size, Random random) {
   std::vector<std::string> lines(static_cast<std::size_t>(size), kNoise);
   const auto places = choose(chain.names.size(), lines.size(), random);
@@ -28,7 +28,7 @@ std::string tracking_begun(const Chain& chain) {
   return " " + tracking_answer(chain) + " ";
 }
 
-// A text of up to 500 tokens with names of three letters, and its answer.
+// A text of up to 500 tokens with three-letter names, and its answer.
 std::string solved_example(const EncodeBegun& encode, Random random) {
   constexpr int kMostTokens = 500;
   const Chain chain = draw_chains({.letters = 3}, random).front();

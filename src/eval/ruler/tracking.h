@@ -1,4 +1,4 @@
-// RULER's variable tracking: a chain of assignments between lines of noise, behind a solved
+// RULER's variable tracking: a chain of assignments between lines of noise, after a solved
 // example.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace winnow::eval {
 namespace {
 
-// Of three or four syllables.
+// A word of three or four syllables.
 std::string invented(Random& random) {
   constexpr std::string_view kConsonants = "bdfghklmnprstvz";
   constexpr std::string_view kVowels = "aeiou";
@@ -22,7 +22,7 @@ std::string invented(Random& random) {
   return word;
 }
 
-// Fills `words` up to `count` different ones.
+// Adds distinct words to `words` until there are `count`.
 void invent(std::vector<std::string>& words, std::size_t count, Random random) {
   std::set<std::string> taken(words.begin(), words.end());
   while (words.size() < count) {
@@ -54,7 +54,7 @@ Vocabulary::Vocabulary(std::string_view text) {
     if (std::isalpha(byte) != 0) {
       word += static_cast<char>(std::tolower(byte));
     } else if (byte >= 0x80 || std::isdigit(byte) != 0 || c == '_') {
-      plain = false;  // part of a word, but of none of these
+      plain = false;  // words with other characters are skipped
     } else {
       end();
     }

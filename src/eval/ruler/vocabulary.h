@@ -1,4 +1,4 @@
-// Words to ask for: RULER's own lists belong to others.
+// Words for RULER's tasks: the licence of RULER's own lists is not ours.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace winnow::eval {
 
 class Vocabulary {
  public:
-  /// The words of `text` of 4 to 12 letters, in lower case, without those that hold others than
-  /// a to z. When they are too few, invented ones besides.
+  /// The words of `text` with 4 to 12 letters, in lower case, without those that have letters other
+  /// than a to z. Adds invented words if these are too few.
   explicit Vocabulary(std::string_view text);
 
   [[nodiscard]] const std::vector<std::string>& words() const { return words_; }
   /// "house-garden"
   [[nodiscard]] std::string pair(Random& random) const;
-  /// Different words; the first ones are the same for any larger `count`. Invented ones when there
-  /// are no others left.
+  /// Distinct words; the first ones are the same for any larger `count`. Adds invented ones when
+  /// there are too few.
   [[nodiscard]] std::vector<std::string> draw(std::size_t count, Random random) const;
 
  private:

@@ -60,7 +60,7 @@ std::vector<std::string> first_common(std::vector<std::string> words) {
   return words;
 }
 
-// Different words of six letters; the most frequent one is not asked for.
+// Distinct words of six letters; the question is not about the most frequent one.
 std::vector<std::string> coded_words(std::size_t count, Random& random) {
   constexpr int kLetters = 6;
   std::vector<std::string> words{"..."};
@@ -77,7 +77,7 @@ std::vector<std::string> coded_words(std::size_t count, Random& random) {
   return words;
 }
 
-// The word of rank k comes `size` / (k^2 zeta(2)) times, rounded down.
+// The word of rank k occurs `size` / (k^2 zeta(2)) times, rounded down.
 std::string frequent_words_text(const std::vector<std::string>& words, int size, Random random) {
   constexpr double kZeta2 = std::numbers::pi * std::numbers::pi / 6.0;
   std::vector<std::string> text;
@@ -120,9 +120,9 @@ RulerPrompt make_common_words(const Vocabulary& vocabulary, const RulerSample& s
 }
 
 RulerPrompt make_frequent_words(const RulerSample& sample, const EncodeBegun& encode) {
-  constexpr int kTokensPerWord = 50;  // of the prompt, for each word of the vocabulary
+  constexpr int kTokensPerWord = 50;  // prompt tokens per word of the vocabulary
   constexpr int kFewestWords = 5;
-  // From here on the third word comes more often than the fourth.
+  // From this size on, the third word is more frequent than the fourth.
   constexpr int kFewestDrawn = 30;
   Random random = sample.random;
   const auto words = coded_words(

@@ -1,4 +1,4 @@
-// RULER's aggregation tasks: which words come most often?
+// RULER's aggregation tasks: which words are most frequent?
 #pragma once
 
 #include "eval/ruler/prompt.h"
@@ -6,8 +6,8 @@
 
 namespace winnow::eval {
 
-/// A numbered list in which ten words come ten times as often as the others, behind a solved
-/// example; six times below 4,096 tokens, and where the longer form has no room.
+/// A numbered list in which ten words occur ten times and the others once, after a solved
+/// example; six times below 4,096 tokens, and if the longer form does not fit.
 RulerPrompt make_common_words(const Vocabulary& vocabulary, const RulerSample& sample,
                               const EncodeBegun& encode);
 

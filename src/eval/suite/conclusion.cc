@@ -11,7 +11,7 @@ namespace {
 using Titles = std::vector<std::string>;
 
 std::string in_a_sentence(std::string title) {
-  // "KLD" and the like stay.
+  // Acronyms such as "KLD" keep their case.
   if (title.size() > 1 && title[1] >= 'a' && title[1] <= 'z') {
     title[0] = static_cast<char>(title[0] >= 'A' && title[0] <= 'Z' ? title[0] + 32 : title[0]);
   }

@@ -13,7 +13,7 @@ struct Conclusion {
   std::string sentence;  // "Yes: ...", "No: ...", "Not decided: ..."
 };
 
-/// Rows of cost are mentioned, but decide nothing. `ratio`: the measured compression ratio.
+/// Cost rows are mentioned, but do not affect the answer. `ratio`: the measured compression ratio.
 Conclusion conclude(std::span<const SuiteRow> rows, double ratio);
 
 }  // namespace winnow::eval

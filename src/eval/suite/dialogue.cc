@@ -8,14 +8,14 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int kQuotedTokens = 80;  // of hay in a turn, where there is room
+constexpr int kQuotedTokens = 80;  // of hay in a turn, if there is room
 
 struct Turn {
   std::string user;
   std::string assistant;
 };
 
-// A fact of another kind than `kind`, so that no two answer one question.
+// A fact of a kind other than `kind`, so that no two facts answer one question.
 Turn another_fact(int kind, Random& random) {
   const Fact fact = make_fact(kind + draw(random, 1, kFactKinds), random);
   return {"Please note as well: " + fact.sentence, "I have noted it."};

@@ -1,4 +1,4 @@
-// Chats whose last message asks for a fact that an earlier one told.
+// Chats whose last message asks for a fact from an earlier message.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +27,23 @@ struct ConversationOptions {
   int conversations = 300;
   int turns = 10;       // between the fact and its question
   int max_tokens = 40;  // of the answer
-  int longest = 0;      // most tokens of prompt and answer; what turns quote is shortened to fit
+  int longest = 0;      // maximum tokens of prompt and answer; quotes in turns are shortened to fit
   std::uint64_t seed = 1;
 };
 
 struct Conversation {
   Messages messages;
-  Question question;  // facts as those of a needle (needle.h), and turns
+  Question question;  // facts as for a needle (needle.h), and turns
 };
 
-/// A user tells a fact; `turns` turns follow, of other facts, sums and pieces of `hay` to read;
-/// then the user asks. Answers in between are scripted, so that two models read the same. Error
+/// A user states a fact; `turns` turns follow, with other facts, sums and pieces of `hay` to read;
+/// then the user asks. Answers in between are scripted, so that both models read the same. Error
 /// when not even short turns fit.
 std::vector<Conversation> make_conversations(const Haystack& hay, const DialogueForm& form,
                                              const ConversationOptions& options);
 
-/// The places in the prompt of `conversation` up to which it would have been read when each of its
-/// turns was asked, the last one its end: ascending.
+/// The positions in the prompt of `conversation` up to which it is read when each of its
+/// turns is answered, ascending; the last one is its end.
 std::vector<std::size_t> turn_ends(const Conversation& conversation, const DialogueForm& form);
 
 }  // namespace winnow::eval

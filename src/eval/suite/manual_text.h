@@ -1,4 +1,4 @@
-// A text for those who have none at hand.
+// A built-in text, used when the user has none.
 #pragma once
 
 #include <string_view>

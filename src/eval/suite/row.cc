@@ -7,7 +7,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr double kLeastBase = 0.2;  // right answers of a base that has something to lose
+constexpr double kLeastBase = 0.2;  // right answers that a base needs for a meaningful loss
 
 Json number_or_null(double value) {
   return std::isfinite(value) ? Json(value) : Json();

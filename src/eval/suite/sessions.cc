@@ -47,7 +47,7 @@ class Sessions {
     return next;
   }
 
-  // `next` is the first token; ends behind an end-of-text token.
+  // `next` is the first token; ends after an end-of-text token.
   std::vector<std::int32_t> answer(engine::SequenceState& sequence, std::int32_t next,
                                    int max_tokens) {
     std::vector<std::int32_t> tokens{next};
@@ -60,7 +60,7 @@ class Sessions {
     return tokens;
   }
 
-  // The sequence as a state file has it, and as it comes back from one.
+  // Writes the sequence as a state file, and restores it from there.
   std::unique_ptr<engine::SequenceState> saved_and_restored(
       std::unique_ptr<engine::SequenceState> sequence, TokenSpan tokens) {
     const std::string image =

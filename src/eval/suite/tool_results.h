@@ -1,4 +1,4 @@
-// What an agent's tools return.
+// Invented results of an agent's tools.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct ToolStep {
   std::string result;
 };
 
-/// One of a file listing, a command's output, a JSON document and a log, of invented servers. None
-/// of them speaks of what make_fact() does.
+/// A file listing, a command's output, a JSON document or a log, of invented servers. None
+/// of them mentions the topics of make_fact().
 ToolStep draw_tool_step(Random& random);
 
 /// A note that says `sentence`.

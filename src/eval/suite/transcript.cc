@@ -18,7 +18,7 @@ std::string call(const ToolStep& step) {
   return Json{{"tool", step.tool}, {"arguments", step.arguments}}.dump();
 }
 
-// The steps, each a call and its result, in a chat that ends with the question.
+// A chat with the steps, each a call and its result, that ends with the question.
 Messages chat_of(std::span<const ToolStep> steps, const std::string& question) {
   Messages messages{{"user",
                      "Look over the servers with the tools list_files, run, read_note and "
@@ -32,7 +32,7 @@ Messages chat_of(std::span<const ToolStep> steps, const std::string& question) {
   return messages;
 }
 
-// Some of them notes, too, with facts of other kinds than `kind`: no two answer one question.
+// Some of them are notes, too, with facts of other kinds than `kind`: no two answer one question.
 std::vector<ToolStep> draw_steps(std::size_t count, int kind, Random random) {
   constexpr int kOneNoteIn = 8;
   std::vector<ToolStep> steps;
@@ -45,7 +45,7 @@ std::vector<ToolStep> draw_steps(std::size_t count, int kind, Random random) {
   return steps;
 }
 
-// The fact's own step and those around it, and where it is.
+// The fact's own step, the steps around it, and its position.
 class Draft {
  public:
   Draft(const DialogueForm& form, int kind, double share, const Random& random)
@@ -65,7 +65,7 @@ class Draft {
     return size - std::min(size, until.size());
   }
 
-  // Steps that `length` tokens have room for, and hardly fewer than that.
+  // The number of steps that fills `length` tokens.
   [[nodiscard]] std::size_t fitting(std::size_t length) const {
     constexpr int kTries = 8;
     constexpr std::size_t kProbe = 8;
@@ -88,7 +88,7 @@ class Draft {
   }
 
  private:
-  // Of the fact among `steps` other ones.
+  // The position of the fact among `steps` other steps.
   [[nodiscard]] std::size_t place(std::size_t steps) const {
     return static_cast<std::size_t>(std::lround((1.0 - share_) * static_cast<double>(steps)));
   }

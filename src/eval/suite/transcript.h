@@ -1,4 +1,4 @@
-// The transcript of an agent at work: tool calls and results, and at the end a question about one
+// The transcript of an agent at work: tool calls and results, then a question about one
 // of them.
 #pragma once
 
@@ -15,16 +15,16 @@ namespace winnow::eval {
 
 struct TranscriptOptions {
   int length = 32768;  // tokens of prompt and answer
-  /// How far before the end the fact was told, as shares of the length: 0 to 1.
+  /// The distance of the fact from the end, as shares of the length: 0 to 1.
   std::vector<double> distances{0.05, 0.25, 0.5, 0.75, 0.95};
   int repeats = 60;  // transcripts per distance
   int max_tokens = 40;
   std::uint64_t seed = 1;
 };
 
-/// Questions "<share>/<repeat>", graded as needles (needle.h); facts also: share, and distance: the
-/// tokens between the result that tells the fact and the prompt's end. Prompts are hardly
-/// shorter than whole steps allow. Error when there is no room for a few steps.
+/// Questions "<share>/<repeat>", graded like needles (needle.h); facts also: share, and distance:
+/// the tokens between the result with the fact and the prompt's end. Prompts are as long as whole
+/// steps allow, or slightly shorter. Error when a few steps do not fit.
 std::vector<Question> make_transcripts(const DialogueForm& form, const TranscriptOptions& options);
 
 /// Right answers by distance.

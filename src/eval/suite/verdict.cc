@@ -12,7 +12,7 @@ namespace {
 constexpr double kNormalQuantile = 1.6448536269514722;  // exceeded with a probability of 5 %
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
-// How many standard errors the answers' loss is above `loss` (Tango 1998, equation 10).
+// By how many standard errors the answers' loss exceeds `loss` (Tango 1998, equation 10).
 double score(const PairedCounts& answers, double loss) {
   const double n = answers.questions;
   const double a = 2.0 * n;
@@ -29,7 +29,7 @@ double score(const PairedCounts& answers, double loss) {
   return variance > 0.0 ? distance / std::sqrt(variance) : std::copysign(kUnbounded, distance);
 }
 
-// Where the score, which falls as the loss grows, is `wanted`.
+// The loss at which the score, which falls as the loss grows, is `wanted`.
 double loss_at(const PairedCounts& answers, double wanted) {
   constexpr int kHalvings = 60;
   double low = -1.0;
@@ -41,7 +41,7 @@ double loss_at(const PairedCounts& answers, double wanted) {
   return (low + high) / 2.0;
 }
 
-// The least size of a sample at which `decides` is true, as it is at all larger ones.
+// The smallest sample size for which `decides` is true; it must be true for all larger ones.
 std::optional<std::int64_t> least_size(std::int64_t from,
                                        const std::function<bool(double)>& decides) {
   constexpr std::int64_t kMost = 100'000'000;
@@ -73,7 +73,7 @@ double student_quantile(double freedom) {
   if (freedom <= 2.0) {
     return 0.9 * std::sqrt(2.0 / (1.0 - 0.9 * 0.9));
   }
-  // Abramowitz and Stegun 26.7.5.
+  // The normal quantile's expansion for Student's t: Abramowitz and Stegun 26.7.5.
   const double z = kNormalQuantile;
   const double square = z * z;
   const double first = z * (square + 1.0) / 4.0;
@@ -112,7 +112,7 @@ Verdict decide(const Interval& loss, double allowed) {
 
 std::optional<std::int64_t> missing_values(const Estimate& loss, double allowed) {
   if (loss.count < 2 || std::isnan(loss.error)) {
-    return std::nullopt;  // nothing is known of how far values scatter
+    return std::nullopt;  // the variance is unknown
   }
   const auto decides = [&](double size) {
     Estimate larger = loss;

@@ -1,4 +1,4 @@
-// Whether a loss is within what was agreed, as far as a sample can tell.
+// Whether a loss is within its limit, as far as a sample can show.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace winnow::eval {
 
-/// Of a loss: above `high` with a probability of 5 % at most, below `low` likewise.
+/// Bounds of a loss: it is above `high` with a probability of at most 5 %, below `low` likewise.
 struct Interval {
   double low = 0.0;
   double high = 0.0;
 };
 
-/// Answers of two models to the same questions. Counts may be fractions, of a sample to come.
+/// Answers of two models to the same questions. Counts may be fractions, for a future sample.
 struct PairedCounts {
   double questions = 0.0;
-  double only_base = 0.0;     // that the base alone answers correctly
-  double only_student = 0.0;  // that the student alone does
+  double only_base = 0.0;     // questions that only the base answers correctly
+  double only_student = 0.0;  // questions that only the student answers correctly
 
   /// Share of right answers that the student loses.
   [[nodiscard]] double loss() const {
@@ -30,22 +30,22 @@ struct PairedCounts {
 /// The value that Student's t exceeds with a probability of 5 %.
 double student_quantile(double freedom);
 
-/// Of a mean, by Student's t; unbounded for fewer than two values.
+/// For a mean, by Student's t; unbounded for fewer than two values.
 Interval interval_of(const Estimate& loss);
-/// Of a loss of right answers, by Tango's score (1998), which also holds for small samples and
-/// where all answers agree; unbounded without questions.
+/// For a loss of right answers, by Tango's score (1998), which is also valid for small samples and
+/// if all answers agree; unbounded without questions.
 Interval interval_of(const PairedCounts& answers);
 
 enum class Verdict : std::uint8_t {
   holds,      // the loss is at most the allowed one
   loses,      // it is more than that
-  undecided,  // the sample does not tell
+  undecided,  // the sample is too small
 };
 std::string_view verdict_name(Verdict verdict);
 
 Verdict decide(const Interval& loss, double allowed);
 
-/// How many more values, like those there are, would decide; nullopt when a hundred million would
+/// How many more values like the present ones would decide; nullopt when a hundred million would
 /// not.
 std::optional<std::int64_t> missing_values(const Estimate& loss, double allowed);
 std::optional<std::int64_t> missing_values(const PairedCounts& answers, double allowed);

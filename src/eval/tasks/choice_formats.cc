@@ -50,7 +50,7 @@ ChoiceQuestion parse_mmlu(const DataLine& line) {
   return question;
 }
 
-// HellaSwag's texts come from WikiHow with its markup.
+// HellaSwag's texts come from WikiHow and contain its markup.
 std::string without_markup(const std::string& marked) {
   std::string text = stripped(marked);
   answers::replace_all(text, " [title]", ". ");
@@ -143,8 +143,8 @@ ChoiceQuestion parse_boolq(const DataLine& line) {
       {" no", " yes"}, line.boolean({"answer", "label"}) ? 1 : 0);
 }
 
-// {"sentence" with one "_", "option1", "option2", "answer": 1 or 2}. What is scored is the same for
-// both: the rest of the sentence (partial evaluation, Trinh and Le 2018).
+// {"sentence" with one "_", "option1", "option2", "answer": 1 or 2}. The scored text is the same
+// for both: the rest of the sentence (partial evaluation, Trinh and Le 2018).
 ChoiceQuestion parse_winogrande(const DataLine& line) {
   const std::string sentence = line.text({"sentence"});
   const std::size_t gap = sentence.find('_');

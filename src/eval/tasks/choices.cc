@@ -11,7 +11,7 @@
 namespace winnow::eval {
 namespace {
 
-// A choice as the model reads it; tokens from `first_scored` on are the continuation's.
+// A choice as the model reads it; the continuation begins at token `first_scored`.
 struct Tokens {
   std::vector<std::int32_t> all;
   std::size_t first_scored = 0;
@@ -23,7 +23,7 @@ Tokens tokens_of(const Tokenizer& tokenizer, const Choice& choice) {
   const std::string whole = choice.context + choice.continuation;
   const Tokenizer::EncodeOptions options{.add_special = true, .parse_special = false};
   Tokens tokens{tokenizer.encode(whole, options), tokenizer.encode(context, options).size()};
-  // The first token has nothing before it, the last has to be scored.
+  // The first token has no predecessor, and the last must be scored.
   tokens.first_scored = std::clamp<std::size_t>(tokens.first_scored, 1, tokens.all.size() - 1);
   return tokens;
 }
@@ -51,7 +51,7 @@ class Scoring {
   Scoring(const engine::LoadedModel& model, const Tokenizer& tokenizer, Journal& journal)
       : model_(model), tokenizer_(tokenizer), journal_(journal) {}
 
-  // All of these at once.
+  // Scores all of these together.
   void run(std::span<const ChoiceQuestion> questions) {
     std::vector<OpenQuestion> open;
     std::size_t longest = 1;
@@ -67,7 +67,7 @@ class Scoring {
     if (open.empty()) {
       return;
     }
-    // The last question's trunk is there beside all choices.
+    // The last question's trunk is open together with all choices.
     Forcing forcing(model_, static_cast<int>(sequences) + 1, static_cast<int>(longest));
     feed_shared(forcing, open);
     part(forcing, open);
@@ -99,7 +99,7 @@ class Scoring {
 
   static void feed_shared(Forcing& forcing, std::vector<OpenQuestion>& open) {
     for (OpenQuestion& one : open) {
-      // The last shared token's logits predict where choices part: it is fed with each of them.
+      // The last shared token's logits predict the first differing tokens, so each choice feeds it.
       const std::size_t shared = std::max<std::size_t>(1, common_prefix(one.choices)) - 1;
       const auto& tokens = one.choices.front().all;
       const auto longest = std::ranges::max(one.choices, {}, [](const Tokens& choice) {

@@ -1,4 +1,4 @@
-// Multiple choice by likelihood: which continuation does the model find most likely?
+// Multiple choice by likelihood: which continuation is most likely?
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace winnow::eval {
 
 struct Choice {
   std::string context;
-  std::string continuation;  // what is scored
+  std::string continuation;  // the scored text
 };
 
 struct ChoiceQuestion {
@@ -28,23 +28,23 @@ struct ChoiceQuestion {
 };
 
 struct ChoiceOptions {
-  int batch = 8;  // questions at once
-  /// Called with the questions done; false ends the evaluation with what there is.
+  int batch = 8;  // questions at the same time
+  /// Called with the questions done; false stops, and the result covers those.
   std::function<bool(std::int64_t)> on_progress = {};
 };
 
-/// Scores every question that the journal does not have. A record holds `logprobs` (of each
+/// Scores every question that is not in the journal. A record contains `logprobs` (of each
 /// continuation, nats), `characters` of each, `answer`, `correct` (most likely), `correct_norm`
-/// (most likely per character) and of the cache at the end of the longest choice `tokens`,
-/// `compression_ratio` and `kv_bytes`; or `skipped`: why. What choices begin with alike is computed
-/// once and shared. Tokens are those of context and continuation together, as lm-evaluation-harness
-/// cuts them; a context's last spaces belong to the continuation.
+/// (most likely per character) and, for the cache at the end of the longest choice, `tokens`,
+/// `compression_ratio` and `kv_bytes`; or `skipped`: the reason. The common prefix of choices is
+/// computed once. Tokens are those of context and continuation together, split as
+/// lm-evaluation-harness does; a context's trailing spaces belong to the continuation.
 void score_choices(const engine::LoadedModel& model, const Tokenizer& tokenizer,
                    std::span<const ChoiceQuestion> questions, const ChoiceOptions& options,
                    Journal& journal);
 
-/// What lm-evaluation-harness's acc_norm divides a choice's likelihood by: its characters, without
-/// the space that joins it to the context; at least 1.
+/// The divisor of a choice's likelihood in lm-evaluation-harness's acc_norm: its characters,
+/// without the space that joins it to the context; at least 1.
 std::size_t choice_characters(std::string_view continuation);
 
 struct ChoiceSummary {

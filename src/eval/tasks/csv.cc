@@ -10,7 +10,7 @@ namespace winnow::eval {
 namespace {
 
 struct Row {
-  int line = 1;  // where it begins
+  int line = 1;  // the row's first line
   std::vector<std::string> fields;
 };
 

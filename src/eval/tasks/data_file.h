@@ -11,8 +11,8 @@
 
 namespace winnow::eval {
 
-/// One line of a data file. Getters take names of which the first that is there counts: data sets
-/// exist in several spellings. They throw Error naming file:line, field and what was expected.
+/// One line of a data file. Getters take alternative names, since data sets exist in several
+/// spellings, and use the first that exists. They throw Error naming file:line, field, expectation.
 class DataLine {
  public:
   DataLine(nlohmann::json value, std::string where)
@@ -26,11 +26,11 @@ class DataLine {
   [[nodiscard]] std::string text(Names names, const std::string& absent) const;
   [[nodiscard]] std::vector<std::string> texts(Names names) const;
   [[nodiscard]] bool boolean(Names names) const;
-  /// A number in [low, high], also when it is written as a text ("3").
+  /// A number in [low, high], also if it is a string ("3").
   [[nodiscard]] int index(Names names, int low, int high) const;
   /// An object under a name.
   [[nodiscard]] DataLine object(Names names) const;
-  /// An object that is written as a text.
+  /// An object that is stored as a string.
   [[nodiscard]] DataLine object_in_text(Names names) const;
   /// Throws: the field is not what was expected.
   [[noreturn]] void reject(Names names, std::string_view expected) const;
@@ -40,10 +40,10 @@ class DataLine {
   std::string where_;
 };
 
-/// All lines of a file that are not blank; of a .csv file all rows, as objects of texts that the
-/// first row names. Error when it cannot be read, has none, or a line is no JSON object.
+/// All non-blank lines of a file; for a .csv file all rows, as objects of texts with the
+/// first row's names. Error when it cannot be read, is empty, or a line is not a JSON object.
 std::vector<DataLine> read_data(const std::filesystem::path& file);
-/// The same from a stream of JSON lines, which messages call `name`.
+/// The same from a stream of JSON lines; `name`: its name in messages.
 std::vector<DataLine> read_data(std::istream& stream, const std::string& name);
 
 }  // namespace winnow::eval

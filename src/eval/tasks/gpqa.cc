@@ -34,7 +34,7 @@ bool is_word(char byte) {
   return std::isalnum(static_cast<unsigned char>(byte)) != 0;
 }
 
-// The letter with which `text` begins, behind what may stand before one: " is: **(", "\boxed{".
+// The letter at the beginning of `text`, after text that may precede it: " is: **(", "\boxed{".
 std::string leading_letter(std::string_view text) {
   constexpr std::array<std::string_view, 8> kWords{"is",     "boxed",  "text",   "textbf",
                                                    "mathrm", "mathbf", "option", "choice"};

@@ -1,4 +1,4 @@
-// GPQA: hard questions with four choices, answered in words that end in a letter.
+// GPQA: hard questions with four choices; answers are texts that end with a letter.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace winnow::eval {
 
-/// {"Question", "Correct Answer", "Incorrect Answer 1" to 3, "Explanation", ...}, as Rein et al.
-/// (2023) publish it. The question's text alone decides in which order the choices stand.
+/// {"Question", "Correct Answer", "Incorrect Answer 1" to 3, "Explanation", ...}, the format of
+/// Rein et al. (2023). The order of the choices depends only on the question's text.
 TextCase parse_gpqa(const DataLine& line);
 
 /// The letter from A to D that an answer states last ("Answer: C", "the answer is (C)",

@@ -7,9 +7,9 @@
 namespace winnow::eval {
 namespace {
 
-// Runs the solution on each test in this process, as the sandbox lets it start no other. A text is
+// Runs the solution on each test in this process, because the sandbox forbids others. A text is
 // given on standard input and compared line by line, numbers by value; arguments and results of a
-// function are JSON. Tests come in two spellings; pickled ones are unpickled in the sandbox.
+// function are JSON. Tests come in two formats; pickled ones are unpickled in the sandbox.
 constexpr std::string_view kLiveCodeBench = R"(
 import base64, builtins, io, json, pickle, sys, zlib
 from decimal import Decimal, InvalidOperation
@@ -103,7 +103,7 @@ std::string humaneval_program(const Json& hidden, const std::string& answer) {
   const auto prompt = hidden.at("prompt").get<std::string>();
   const auto function = hidden.at("entry_point").get<std::string>();
   const std::string code = code_of(answer, Block::first);
-  // A chat model writes the function again, a completion goes on with it.
+  // A chat model repeats the function's head, a completion continues it.
   const bool whole = code.find("def " + function) != std::string::npos;
   const std::string before = whole ? prompt.substr(0, prompt.find("def " + function)) : prompt;
   return fmt::format("{}{}\n{}\ncheck({})\n", before, code, hidden.at("test").get<std::string>(),
@@ -143,7 +143,7 @@ TextCase parse_livecodebench(const DataLine& line) {
 }
 
 std::string livecodebench_program(const Json& hidden, const std::string& answer) {
-  // A text as JSON writes it is one as Python reads it.
+  // A JSON string is also a valid Python string.
   return fmt::format("PUBLIC = {}\nPRIVATE = {}\nFUNCTION = {}\nSOLUTION = {}\n{}",
                      hidden.at("public").dump(), hidden.at("private").dump(),
                      hidden.at("function").dump(),
@@ -166,7 +166,7 @@ std::string code_of(const std::string& text, Block block) {
   if (fences.empty()) {
     return text;
   }
-  // Fences open and close by turns; one that a limit cut off stays open.
+  // Fences alternately open and close; one that a limit cut off stays open.
   const std::size_t fence =
       block == Block::first ? fences.front() : fences[(fences.size() - 1) / 2 * 2];
   const std::size_t begin = text.find('\n', fence);

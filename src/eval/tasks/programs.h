@@ -1,4 +1,4 @@
-// Tasks that are answered by a program, which has to pass tests: HumanEval and LiveCodeBench.
+// Tasks that are answered by a program, which must pass tests: HumanEval and LiveCodeBench.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@ namespace winnow::eval {
 
 /// {"task_id", "prompt", "entry_point", "test"} (Chen et al. 2021).
 TextCase parse_humaneval(const DataLine& line);
-/// The answer as a program that fails where the answer is wrong.
+/// Turns the answer into a program that fails if the answer is wrong.
 std::string humaneval_program(const Json& hidden, const std::string& answer);
 
 /// {"question_id", "question_content", "starter_code", "public_test_cases", "private_test_cases",
-/// "metadata", ...}, as Jain et al. (2024) publish it; private tests as JSON, or pickled and
+/// "metadata", ...}, the format of Jain et al. (2024); private tests as JSON, or pickled and
 /// compressed.
 TextCase parse_livecodebench(const DataLine& line);
 std::string livecodebench_program(const Json& hidden, const std::string& answer);
 
-/// Correct when the task's program, made of the answer, runs to its end in `python`.
+/// Correct if the task's program, built from the answer, runs to its end in `python`.
 Json grade_program(const SandboxedPython& python, const TextTask& task, const Question& question,
                    const std::string& text);
 
-/// What of an answer is code: the first fenced block, or the last one, else all of it.
+/// The code in an answer: the first fenced block, or the last one, else all of it.
 enum class Block { first, last };
 std::string code_of(const std::string& text, Block block);
 

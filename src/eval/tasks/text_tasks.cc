@@ -8,8 +8,8 @@
 #include "eval/tasks/gpqa.h"
 #include "eval/tasks/programs.h"
 
-// Messages of math, aime, gpqa and livecodebench are those with which Open-R1 evaluates (its tasks
-// for lighteval), word for word: accuracies depend on them.
+// Messages of math, aime, gpqa and livecodebench are literally those of Open-R1's evaluation (its
+// tasks for lighteval), because accuracies depend on them.
 namespace winnow::eval {
 namespace {
 
@@ -29,7 +29,7 @@ TextCase parse_gsm8k(const DataLine& line) {
   return {prompt, question, solution, {{"task", "gsm8k"}, {"expected", answer}}};
 }
 
-// {"problem", "answer", "solution"}; AIME spells them as it likes, and has no solutions.
+// {"problem", "answer", "solution"}; AIME varies in spelling, and has no solutions.
 TextCase parse_math(const DataLine& line) {
   const std::string problem = line.text({"problem", "Problem", "question"});
   const nlohmann::json* answer = line.find({"answer", "Answer"});
