@@ -38,7 +38,7 @@ struct ModelColumn {
   eval::GreedyRun run;
 };
 
-// What all runs share.
+// Data that all runs share.
 struct Demo {
   const DemoFlags& flags;
   std::string prompt;
@@ -106,7 +106,7 @@ eval::GreedyRun run_silently(const Demo& demo, const engine::LoadedModel& model,
   });
 }
 
-// The end of a text: its last line, which the answer continues, and the line before.
+// The last line of a text, which the answer continues, and the line before it.
 struct Ending {
   std::string before;
   std::string last;
@@ -169,7 +169,7 @@ void print_table(const Demo& demo, std::span<const ModelColumn> columns) {
       [](const ModelColumn& c) { return fmt::format("{:.0f}", c.run.decode_tokens_per_s); });
 }
 
-// What the compressed run, the first column, loses against each of the others.
+// The losses of the compressed run, the first column, against each of the others.
 void print_divergence(std::span<const ModelColumn> columns) {
   const auto row = [&](const std::string& label,
                        const std::function<std::string(const eval::GreedyDivergence&)>& cell) {
@@ -188,7 +188,7 @@ void print_divergence(std::span<const ModelColumn> columns) {
   row("tokens compared", [](const eval::GreedyDivergence& d) { return grouped(d.tokens_scored); });
 }
 
-// Without flags the demo reads what a clone has.
+// Without flags, the demo reads files of a clone.
 void check_place(const DemoFlags& flags) {
   const DemoFlags clone;
   for (const auto& [given, usual] :

@@ -1,4 +1,4 @@
-// winnow doctor: what this machine can do with winnow.
+// winnow doctor: the models that this machine can run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr int kWindow = 256;  // of DMS, when it was trained with long texts
+constexpr int kWindow = 256;  // of DMS, as trained with long texts
 constexpr double kGibibyte = 1 << 30;
 constexpr double kMostMemoryGib = 1 << 20;
 
@@ -35,17 +35,17 @@ struct DoctorOptions {
   double cr = 8.0;
   std::string weights = "auto";
   std::string kv_dtype = "bf16";
-  double memory_gib = 0.0;  // of a device that is not here; 0: those that are
+  double memory_gib = 0.0;  // of a device that is not in this machine; 0: use this machine's
   bool json = false;
 };
 
-// Where a model can run.
+// A device that can run a model.
 struct Place {
-  std::string name;  // as --device takes it, or the memory of one that is not here
+  std::string name;  // its --device value, or the memory size of one that is not here
   std::size_t free_memory = 0;
 };
 
-// Those that compute with such weights.
+// Devices that can compute with such weights.
 std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& options) {
   if (options.memory_gib > 0.0) {
     engine::parse_weights(options.weights, /*on_cpu=*/false);
@@ -64,7 +64,7 @@ std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& option
   return places;
 }
 
-// A model, and what it takes in bytes.
+// A model, and its memory needs in bytes.
 struct Row {
   std::string_view shape;
   model::ModelSpec spec;
@@ -72,7 +72,7 @@ struct Row {
   SequenceBytes sequence;
 };
 
-// The lightest first.
+// Sorted by size, smallest first.
 std::vector<Row> rows_of(const DoctorOptions& options) {
   const engine::WeightStorage storage = engine::parse_weights(options.weights, /*on_cpu=*/false);
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
@@ -86,7 +86,7 @@ std::vector<Row> rows_of(const DoctorOptions& options) {
   return rows;
 }
 
-// Sequences that fit beside the weights.
+// Sequences that fit in addition to the weights.
 long long sequences(double memory, const Row& row, double each) {
   if (memory <= row.weights) {
     return 0;
@@ -159,8 +159,8 @@ std::string machine_text(const Processor& processor, const DeviceList& list) {
   return text;
 }
 
-// What a table says in place of sequences where the weights do not fit. Another format has to leave
-// room for a sequence.
+// The table cell if the weights do not fit. A suggested format must also leave room for a
+// sequence.
 std::string too_large(const Row& row, double memory) {
   const std::string_view format =
       engine::format_that_fits(row.spec, memory - engine::memory_of_cache(row.sequence.dense));

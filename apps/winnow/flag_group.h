@@ -21,7 +21,7 @@ class FlagGroup {
                       const std::string& help) const {
     return open_option(flag, value, type, help)->capture_default_str();
   }
-  /// A value without a default to show: `help` says what happens without the flag.
+  /// A value without a default to show: `help` describes what happens without the flag.
   template <class Value>
   CLI::Option* open_option(const std::string& flag, Value& value, const char* type,
                            const std::string& help) const {

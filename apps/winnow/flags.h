@@ -22,10 +22,10 @@ void add_threads_flag(const FlagGroup& group, int& threads);
 void add_json_flag(const FlagGroup& group, bool& json);
 /// --temperature and --top-p.
 void add_temperature_flags(const FlagGroup& group, SamplingOptions& sampling);
-/// Those and all others that say how tokens are chosen.
+/// These and all other sampling flags.
 void add_sampling_flags(const FlagGroup& group, SamplingOptions& sampling);
 
-/// --generation-config: whether the model's defaults of sampling count.
+/// --generation-config: whether to use the model's sampling defaults.
 void add_generation_config_flag(const FlagGroup& group, std::string& name);
 bool uses_generation_config(const std::string& name);
 
@@ -33,12 +33,12 @@ bool uses_generation_config(const std::string& name);
 void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold);
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
 void add_run_flags(CLI::App& command, LoadOptions& options);
-/// --speculate, of commands that generate.
+/// --speculate, for commands that generate.
 void add_speculate_flag(CLI::App& command, std::string& speculate);
-/// --model, which must be given, and the run flags.
+/// --model, which is required, and the run flags.
 void add_load_flags(CLI::App& command, LoadOptions& options);
 
-/// Ids separated by commas or white space. `flag` stands for them in messages.
+/// Ids separated by commas or white space. `flag`: its name in messages.
 std::vector<std::int32_t> parse_tokens(std::string_view text, std::string_view flag);
 
 }  // namespace winnow::cli

@@ -1,4 +1,4 @@
-// Flags of other programs that people type from habit.
+// Flags of other programs that users type from habit.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,14 +10,14 @@
 namespace winnow::cli {
 
 struct ForeignFlag {
-  std::string_view program;  // whose it is
+  std::string_view program;  // the program that has the flag
   std::string_view flag;
-  std::string_view here;       // winnow's; "": there is none, and `note` says why
-  std::string_view note = {};  // behind it
+  std::string_view here;       // winnow's flag; "": there is none, and `note` says why
+  std::string_view note = {};  // added after it
 };
 
-/// Those of "Coming from vLLM" in docs/serving.md and "Coming from llama.cpp" in docs/usage.md that
-/// are not winnow's, too.
+/// The flags in "Coming from vLLM" in docs/serving.md and "Coming from llama.cpp" in docs/usage.md
+/// that winnow does not have under the same name.
 inline constexpr std::array kForeignFlags{
     ForeignFlag{"vLLM", "--served-model-name", "--model-name", " or --model-alias"},
     ForeignFlag{"vLLM", "--max-model-len", "--max-context"},
@@ -52,9 +52,9 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"llama.cpp", "-np", "--max-sequences"},
 };
 
-/// What another program's flag is called here, to go before what else is said: "vLLM's
-/// --max-model-len is --max-context here; ". "" for a flag that none is known to have, or that
-/// neither `command` nor any beside it has an equal of.
+/// A hint at winnow's name for another program's flag, to precede the error: "vLLM's
+/// --max-model-len is --max-context here; ". "" if no program has the flag, or if neither
+/// `command` nor a sibling of it has an equivalent.
 std::string foreign_hint(const CLI::App& command, std::string_view flag);
 
 }  // namespace winnow::cli

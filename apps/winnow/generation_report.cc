@@ -23,7 +23,7 @@ Json sample_json(const Sample& sample) {
             {"per_layer_head", sample.kv.per_layer_head}}}};
 }
 
-// Speeds of what was computed: a prompt of one token has no prefill, an answer of one token no
+// Speeds of the computed parts: a prompt of one token has no prefill, an answer of one token no
 // decoding.
 std::string speeds(const Generation& generation) {
   std::vector<std::string> parts;

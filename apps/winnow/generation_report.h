@@ -8,7 +8,7 @@
 
 namespace winnow::cli {
 
-/// The fields of sample 0 at the top level; with several samples all of them under "samples".
+/// The fields of sample 0 at the top level; if there are several samples, all under "samples".
 nlohmann::ordered_json generation_json(const Generation& generation);
 
 /// "cache dms: ... 8.1x smaller ... tokens/s"

@@ -41,7 +41,7 @@ std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
   return out.str();
 }
 
-// What is also a flag is described there, once.
+// An option that is also a flag is described there, once.
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   if (!is_positional || !option->nonpositional()) {
     return CLI::Formatter::make_option(option, is_positional);

@@ -1,4 +1,4 @@
-// winnow inspect: what a checkpoint is, and what its cache costs.
+// winnow inspect: a checkpoint's properties, and the cost of its cache.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,13 +29,13 @@ struct InspectOptions {
   bool json = false;
 };
 
-// What caching costs, all layers and heads together.
+// The cost of caching, for all layers and heads together.
 struct CacheCost {
   double dense = 0.0;                // bytes per 1K tokens, of the layers that grow
-  std::optional<double> compressed;  // the same at the ratio it was trained for, if that is known
-  double window = 0.0;               // bytes that DMS windows take however long the text is
-  double sliding = 0.0;              // bytes that sliding layers take, once the text is that long
-  double state = 0.0;                // bytes that recurrent layers keep of any text
+  std::optional<double> compressed;  // the same at the ratio of its training, if it is known
+  double window = 0.0;               // bytes of DMS windows, whatever the text's length
+  double sliding = 0.0;              // bytes of sliding layers, once their windows are full
+  double state = 0.0;                // bytes of recurrent layers' state, whatever the text
 };
 
 double trained_cr(const model::ModelSpec& config) {
@@ -126,7 +126,7 @@ std::string retrofit_text(const model::ModelSpec& config) {
   return "none: a dense cache";
 }
 
-// Active parameters of a token: all except the experts that it does not use.
+// Active parameters per token: all except the experts that it does not use.
 std::int64_t active_parameters(const model::Checkpoint& checkpoint) {
   const model::ModelSpec& config = checkpoint.spec();
   std::int64_t idle = 0;

@@ -27,7 +27,7 @@ void catch_termination() {
 
 void catch_interrupts() {
   catch_once(SIGINT);
-  // A limit on file sizes then causes a failed write instead of a signal.
+  // Makes a limit on file sizes cause a failed write instead of a signal.
   std::signal(SIGXFSZ, SIG_IGN);
 }
 

@@ -5,16 +5,16 @@
 
 namespace winnow::cli {
 
-/// Unwinds a command that has nothing to show before its work is done.
+/// Ends a command that has no partial results to show.
 struct Interrupted : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// From now on the first Ctrl-C only sets a flag; a second one ends the program at once.
+/// Makes the first Ctrl-C only set a flag; a second one ends the program at once.
 void catch_interrupts();
-/// The same for SIGTERM: what service managers send.
+/// The same for SIGTERM, which service managers send.
 void catch_termination();
-/// Forgets a Ctrl-C that has been dealt with: the next one sets the flag again.
+/// Clears the flag after a Ctrl-C was handled: the next one sets it again.
 void forget_interrupt();
 bool interrupted();
 /// Throws Interrupted after a Ctrl-C.

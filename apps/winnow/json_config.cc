@@ -18,7 +18,7 @@ std::string as_word(const json& value, const std::string& where) {
 }
 
 void set_flag(CLI::Option& option, const json& value, const std::string& where) {
-  if (option.get_type_size() == 0) {  // takes no value: there or not
+  if (option.get_type_size() == 0) {  // a switch, without a value
     require(value.is_boolean(), "{}: expected true or false, got {}", where, described(value));
     if (value.get<bool>()) {
       option.add_result("true");
@@ -46,7 +46,7 @@ void apply_json_config(CLI::App& command, const std::string& file) {
     require(option != nullptr && key != "config" && key != "help", "{}: {} has no such flag", where,
             command.get_name());
     if (option->count() > 0) {
-      continue;  // the command line wins
+      continue;  // the command line has priority
     }
     try {
       set_flag(*option, value, where);

@@ -1,4 +1,4 @@
-// winnow logits: writes what the engine computes for given tokens, with its cache, to a file.
+// winnow logits: writes the engine's results for given tokens, with its cache, to a file.
 #include <algorithm>
 
 #include "api/llm_load.h"
@@ -66,7 +66,7 @@ kvcache::SequenceLimits limits_of(const LogitsOptions& options, int length) {
   return {prompt, total};
 }
 
-// Layers may have different numbers of heads: then all heads are in one row.
+// If layers have different numbers of heads, all heads are in one row.
 Shape shape_of_entries(const model::ModelSpec& config, std::int64_t rows) {
   if (!config.has_equal_heads()) {
     return {rows, config.cached_heads()};

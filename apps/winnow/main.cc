@@ -40,7 +40,7 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
   app.formatter(std::make_shared<HelpFormatter>());
   Run run;
-  add_doctor(app, run);  // in the order in which a newcomer meets them
+  add_doctor(app, run);  // in the order in which a new user needs them
   add_demo(app, run);
   add_pull(app, run);
   add_inspect(app, run);
@@ -58,9 +58,9 @@ int parse_and_run(int argc, char** argv) {
   add_logits(app, run);
   add_completions(app, run);
   add_man_pages(app, run);
-  app.footer(kFirstSteps);  // commands inherit the footer that they find
+  app.footer(kFirstSteps);  // commands inherit the current footer
   if (std::ranges::find(argv, argv + argc, std::string_view("-hf")) != argv + argc) {
-    // The parser would take it for -h and -f, and show the help.
+    // The parser would read it as -h and -f, and show the help.
     return report("llama.cpp's -hf is --model here: --model org/name[:TYPE]");
   }
   try {

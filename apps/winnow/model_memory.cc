@@ -26,7 +26,7 @@ Compression trained_compression(const model::ModelSpec& spec) {
   return {.ratio = rule.merges ? std::max(spec.dmc->target_cr, 1.0) : 1.0};
 }
 
-// Of the quantised weights.
+// Bytes of the quantised weights.
 double in_memory(const quantized::WeightSizes& sizes) {
   return static_cast<double>(sizes.mapped + sizes.packed + sizes.converted);
 }

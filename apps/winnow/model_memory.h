@@ -9,16 +9,16 @@
 
 namespace winnow::cli {
 
-/// Weights in each format and the cache of one chat, beside the memory that is available.
+/// Weights in each format and the cache of one chat, and the memory that is available.
 struct ModelMemory {
-  double weights = 0.0;  // as they are loaded without --weights
+  double weights = 0.0;  // as loaded without --weights
   double int8 = 0.0;
   double int4 = 0.0;
   int chat_tokens = 0;
   double chat_dense = 0.0;
-  double chat = 0.0;  // under the rule that the model was trained for
+  double chat = 0.0;  // with the rule that the model was trained for
   double available = 0.0;
-  std::string_view smaller;  // of int8 and int4 the first whose weights fit; empty: neither
+  std::string_view smaller;  // the first of int8 and int4 whose weights fit; empty: neither
   quantized::WeightSizes quantized;
 
   [[nodiscard]] bool fits() const { return weights + chat <= available; }
@@ -27,8 +27,8 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
 
 /// "weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + 48.0 MiB for one chat of 4,096 tokens; ..."
 std::string memory_text(const ModelMemory& memory);
-/// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory", of weights that are not used as the files have
-/// them; empty: all are.
+/// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory", for weights that are converted on loading;
+/// empty: none are.
 std::string stored_text(const ModelMemory& memory);
 
 nlohmann::ordered_json memory_json(const ModelMemory& memory);

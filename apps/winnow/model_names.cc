@@ -24,7 +24,7 @@ bool takes_model(const CLI::Option& option) {
   return option.count() == 1 && std::ranges::find(kTypes, option.get_type_name()) != kTypes.end();
 }
 
-// What a folder has that --model takes, if it is one: "; assets has base, dms-cr8".
+// The models in a folder that --model could name, if it is one: "; assets has base, dms-cr8".
 std::string models_in(const std::filesystem::path& folder) {
   std::error_code ignored;
   std::vector<std::string> models;
@@ -38,7 +38,7 @@ std::string models_in(const std::filesystem::path& folder) {
   return models.empty() ? "" : fmt::format("; {} has {}", folder.string(), fmt::join(models, ", "));
 }
 
-// A folder that holds models, and is none.
+// Refuses a folder that contains models, but is not one.
 void refuse_shelf(const std::string& given) {
   std::error_code ignored;
   const std::filesystem::path folder = given;
@@ -49,7 +49,7 @@ void refuse_shelf(const std::string& given) {
   }
 }
 
-// Where a name could be a misspelt path, says what the folder has.
+// If a name may be a misspelt path, adds the contents of its folder to the error.
 std::string find_or_explain(const std::string& given, DownloadProgress& progress,
                             hub::Purpose purpose) {
   try {
@@ -59,7 +59,7 @@ std::string find_or_explain(const std::string& given, DownloadProgress& progress
   }
 }
 
-// A word that is neither a path nor org/name, such as the names that Ollama knows.
+// Refuses a word that is neither a path nor org/name, such as Ollama's names.
 void refuse_bare_name(const std::string& given) {
   std::error_code ignored;
   require(given.find('/') != std::string::npos || std::filesystem::exists(given, ignored),

@@ -11,16 +11,16 @@
 
 namespace winnow::cli {
 
-/// The type of their values in --help. It is also what find_named_models() knows them by.
+/// The type of their values in --help. find_named_models() recognises such flags by it.
 inline constexpr const char* kModelType = "MODEL";
-/// The same where there are other choices.
+/// The same for flags with other choices.
 inline constexpr const char* kDenseOrModelType = "dense|MODEL";
 inline constexpr const char* kReferenceType = "dense|MODEL|FILE";
 
-/// A probe beside a model.
+/// A probe for a model.
 inline constexpr const char* kProbeType = "PROBE";
 
-/// How far a download has come, as a bar; a first Ctrl-C ends it.
+/// The progress of a download, as a bar; the first Ctrl-C ends it.
 class DownloadProgress {
  public:
   explicit DownloadProgress(std::string name) : name_(std::move(name)) {}
@@ -33,8 +33,8 @@ class DownloadProgress {
   std::optional<ProgressBar> bar_;
 };
 
-/// Replaces the names that such flags of the command that was called have got by directories, and
-/// downloads what is not in the cache.
+/// Replaces the names in such flags of the called command by directories, and
+/// downloads models that are not in the cache.
 void find_named_models(const CLI::App& app);
 
 }  // namespace winnow::cli

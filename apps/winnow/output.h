@@ -1,4 +1,4 @@
-// What the subcommands print, and how numbers look.
+// Output of the subcommands, and formats of numbers.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace winnow::cli {
 
-/// Writes to standard output; Error when it cannot be written.
+/// Writes to standard output; Error on failure.
 void print(std::string_view text);
 /// The same, and flushes.
 void print_now(std::string_view text);
-/// Writes to standard error. A closed standard error is no failure.
+/// Writes to standard error. A closed standard error is not an error.
 void print_note(std::string_view text);
 void print_json(const nlohmann::ordered_json& value);
 

@@ -11,7 +11,7 @@ namespace winnow::cli {
 /// "42s", "3m05s" or "2h10m".
 std::string readable_duration(double seconds);
 
-/// On a terminal one line that is redrawn, with a bar, the rate and the time left, and that
+/// On a terminal, one line that is redrawn, with a bar, the rate and the time left, and that
 /// disappears at the end; elsewhere a plain line every few seconds, so short work prints nothing.
 class ProgressBar {
  public:
@@ -21,7 +21,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// With `tokens`, where units differ in length, the line tells them and their rate.
+  /// If units differ in length, pass `tokens`: the line then shows their number and rate.
   void update(std::int64_t done, std::optional<std::int64_t> tokens = {});
   /// Removes the bar, so that other output can follow.
   void clear();

@@ -1,4 +1,4 @@
-// winnow pull: a model of the Hugging Face Hub, into the local cache.
+// winnow pull: downloads a model of the Hugging Face Hub to the local cache.
 #include <functional>
 
 #include "apps/winnow/command.h"

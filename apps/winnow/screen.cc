@@ -16,7 +16,7 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Characters of UTF-8 text, each one column wide.
+// Number of UTF-8 characters, assuming one column each.
 int width_of(std::string_view text) {
   return static_cast<int>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -37,12 +37,12 @@ bool shows_only_ascii() {
   if (variable("TERM") == "dumb") {
     return true;
   }
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {  // the first that is set counts
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {  // the first one that is set is used
     if (const std::string_view locale = variable(name); !locale.empty()) {
       return locale == "C" || locale == "POSIX";
     }
   }
-  return false;  // what runs in containers has no locale, and is read on terminals with UTF-8
+  return false;  // containers have no locale, but are viewed on UTF-8 terminals
 }
 
 int columns_of(int file) {

@@ -6,11 +6,11 @@
 
 namespace winnow::cli {
 
-/// How much a model drops from its cache.
+/// How much a model compresses its cache.
 struct Compression {
-  double ratio = 1.0;   // as measured on texts, or of what has left the window: a retrofit's target
-  double window = 0.0;  // entries that a head keeps in any case
-  bool beside_window = false;  // the ratio is a target
+  double ratio = 1.0;   // measured on texts, or for tokens outside the window: a retrofit's target
+  double window = 0.0;  // entries that a head always keeps
+  bool beside_window = false;  // the ratio is a target, for tokens outside the window
 };
 
 struct SequenceBytes {
@@ -18,7 +18,7 @@ struct SequenceBytes {
   double compressed = 0.0;
 };
 
-/// Bytes of `tokens` tokens, states of recurrent layers among them.
+/// Bytes for `tokens` tokens, including states of recurrent layers.
 SequenceBytes sequence_bytes(const model::ModelSpec& spec, ops::EntryFormat format, double tokens,
                              const Compression& compression);
 

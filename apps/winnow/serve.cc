@@ -27,7 +27,7 @@ struct ServeCommand {
   LoadOptions load;
   server::ServerConfig server;
   std::string api_key_file;
-  std::string log_level;  // empty: as much as is of use there
+  std::string log_level;  // empty: chosen by the output
   std::string generation_config = "auto";
   bool no_prefix_cache = false;
   bool fields = false;           // only print the table of fields
@@ -51,7 +51,7 @@ milliseconds to_milliseconds(double seconds, std::string_view flag) {
   return milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1e3)));
 }
 
-// What routers read, and how.
+// Sets the options for routers.
 void resolve_routers(const ServeCommand& command, server::ServerConfig& config) {
   require(command.metrics_names == "winnow" || command.metrics_names == "vllm",
           "--metrics-names {}: expected winnow or vllm", command.metrics_names);
@@ -73,7 +73,7 @@ void read_keys(const std::string& path, std::string_view flag, std::vector<std::
   keys.insert(keys.end(), found.begin(), found.end());
 }
 
-// Where other servers' states come from.
+// Sets the server that states are fetched from.
 void resolve_prefill(const ServeCommand& command, server::PrefillClientConfig& config) {
   require(config.least_tokens >= 1 && config.least_tokens <= 1 << 24,
           "--prefill-least {}: expected 1 to {}", config.least_tokens, 1 << 24);
@@ -136,7 +136,7 @@ std::string host_in_url(const std::string& host) {
                                                                     : host;
 }
 
-// Chats rarely say max_tokens, and then a budget is a part of the whole context.
+// Chats rarely set max_tokens, and then a budget is a share of the whole context.
 void note_budget(const LoadOptions& load) {
   const auto rule = kvcache::parse_rule(load.cache);
   if (rule && kvcache::traits_of(*rule).has_budget &&
@@ -342,7 +342,7 @@ void add_serve(CLI::App& app, Run& run) {
   add_prefill_flags(*command, *options);
   add_load_flags(*command, options->load);
   add_speculate_flag(*command, options->load.speculate);
-  command->get_option("--model")->required(false);  // not by --fields
+  command->get_option("--model")->required(false);  // --fields does not need it
 }
 
 }  // namespace winnow::cli

@@ -11,7 +11,7 @@ namespace {
 
 struct Shape {
   std::string_view name;
-  const char* config;  // what of the model's config.json a description needs
+  const char* config;  // the part of the model's config.json that a description needs
 };
 
 constexpr auto kShapes = std::to_array<Shape>({

@@ -9,10 +9,10 @@
 
 namespace winnow::cli {
 
-/// The shape of one of shape_names(); nullopt for anything else.
+/// The shape with one of shape_names(); nullopt for any other name.
 std::optional<model::ModelSpec> find_shape(std::string_view name);
 
-/// All of them.
+/// All names.
 std::span<const std::string_view> shape_names();
 
 }  // namespace winnow::cli

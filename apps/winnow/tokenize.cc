@@ -1,4 +1,4 @@
-// winnow tokenize: text, or a chat, to token ids.
+// winnow tokenize: converts text, or a chat, to token ids.
 #include <fmt/ranges.h>
 
 #include "apps/winnow/command.h"
@@ -36,7 +36,7 @@ ordered_json read_json(const std::string& file) {
 }
 
 // The template variables of a request. Those in chat_template_kwargs take precedence over keys
-// beside its messages, as in the server.
+// next to its messages, as in the server.
 ordered_json variables_of(const ordered_json& request, const std::string& file) {
   ordered_json variables = request;
   variables.erase("messages");

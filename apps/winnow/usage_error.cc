@@ -34,14 +34,14 @@ std::vector<std::string> commands_of(const CLI::App& command) {
   return names;
 }
 
-/// "is --prompt meant? ", or nothing where no name is near.
+/// "is --prompt meant? ", or empty if no name is similar.
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
   const auto meant = std::ranges::find_if(
       names, [word](const auto& name) { return is_one_slip_away(word, name); });
   return meant == names.end() ? "" : fmt::format("is {} meant? ", *meant);
 }
 
-/// Of words that the parser could not place, the first.
+/// The first of the words that the parser could not assign.
 std::string unknown_word(const CLI::App& command, const std::vector<std::string>& words) {
   const std::string& word = words.front();
   if (word.starts_with('-')) {
@@ -97,7 +97,7 @@ std::string parse_problem(const CLI::ParseError& error) {
   return text;
 }
 
-// A misspelt flag is often also one that is missing: its name comes first.
+// A misspelt flag often leaves a required one missing: the misspelling is reported first.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = called(app);
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);

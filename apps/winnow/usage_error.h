@@ -1,4 +1,4 @@
-// What is said of words that the command line does not know.
+// Error messages for command lines with unknown words.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,17 +7,17 @@
 
 namespace winnow::cli {
 
-/// The last command that was named.
+/// The last command on the command line.
 const CLI::App& called(const CLI::App& app);
 
-/// A command with those that it is part of: "winnow eval needle".
+/// A command with its parents: "winnow eval needle".
 std::string full_name(const CLI::App& command);
 
-/// What the parser found wrong, in our words.
+/// The parser's error, in our words.
 std::string parse_problem(const CLI::ParseError& error);
 
-/// What is wrong with a command line that could not be parsed, what may be meant, and whose --help
-/// says more.
+/// The error of a command line that could not be parsed, what may be meant, and whose --help
+/// to read.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace winnow::cli

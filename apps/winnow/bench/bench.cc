@@ -37,7 +37,7 @@ void measure_batch(const BenchOptions& options, const Setup& setup,
   FixedBatchReport report;
   report.result = run_bench(backend, setup.engine, setup.plan);
   report.weight_bytes_per_step = backend.weight_bytes_per_step(report.result.batch);
-  report.peak_rss = peak_resident_bytes();  // before the bandwidth test takes its buffer
+  report.peak_rss = peak_resident_bytes();  // before the bandwidth test allocates its buffer
   report.bandwidth = backend.read_bandwidth();
   print_result(options, setup, report);
 }

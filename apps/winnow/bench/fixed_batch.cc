@@ -242,7 +242,7 @@ class Bench {
     seen_ += decode_step(sequences, true);
   }
 
-  // Steps that verify a draft, all of it wrong. Returns steps per second.
+  // Steps that verify drafts whose tokens are all wrong. Returns steps per second.
   double measure_verify(Sequence& sequence) {
     const int rows = 1 + plan_.drafted;
     next_.resize(static_cast<std::size_t>(rows));
@@ -268,7 +268,7 @@ class Bench {
   int longest_ = 0;
   const engine::Backend& backend_;
   std::unique_ptr<engine::Runner> runner_;
-  std::int64_t seen_ = 0;  // entries, by two steps of each repetition
+  std::int64_t seen_ = 0;  // entries seen, in two steps of each repetition
   std::vector<std::int32_t> next_;
   std::vector<std::int32_t> tokens_;
   BenchResult result_;

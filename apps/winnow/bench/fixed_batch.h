@@ -14,15 +14,15 @@ namespace winnow::cli {
 /// from the same state. Without one, each repetition reads the prompts from the start and continues
 /// them, so only one set of sequences has to fit.
 struct BenchPlan {
-  static constexpr int kMostFitted = 512;  // sequences, when as many as fit are wanted
+  static constexpr int kMostFitted = 512;  // sequences, if the batch is as many as fit
 
   std::optional<int> depth;
   int prefill = 512;
   int generate = 128;
   std::optional<int> batch = 1;  // nullopt: as many as the cache holds when decoding ends
   int repeat = 3;
-  int drafted = 0;      // tokens behind the one of a step, in steps that verify a draft
-  bool growth = false;  // note what the first sequence's cache holds as its prompt is read
+  int drafted = 0;      // draft tokens after the regular one, in steps that verify a draft
+  bool growth = false;  // record the size of the first sequence's cache while its prompt is read
 
   /// Tokens in each sequence's cache when the measured prompt begins.
   [[nodiscard]] int prefill_depth() const { return depth.value_or(0); }
@@ -30,7 +30,7 @@ struct BenchPlan {
   [[nodiscard]] int decode_depth() const { return depth.value_or(prefill); }
 };
 
-/// A sequence's cache when it has taken so many tokens.
+/// A sequence's cache after this many tokens.
 struct GrowthPoint {
   int tokens = 0;
   std::size_t bytes = 0;
@@ -42,7 +42,7 @@ struct BenchResult {
   double fill_tokens_per_s = 0.0;            // reading the first `depth` tokens; 0 without depth
   std::vector<double> prefill_tokens_per_s;  // one for each repetition
   std::vector<double> decode_tokens_per_s;
-  std::vector<double> verify_steps_per_s;  // of one sequence, and taken back; with drafted tokens
+  std::vector<double> verify_steps_per_s;  // of one sequence, then undone; with drafted tokens
   // Of all sequences together, when decoding begins.
   std::size_t kv_bytes = 0;
   std::size_t dense_bytes = 0;
@@ -50,7 +50,7 @@ struct BenchResult {
   double compression_ratio = 1.0;
   // Bytes that a decode step has to read.
   std::size_t entry_bytes_per_step = 0;
-  std::vector<GrowthPoint> growth;           // if asked for, after each chunk
+  std::vector<GrowthPoint> growth;           // if requested, after each chunk
   std::optional<std::size_t> memory_in_use;  // of the device, at the end
 };
 

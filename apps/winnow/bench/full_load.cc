@@ -96,7 +96,7 @@ class FullLoad {
     progress_.push_back({seconds_between(start_, now), tokens_});
   }
 
-  // Tokens per second of the middle half of them.
+  // Tokens per second over the middle half of the output tokens.
   [[nodiscard]] double steady_tokens_per_s() const {
     const auto reached = [&](std::int64_t tokens) {
       return *std::ranges::lower_bound(progress_, tokens, {}, &Point::tokens);

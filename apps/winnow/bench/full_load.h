@@ -1,4 +1,4 @@
-// The measurement behind winnow bench --load: the engine as a busy server runs it.
+// The measurement behind winnow bench --load: the engine under the load of a busy server.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace winnow::cli {
 
-/// Requests of one length that all wait from the start, so the engine always has as many sequences
-/// as its cache or its limit takes.
+/// Requests of one length that all wait from the start, so the engine always runs as many sequences
+/// as its cache or its limit allows.
 struct FullLoadPlan {
   int input = 0;   // tokens of each prompt, random
   int output = 0;  // tokens of each answer
@@ -20,13 +20,13 @@ struct FullLoadPlan {
 
 struct FullLoadResult {
   double seconds = 0.0;                   // from the first step to the last answer's end
-  double output_tokens_per_s = 0.0;       // over all of it
-  double steady_tokens_per_s = 0.0;       // of the middle half of the output tokens
+  double output_tokens_per_s = 0.0;       // over the whole time
+  double steady_tokens_per_s = 0.0;       // over the middle half of the output tokens
   std::vector<double> seconds_per_token;  // of each answer, between its first token and its last
-  int most_running = 0;                   // sequences that held cache at a time
-  engine::EngineStats stats;              // at the end, the warm-up included
+  int most_running = 0;                   // maximum number of sequences with cache at the same time
+  engine::EngineStats stats;              // at the end, including the warm-up
   engine::Throughput throughput;          // likewise
-  std::size_t most_bytes = 0;             // that the cache held
+  std::size_t most_bytes = 0;             // maximum size of the cache
   double compression_ratio = 1.0;         // of finished sequences
 };
 

@@ -1,4 +1,4 @@
-// What winnow bench prints.
+// The output of winnow bench.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace winnow::cli {
 
-/// What was measured, with all that follows from it.
+/// The measurements, and numbers derived from them.
 struct FixedBatchReport {
   BenchResult result;
   std::size_t weight_bytes_per_step = 0;
@@ -19,7 +19,7 @@ struct FixedBatchReport {
   [[nodiscard]] std::size_t step_bytes() const {
     return weight_bytes_per_step + result.entry_bytes_per_step;
   }
-  /// The fastest decoding that memory allows: what a step reads, at the measured bandwidth.
+  /// The fastest decoding that memory bandwidth allows: it has to read the bytes of a step.
   [[nodiscard]] double floor_tokens_per_s() const {
     return bandwidth * result.batch / static_cast<double>(step_bytes());
   }

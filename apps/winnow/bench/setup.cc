@@ -23,7 +23,7 @@ namespace winnow::cli {
 namespace {
 
 constexpr int kDefaultWindow = 256;
-constexpr int kMost = 1 << 24;  // of any count
+constexpr int kMost = 1 << 24;  // maximum of any count
 
 BenchPlan plan_of(const BenchOptions& options) {
   require(!options.context || !options.depth, "--context and --depth exclude each other");
@@ -85,7 +85,7 @@ std::optional<FullLoadPlan> load_of(const BenchOptions& options) {
 // Windows and sliding layers do not depend on decisions.
 double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int depth,
                 const model::ModelSpec& spec) {
-  double heads = 0.0;  // that decide
+  double heads = 0.0;  // heads that decide
   for (const model::LayerSpec& layer : spec.layers) {
     heads += layer.compresses() ? layer.attention()->kv_heads : 0.0;
   }
@@ -102,7 +102,7 @@ double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int dept
   return depth > always ? 1.0 - (entries - always) / (depth - always) : 0.0;
 }
 
-// The spread of what heads keep when they evict the share `rate` of their tokens.
+// The spread of the heads' compression when they evict the share `rate` of their tokens.
 double spread_for(double spread, std::optional<double> rate) {
   require(rate.has_value(), "--head-spread goes with drawn decisions: --evict-rate or --cr");
   require(spread >= 0.0 && spread <= 1.0, "--head-spread {}: expected 0 to 1", spread);
@@ -111,7 +111,7 @@ double spread_for(double spread, std::optional<double> rate) {
   return spread;
 }
 
-// Adds what the rule reads to a model without a retrofit, so that decisions can be drawn.
+// Adds to a model without a retrofit what the rule reads, so that decisions can be drawn.
 void prepare_for_drawn_decisions(const LoadOptions& load, model::ModelSpec& config) {
   const auto rule = kvcache::parse_rule(load.cache);
   if (!rule) {
@@ -186,7 +186,7 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   return setup;
 }
 
-// Weights are drawn for minutes before a machine that is too small kills the process.
+// Checked first: drawing weights takes minutes, and a small machine would then kill the process.
 void require_room(const Setup& setup) {
   const double bytes = engine::weight_bytes(setup.config, setup.engine.weights);
   const auto memory = static_cast<double>(total_host_memory());
@@ -196,7 +196,7 @@ void require_room(const Setup& setup) {
       setup.name, readable_bytes(bytes), readable_bytes(memory));
 }
 
-// Where the ranks take their parts from, or the only one the whole model.
+// Where the ranks get their parts of the model, or a single rank the whole model.
 engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
   if (options.load.model.empty()) {
     require(options.load.probe.empty(), "--probe {}: goes with --model", options.load.probe);

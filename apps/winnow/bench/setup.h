@@ -1,4 +1,4 @@
-// What winnow bench was asked for, and the model that it is about.
+// The options of winnow bench, and the model that it measures.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ struct BenchOptions {
   int generate = 128;
   std::vector<int> batches = {1};
   bool fit = false;
-  std::string lengths;               // of --load, "IN/OUT"
+  std::string lengths;               // for --load, "IN/OUT"
   std::optional<int> requests;       // with --load
   std::optional<int> max_sequences;  // with --load
   int repeat = 3;
@@ -33,7 +33,7 @@ struct BenchOptions {
   bool json = false;
 };
 
-/// The parameters of the run, settled before it starts.
+/// The parameters of the run, determined before it starts.
 struct Setup {
   std::string name;
   model::ModelSpec config;
@@ -44,7 +44,7 @@ struct Setup {
   double head_spread = 0.0;
 };
 
-/// Settles the parameters in `setup` and makes the model. Error: names the flag.
+/// Determines the parameters in `setup` and makes the model. Error: names the flag.
 std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& options, Setup& setup);
 
 }  // namespace winnow::cli

@@ -29,7 +29,7 @@ std::string trimmed(std::string_view text) {
              : std::string(text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin));
 }
 
-// What is worth a word about how an answer ended; empty: nothing. `tokens`: of the chat.
+// A remark on how an answer ended; empty if there is nothing to say. `tokens`: of the chat.
 std::string ending_note(const Sample& sample, int tokens, int positions) {
   if (sample.finish_reason == "length" && tokens >= positions) {
     return fmt::format("the chat fills the model's {} positions: /undo, or /clear",
@@ -102,7 +102,7 @@ void Chat::obey(const std::string& line) {
   (this->*found->run)(argument);
 }
 
-// A question that cannot be answered is forgotten.
+// Removes a question that cannot be answered.
 void Chat::answer() {
   try {
     const std::vector<std::int32_t> prompt = conversation_.prompt();

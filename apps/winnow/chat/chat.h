@@ -18,15 +18,15 @@ class Chat {
   /// `llm` must outlive this.
   Chat(Llm& llm, const GenerateOptions& options, std::string system);
 
-  /// Answers a message, or does what a command says. False after /quit. What goes wrong is said,
-  /// and the chat goes on.
+  /// Answers a message, or runs a command. False after /quit. Errors are printed,
+  /// and the chat continues.
   bool take(const std::string& message);
 
   /// The names of all commands: "/help", ...
   static std::vector<std::string> command_names();
 
  private:
-  // `run` gets what stands behind the name.
+  // `run` gets the text after the name.
   struct Command {
     std::string_view name;
     std::string_view argument;
@@ -53,7 +53,7 @@ class Chat {
   GenerateOptions options_;
   Conversation conversation_;
   std::optional<Generation> last_;
-  std::uint64_t answers_ = 0;  // each has a seed of its own
+  std::uint64_t answers_ = 0;  // each answer has its own seed
   bool open_ = true;
 };
 

@@ -26,7 +26,7 @@ struct ChatFlags {
   const CLI::App* command = nullptr;
 };
 
-// Where programs keep what is not worth a backup; empty: there is no such place.
+// The user's directory for state files; empty: there is none.
 std::filesystem::path default_history() {
   namespace fs = std::filesystem;
   const char* const state = std::getenv("XDG_STATE_HOME");
@@ -49,7 +49,7 @@ std::filesystem::path history_file(const ChatFlags& flags) {
   return *flags.history == "none" ? std::filesystem::path() : std::filesystem::path(*flags.history);
 }
 
-// Says now, and not after the first message, that the model takes no such chat.
+// Reports at the start, not after the first message, that the template does not support the chat.
 void check_template(const Llm& llm, const std::string& system) {
   std::vector<ChatMessage> messages;
   if (!system.empty()) {
@@ -65,7 +65,7 @@ std::string greeting(const ChatFlags& flags, const ModelInfo& info) {
       info.family, readable_count(static_cast<double>(info.parameters)), info.cache, info.kv_dtype);
 }
 
-// What no flag says is as the model's authors want it.
+// The model's recommended settings, overridden by flags.
 GenerateOptions answer_options(const ChatFlags& flags) {
   GenerateOptions options = flags.generate;
   if (!uses_generation_config(flags.generation_config)) {

@@ -44,7 +44,7 @@ std::vector<std::int32_t> Conversation::prompt() {
   std::string_view rest = turn.text;
   if (turns_.size() > 1) {
     const Turn& before = turns_[turns_.size() - 2];
-    // A template may show old answers otherwise than they were: without their thoughts, say.
+    // A template may render old answers differently: without their thoughts, for example.
     if (!before.text.empty() && rest.starts_with(before.text)) {
       turn.tokens = before.tokens;
       rest.remove_prefix(before.text.size());

@@ -1,4 +1,4 @@
-// A chat's messages, and the tokens that the model has read and written of them.
+// A chat's messages, and their tokens as the model read and wrote them.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class Conversation {
 
   /// Adds a question.
   void ask(std::string question);
-  /// The tokens that ask for an answer to the last question. They begin with those that the model
-  /// has read and written before, where the chat template lets them: then its cache is of use.
+  /// The prompt for an answer to the last question. If the chat template allows it, it begins with
+  /// the tokens that the model has read and written before, so that its cache can be reused.
   [[nodiscard]] std::vector<std::int32_t> prompt();
-  /// Adds what answers the tokens of the last prompt().
+  /// Adds the answer to the last prompt().
   void answer(const Sample& sample);
 
   [[nodiscard]] bool empty() const { return turns_.empty(); }
@@ -30,14 +30,14 @@ class Conversation {
   /// Removes the last question, and its answer if it has one. There must be one.
   void undo() { turns_.pop_back(); }
   void clear() { turns_.clear(); }
-  /// Begins anew under another system message.
+  /// Clears the chat and sets another system message.
   void set_system(std::string system);
 
-  /// {"messages": [{"role": ..., "content": ...}, ...]}: what `winnow tokenize --messages` and the
-  /// server take as well.
+  /// {"messages": [{"role": ..., "content": ...}, ...]}, which `winnow tokenize --messages` and the
+  /// server accept as well.
   [[nodiscard]] nlohmann::ordered_json to_json() const;
-  /// Takes a list of messages, or an object that has one. Error, and nothing is changed, unless
-  /// users and assistant take turns. `where` stands for it in messages.
+  /// Reads a list of messages, or an object that has one. Error, without any change, unless
+  /// user and assistant alternate. `where`: the name of `json` in messages.
   void read_json(const nlohmann::json& json, const std::string& where);
 
  private:
@@ -45,7 +45,7 @@ class Conversation {
     std::string question;
     std::string answer = {};
     bool answered = false;
-    // Prompt and answer as the model had them; empty when the answer came from a file.
+    // Prompt and answer as the model saw them; empty if the answer came from a file.
     std::string text = {};
     std::vector<std::int32_t> tokens = {};
   };

@@ -1,4 +1,4 @@
-// What the user writes in a chat.
+// The user's input in a chat.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace winnow::cli {
 
-/// A line, or why there is none.
+/// A line, or the reason why there is none.
 struct InputLine {
   enum class Kind { text, interrupted, end } kind = Kind::end;
   std::string text = {};
@@ -22,15 +22,15 @@ class Input {
 
   /// Without its newline. On a terminal it may be several lines.
   virtual InputLine read_line(const std::string& prompt) = 0;
-  /// Can be called up again from now on.
+  /// Adds `text` to the history.
   virtual void remember(const std::string& text) = 0;
 
  protected:
   Input() = default;
 };
 
-/// Standard input: on a terminal with editing, history and Tab for `words`, else line by line. The
-/// history is read from `history` and written there; empty: it ends with the program.
+/// Standard input: on a terminal with editing, history and Tab completion of `words`, else line by
+/// line. The history is read from and written to `history`; empty: it is not stored.
 std::unique_ptr<Input> open_input(const std::filesystem::path& history,
                                   std::vector<std::string> words);
 

@@ -20,10 +20,10 @@ namespace winnow::cli {
 namespace {
 
 constexpr int kRemembered = 1000;   // messages
-constexpr int kSignalPause = 200;   // milliseconds between looks for signals
+constexpr int kSignalPause = 200;   // milliseconds between checks for signals
 constexpr int kSequencePause = 20;  // milliseconds for the rest of an escape sequence
 constexpr char kEscape = '\x1b';
-constexpr char kQuote = '\x16';  // Ctrl-V: the next character is text, whatever it does else
+constexpr char kQuote = '\x16';  // Ctrl-V: the next character is text, even if it is a command
 constexpr std::string_view kPasteBegins = "\x1b[200~";
 constexpr std::string_view kPasteEnds = "\x1b[201~";
 constexpr std::string_view kMarkPastes = "\x1b[?2004h";
@@ -44,14 +44,14 @@ void watch(int signal) {
   ::sigaction(signal, &action, nullptr);
 }
 
-// libedit takes and shows the characters of the locale; ours are UTF-8.
+// libedit uses the characters of the locale; ours are UTF-8.
 void use_utf8() {
   if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) {
     std::setlocale(LC_CTYPE, "C.UTF-8");
   }
 }
 
-// Has the terminal say where a paste begins and ends.
+// Makes the terminal mark the beginning and end of a paste.
 void mark_pastes(bool on) {
   if (!terminal_is_dumb()) {
     print_now(on ? kMarkPastes : kLeavePastes);
@@ -85,7 +85,7 @@ LineEditor::LineEditor(std::filesystem::path history, std::vector<std::string> w
   el_set(editor, EL_BIND, "\\e\\r", "new-line", nullptr);
   el_set(editor, EL_BIND, "\\e\\n", "new-line", nullptr);
   el_set(editor, EL_BIND, "\\t", "complete", nullptr);
-  el_source(editor, nullptr);  // what the user has set in ~/.editrc
+  el_source(editor, nullptr);  // the user's settings in ~/.editrc
 }
 
 LineEditor::~LineEditor() = default;
@@ -95,7 +95,7 @@ InputLine LineEditor::read_line(const std::string& prompt) {
   pending_.clear();
   pasting_ = false;
   mark_pastes(true);
-  // Before the prompt is shown: libedit alone does it after, and a Ctrl-D typed in between is lost.
+  // Before the prompt is shown: libedit does it afterwards, and a Ctrl-D typed in between is lost.
   el_set(editor_.get(), EL_PREP_TERM, 1);
   int count = 0;
   const char* const line = el_gets(editor_.get(), &count);
@@ -133,7 +133,7 @@ unsigned char LineEditor::add_newline(EditLine* editor, int /*key*/) {
   return el_insertstr(editor, "\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-// The one word that begins like the line, if the cursor is at its end.
+// Completes the line if exactly one word begins with it and the cursor is at its end.
 unsigned char LineEditor::complete(EditLine* editor, int /*key*/) {
   const LineInfo* const line = el_line(editor);
   const std::string_view typed(line->buffer, static_cast<std::size_t>(line->cursor - line->buffer));
@@ -154,7 +154,7 @@ int LineEditor::read_character(EditLine* editor, wchar_t* character) {
   for (char byte = 0; self.next_byte(byte);) {
     const std::size_t used = std::mbrtowc(character, &byte, 1, &state);
     if (used == static_cast<std::size_t>(-1)) {
-      state = {};  // not UTF-8: left out
+      state = {};  // skips bytes that are not UTF-8
     } else if (used != static_cast<std::size_t>(-2)) {
       return 1;
     }
@@ -172,7 +172,7 @@ bool LineEditor::next_byte(char& byte) {
     if (byte == kEscape) {
       look_for_paste();
       if (pasting_ && !pending_.empty()) {
-        pending_.pop_front();  // what a pasted escape would do is not what anyone wants
+        pending_.pop_front();  // a pasted escape must not run a command
       }
       return next_byte(byte);
     }
@@ -185,8 +185,8 @@ bool LineEditor::next_byte(char& byte) {
   return true;
 }
 
-// After an escape: reads on while it may become the mark of a paste's beginning or end, and takes
-// the whole mark away.
+// After an escape: reads on while it may be the mark of a paste's beginning or end, and removes
+// a complete mark.
 void LineEditor::look_for_paste() {
   const std::string_view mark = pasting_ ? kPasteEnds : kPasteBegins;
   while (pending_.size() < mark.size() && await_byte(kSequencePause)) {
@@ -225,7 +225,7 @@ void LineEditor::refresh_after_signal() {
   if (std::exchange(resized, 0) != 0) {
     el_resize(editor_.get());
   }
-  if (std::exchange(continued, 0) != 0) {  // whoever had the terminal has set it otherwise
+  if (std::exchange(continued, 0) != 0) {  // another program may have changed the terminal's mode
     el_set(editor_.get(), EL_PREP_TERM, 0);
     el_set(editor_.get(), EL_PREP_TERM, 1);
     mark_pastes(true);

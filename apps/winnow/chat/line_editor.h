@@ -45,7 +45,7 @@ class LineEditor : public Input {
   std::filesystem::path history_file_;
   std::vector<std::string> words_;
   std::string prompt_;
-  std::deque<char> pending_;  // read from the terminal, and not yet handed on
+  std::deque<char> pending_;  // read from the terminal, but not yet used
   bool pasting_ = false;
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEditor> editor_;

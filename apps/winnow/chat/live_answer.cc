@@ -20,9 +20,9 @@ namespace {
 using StatusClock = std::chrono::steady_clock;
 
 constexpr auto kStatusRedraw = std::chrono::milliseconds(100);
-constexpr int kCacheBarWidth = 8;  // leaves 80 columns room for the tokens and their speed
+constexpr int kCacheBarWidth = 8;  // leaves room in 80 columns for the tokens and their speed
 
-// The cache as a part of a dense one.
+// The cache's size relative to a dense one, as a bar.
 std::string cache_bar(const CacheStats& cache) {
   const auto bytes = static_cast<double>(cache.bytes);
   const auto dense = static_cast<double>(cache.dense_bytes);

@@ -1,4 +1,4 @@
-// The settings of a chat that can be changed while it runs.
+// Settings of a chat that can be changed while it runs.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace winnow::cli {
 
-/// "temperature 0.7": sets what the first word names. Error, and nothing is changed, when there is
-/// no such setting or no such value.
+/// "temperature 0.7": changes the setting named by the first word. Error, without any change, if
+/// the setting or the value is invalid.
 void change_setting(GenerateOptions& options, std::string_view assignment);
 
-/// All settings, a line each.
+/// All settings, one per line.
 std::string list_settings(const GenerateOptions& options);
 
 }  // namespace winnow::cli

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLeastRows = 4;
 
-// VT100's sequences, which all terminals of today know.
+// VT100 sequences, which all current terminals support.
 constexpr std::string_view kSave =
     "\x1b"
     "7";
@@ -29,7 +29,7 @@ StatusLine::StatusLine() : terminal_(output_takes_escapes()) {}
 StatusLine::~StatusLine() {
   try {
     clear();
-  } catch (...) {  // the terminal is gone
+  } catch (...) {  // the terminal is closed
     rows_ = 0;
   }
 }

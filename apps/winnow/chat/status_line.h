@@ -6,7 +6,7 @@
 
 namespace winnow::cli {
 
-/// On a terminal that is none, or too small, it shows nothing.
+/// Shows nothing if the output is not a terminal, or the terminal is too small.
 class StatusLine {
  public:
   StatusLine();
@@ -14,16 +14,16 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  /// Takes the terminal's last line for these parts, as far as its width goes.
+  /// Shows these parts, as many as fit, in the terminal's last line.
   void show(std::span<const std::string> parts);
-  /// Gives the line back.
+  /// Removes the line.
   void clear();
 
  private:
   void reserve(int rows);
 
   bool terminal_;
-  int rows_ = 0;  // of the terminal, while its last line is taken
+  int rows_ = 0;  // of the terminal, while the line is shown
 };
 
 }  // namespace winnow::cli

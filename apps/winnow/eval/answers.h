@@ -1,4 +1,4 @@
-// What measures that ask questions print.
+// Output of measures that ask questions.
 #pragma once
 
 #include "eval/questions.h"

@@ -1,4 +1,4 @@
-// winnow eval divergence: greedy continuations beside those of a reference.
+// winnow eval divergence: greedy continuations compared with a reference's.
 #include <fmt/format.h>
 
 #include "apps/winnow/eval/eval.h"

@@ -1,4 +1,4 @@
-// winnow eval: what compression costs, and what it buys.
+// winnow eval: what compression costs, and what it gains.
 #include "apps/winnow/eval/eval.h"
 
 namespace winnow::cli {

@@ -1,4 +1,4 @@
-// winnow eval frontier: which method has more accuracy at equal KV reads, or at equal peak tokens.
+// winnow eval frontier: which method is more accurate at equal KV reads, or at equal peak tokens.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -22,10 +22,10 @@ struct FrontierFlags {
   bool json = false;
 };
 
-/// Points by method, in the order in which methods come.
+/// Points by method, in the order of the methods' first results.
 using Methods = std::vector<std::pair<std::string, Json>>;
 
-// All results of one rule and format are one method, whatever their ratios.
+// All results with the same rule and format are one method, whatever their ratios.
 std::string method_of(const Json& result) {
   const Json& cache = result.at("run").at("cache");
   return fmt::format("{} {}", cache.at("rule").get<std::string>(),

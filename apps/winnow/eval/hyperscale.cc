@@ -1,4 +1,4 @@
-// winnow eval hyperscale: what longer and more chains of thought buy, in KV reads and peak tokens.
+// winnow eval hyperscale: the gain from longer and more chains of thought, by KV reads and tokens.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// winnow eval latency: what a decode step costs by the DMS paper's model, the cache's share of it,
-// and what was measured.
+// winnow eval latency: the cost of a decode step by the DMS paper's model, the cache's share of it,
+// and measurements.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -93,7 +93,7 @@ Json measured_step(const std::string& file, const LatencyFlags& flags,
   require(bench.at("model") == wanted, "{}: is of {}, not of \"{}\"", file,
           bench.at("model").dump(), wanted);
   const double batch = bench.at("batch").get<int>();
-  // On average half of the tokens had been decoded.
+  // The average length: half of the tokens have been decoded.
   const double length = bench.at("decode_depth").get<int>() + 0.5 * bench.at("generate").get<int>();
   options.compression_ratio = bench.at("kv").at("compression_ratio").get<double>();
   eval::StepCost cost = eval::step_cost(config, batch, length, options);

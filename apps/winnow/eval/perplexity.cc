@@ -1,4 +1,4 @@
-// winnow eval perplexity: a text, teacher-forced, and how far its predictions are from a
+// winnow eval perplexity: a text, teacher-forced, and the divergence of its predictions from a
 // reference's.
 #include <fmt/format.h>
 

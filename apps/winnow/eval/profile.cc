@@ -31,7 +31,7 @@ struct ProfileFlags : EvalFlags {
 
 constexpr int kBins = 8;  // of positions
 
-// 64, 128, 256 ... and the whole.
+// 64, 128, 256 ... and the whole length.
 std::vector<int> lengths_of(const eval::Profile& profile) {
   std::vector<int> lengths;
   for (int length = 64; length < profile.tokens; length *= 2) {
@@ -96,11 +96,11 @@ void print_attention(const eval::AttentionDistance& attention) {
   print(fmt::format("     first token {:>9.1f}%\n", 100.0 * shares.back()));
 }
 
-// The last tokens, darker the more heads keep them.
+// The last tokens; the shade shows how many heads keep each.
 std::string coloured_text(const std::vector<std::string>& texts, const eval::Profile& profile,
                           int count) {
   constexpr int kLightest = 255;
-  constexpr int kShades = 12;  // of the terminal's greys
+  constexpr int kShades = 12;  // of the terminal's grey scale
   std::string text;
   for (int t = std::max(0, profile.tokens - count); t < profile.tokens; ++t) {
     const int shade =
@@ -131,7 +131,7 @@ void print_profile(const eval::Profile& profile, const Json& json, int kv_heads)
   }
 }
 
-// Before the text is read, which takes long.
+// Checked before the text is read, which takes long.
 void check_html(const ProfileFlags& flags, const kvcache::RuleTraits& rule) {
   if (flags.html.empty()) {
     return;

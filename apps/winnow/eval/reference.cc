@@ -18,7 +18,7 @@ std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& loa
     options.model = reference;
     options.weights = "auto";
     options.kv_dtype.clear();
-    if (options.dtype == "fp8") {  // which only fp8 weights take
+    if (options.dtype == "fp8") {  // only fp8 weights support it
       options.dtype = "bf16";
     }
   }

@@ -8,8 +8,8 @@
 
 namespace winnow::cli {
 
-/// The model that --reference names: a directory, or "dense" for `load`'s model without compression
-/// of any kind; null for "".
+/// The model that --reference names: a directory, or "dense" for `load`'s model without any
+/// compression; null for "".
 std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& load,
                                                           const std::string& reference);
 

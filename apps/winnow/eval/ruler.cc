@@ -42,8 +42,8 @@ std::array<TaskFile, 3> task_files(const RulerFlags& flags) {
            {eval::RulerReads::hotpot, "--hotpot", &flags.hotpot}}};
 }
 
-// The flag for the file that the task needs and that is not given; null if it has what it needs.
-// The manual stands in for a text.
+// The flag for a file that the task needs but that is not given; null if all are given.
+// The manual replaces a missing text.
 const char* lacking_flag(const RulerFlags& flags, const eval::RulerTask& task) {
   for (const TaskFile& file : task_files(flags)) {
     if (file.read_as == task.reads && file.read_as != eval::RulerReads::text &&
@@ -54,7 +54,7 @@ const char* lacking_flag(const RulerFlags& flags, const eval::RulerTask& task) {
   return nullptr;
 }
 
-// Those of --tasks, or all that have their files.
+// The tasks in --tasks, or all tasks whose files are given.
 std::vector<std::string> chosen_tasks(const RulerFlags& flags) {
   std::vector<std::string> tasks;
   for (const std::string& name : flags.ruler.tasks) {
@@ -119,7 +119,7 @@ void put_score(Json& json, const eval::Estimate& score) {
   json["score_error"] = number_or_null(score.error);
 }
 
-// The mean of independent tasks, each of them as important as the others.
+// The mean over independent tasks with equal weights.
 eval::Estimate mean_of_tasks(const std::vector<eval::Estimate>& scores) {
   eval::Mean mean;
   double squares = 0.0;
@@ -133,7 +133,7 @@ eval::Estimate mean_of_tasks(const std::vector<eval::Estimate>& scores) {
   return {mean.mean(), std::sqrt(squares) / count, static_cast<std::int64_t>(mean.count())};
 }
 
-// Of every length: the mean of the tasks' scores, and of every task its score and costs.
+// For every length: the mean of the tasks' scores, and each task's score and costs.
 Json scores_by_length(const eval::RulerOptions& options, const eval::Journal& journal,
                       std::span<const eval::Question> questions) {
   Json rows = Json::array();
@@ -195,7 +195,7 @@ int run_ruler(const RulerFlags& flags) {
   require_readers(flags, ruler.tasks);
   const std::string text =
       flags.text.empty() ? std::string(eval::manual_text()) : read_file(flags.text);
-  // Files first: a model takes long to load.
+  // Reads files first: loading a model takes long.
   auto squad = flags.squad.empty() ? std::nullopt : std::optional(eval::read_squad(flags.squad));
   auto hotpot =
       flags.hotpot.empty() ? std::nullopt : std::optional(eval::read_hotpot(flags.hotpot));

@@ -133,7 +133,7 @@ Json EvalRun::identity(const Json& settings) const {
             {"dtype", flags_.load.dtype},
             {"weights", flags_.load.weights},
             {"device", flags_.load.device},
-            // Chunk, batch and threads change nothing but rounding. With this flag the records must
+            // Chunk, batch and threads change only rounding. With this flag, the records must
             // not depend on rounding either.
             {"deterministic", flags_.load.deterministic},
             {"seed", flags_.seed},

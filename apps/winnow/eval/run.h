@@ -1,4 +1,4 @@
-// What all measures of `winnow eval` have in common: flags, the model, the results file, the
+// Common parts of all measures of `winnow eval`: flags, the model, the results file, the
 // report.
 #pragma once
 
@@ -43,7 +43,7 @@ void add_length_flags(const FlagGroup& group, std::vector<int>& lengths, int& ma
 /// --chat: for measures that ask questions.
 void add_chat_flag(CLI::App& command, EvalFlags& flags);
 
-/// One measurement: a loaded model, where its results go, and how they are reported.
+/// One measurement: a loaded model, its results file, and the report.
 class EvalRun {
  public:
   /// `settings`: everything besides the common flags that determines the records.
@@ -54,13 +54,13 @@ class EvalRun {
   [[nodiscard]] eval::Journal& journal() { return journal_; }
   /// BOS, if the model has one.
   [[nodiscard]] std::vector<std::int32_t> prefix() const;
-  /// Prompts as the model is asked them: with BOS, or by its chat template under --chat.
+  /// Converts a question to the model's prompt: with BOS, or by its chat template under --chat.
   [[nodiscard]] eval::EncodePrompt encoder() const;
   /// The same, with the beginning of the answer.
   [[nodiscard]] eval::EncodeBegun begun_encoder() const;
-  /// Chats by the model's template; nothing without --chat.
+  /// Encodes chats by the model's template; empty without --chat.
   [[nodiscard]] eval::EncodeChat chat_encoder() const;
-  /// Chats by the model's template, in any case.
+  /// Encodes chats by the model's template, with or without --chat.
   [[nodiscard]] eval::EncodeChat template_encoder() const;
 
   /// Draws progress; false after a Ctrl-C.
@@ -69,7 +69,7 @@ class EvalRun {
   /// Prints `results` as JSON under --json and else by `print_table`, and writes them to --out,
   /// with "run": everything needed to reproduce it. Returns the exit code.
   int finish(const Json& results, const std::function<void()>& print_table);
-  /// The same "run", for other files.
+  /// The same "run" object, for other files.
   [[nodiscard]] Json described() const;
 
  private:
@@ -88,7 +88,7 @@ class EvalRun {
 /// Identifies a model directory: path, digest, family, parameters.
 Json describe_model(const std::string& directory, const engine::LoadedModel& model);
 
-/// "1.23 +- 0.04", or without an error that is NaN
+/// "1.23 +- 0.04"; without the error if it is NaN
 std::string with_error(double mean, double error, int digits);
 
 }  // namespace winnow::cli

@@ -25,7 +25,7 @@ struct TaskDataFlags {
 /// --task and --data, which must be given unless `optional`, --shots, --shots-data, --limit,
 /// --python and --seconds.
 void add_task_data_flags(CLI::App& command, TaskDataFlags& flags, bool optional = false);
-/// Those that determine results, with digests of the files.
+/// The flags that determine results, with digests of the files.
 eval::Json describe_task_data(const TaskDataFlags& flags);
 
 struct TaskData {

@@ -1,4 +1,4 @@
-// winnow eval variables: following assignments that lie far apart.
+// winnow eval variables: following assignments that are far apart.
 #include <fmt/format.h>
 
 #include "apps/winnow/eval/answers.h"

@@ -1,4 +1,4 @@
-// What --help knows of the commands, for completions and man pages.
+// The commands' help, as data for completions and man pages.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,11 +9,11 @@
 namespace winnow::cli {
 
 struct FlagPage {
-  std::string name;          // "--model"; of a positional its type
-  std::string shorter = {};  // "-h", if it has one
+  std::string name;          // "--model"; for a positional its type
+  std::string shorter = {};  // "-h", if there is a short form
   std::string type = {};     // "DIR"; empty: a switch
   std::string help = {};
-  std::string standard = {};  // what holds without it, if that is not in `help`
+  std::string standard = {};  // the default, if `help` does not mention it
   std::string group = {};
   bool positional = false;
   bool required = false;
@@ -26,17 +26,17 @@ struct CommandPage {
   std::string name;  // "winnow eval needle"
   std::string description;
   std::vector<FlagPage> flags;
-  std::vector<std::string> subcommands;   // their last words
-  std::vector<std::string> descriptions;  // and what they do
+  std::vector<std::string> subcommands;   // the last word of each
+  std::vector<std::string> descriptions;  // of each
 };
 
 /// `app` and all its subcommands, each before its own; hidden ones are left out.
 std::vector<CommandPage> list_commands(const CLI::App& app);
 
-/// The first words of a description: what a line of a menu has room for.
+/// The beginning of a description, short enough for a line of a menu.
 std::string in_brief(const std::string& description);
 
-/// "winnow eval needle" with `joint` for spaces.
+/// "winnow eval needle" with `joint` instead of spaces.
 std::string joined(const std::string& name, char joint);
 
 }  // namespace winnow::cli

@@ -8,7 +8,7 @@
 namespace winnow::cli {
 namespace {
 
-// In single quotes for a shell: a quote ends them, stands for itself, and begins them again.
+// Single-quoted for a shell. A quote inside ends the string, is added escaped, and reopens it.
 std::string shell_quoted(const std::string& text, const std::string& quote = "'\\''") {
   std::string result = "'";
   for (const char letter : text) {
@@ -17,7 +17,7 @@ std::string shell_quoted(const std::string& text, const std::string& quote = "'\
   return result + "'";
 }
 
-// With a backslash before each of `letters`.
+// Puts a backslash before each of `letters`.
 std::string with_backslashes(const std::string& text, std::string_view letters) {
   std::string result;
   for (const char letter : text) {
@@ -33,7 +33,7 @@ bool has_subcommands(const CommandPage& command) {
   return !command.subcommands.empty();
 }
 
-// "a|b" for the flags that `wanted` says.
+// "a|b" for the flags that `wanted` selects.
 template <class Wanted>
 std::string flag_patterns(std::span<const CommandPage> commands, const Wanted& wanted) {
   std::vector<std::string> found;
@@ -90,7 +90,7 @@ complete -o bashdefault -o default -F _winnow winnow
 
 namespace {
 
-// The action of zsh's _arguments that offers values.
+// The action of zsh's _arguments that completes values.
 std::string zsh_values(const FlagPage& flag) {
   return flag.type == "DIR" ? "_files -/" : flag.names_file() ? "_files" : " ";
 }
@@ -157,7 +157,7 @@ fi
 
 namespace {
 
-// The condition that the words so far name `command` and, if it has subcommands, none of those.
+// The condition that the words so far name `command` and, if it has subcommands, none of them.
 std::string fish_condition(const CommandPage& command) {
   std::string condition;
   std::size_t at = command.name.find(' ');

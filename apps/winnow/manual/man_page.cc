@@ -11,7 +11,7 @@
 namespace winnow::cli {
 namespace {
 
-// Text as roff takes it for text.
+// Escapes text for roff.
 std::string roff(const std::string& text) {
   std::string result;
   for (const char letter : text) {
@@ -61,7 +61,7 @@ std::string man_entry(const FlagPage& flag) {
   return text + "\n";
 }
 
-// In the order of --help: each group where its first flag is.
+// In the order of --help: each group at the position of its first flag.
 std::string man_options(const CommandPage& command) {
   std::vector<std::string> groups;
   for (const FlagPage& flag : command.flags) {

@@ -16,7 +16,7 @@ constexpr int kRowWidth = 80;
 constexpr int kLabel = 6;   // "  0 "
 constexpr int kNumber = 7;  // " 12345 "
 
-// Of the 256 colours of a terminal: green, yellow, orange, red.
+// Colours of a 256-colour terminal: green, yellow, orange, red.
 int share_colour(double share) {
   static constexpr std::array<int, 6> kScale{35, 71, 143, 178, 208, 196};
   const auto index = static_cast<std::size_t>(share * kScale.size());
@@ -48,7 +48,7 @@ std::string share_bar(double share, int width) {
 
 namespace {
 
-// Ends a line without the blanks that would fill its last column.
+// Ends a line without trailing blanks.
 void end_line(std::string& text) {
   text.erase(text.find_last_not_of(' ') + 1);
   text += '\n';

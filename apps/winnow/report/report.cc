@@ -64,7 +64,7 @@ std::string command_of(const ResultFile& result) {
   return line;
 }
 
-// "winnow 0.1.0, AMD EPYC ..., 2026-11-21" of all runs, each once.
+// "winnow 0.1.0, AMD EPYC ..., 2026-11-21" for all runs, without duplicates.
 std::set<std::string> environments(const std::vector<ResultFile>& results) {
   std::set<std::string> lines;
   for (const ResultFile& result : results) {

@@ -9,7 +9,7 @@
 namespace winnow::cli {
 namespace {
 
-// Of the 256 colours of a terminal: red, orange, yellow, light green, green.
+// Colours of a 256-colour terminal: red, orange, yellow, light green, green.
 int score_colour(double score) {
   static constexpr std::array<int, 5> kScale{160, 172, 178, 107, 71};
   return kScale[static_cast<std::size_t>(std::clamp(std::lround(score * 4.0), 0L, 4L))];

@@ -1,4 +1,4 @@
-// Scores by two things, as coloured cells on a terminal.
+// Scores by two variables, as coloured cells on a terminal.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace winnow::cli {
 
-/// `scores` [rows][columns] are from 0 to 1, NaN where there are none. `corner` names rows and
+/// `scores` [rows][columns] are from 0 to 1, NaN if missing. `corner` names rows and
 /// columns ("depth \\ tokens").
 std::string score_map(const std::string& corner, const std::vector<std::string>& rows,
                       const std::vector<std::string>& columns,

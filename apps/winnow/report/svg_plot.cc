@@ -19,9 +19,9 @@ constexpr double kBottom = 45;
 constexpr std::array<std::string_view, 8> kColours{"#2563a8", "#d1622b", "#3a8f4d", "#a83a56",
                                                    "#7a5cb8", "#8a6d1d", "#2b8f96", "#666666"};
 
-// Series that share a colour have other marks and dashes.
+// Series with the same colour have different marks and dashes.
 struct Mark {
-  double dx;  // from its middle to where its path begins
+  double dx;  // from its centre to the beginning of its path
   double dy;
   std::string_view path;
   std::string_view dashes;
@@ -31,7 +31,7 @@ constexpr std::array<Mark, 4> kMarks{{{-4, 0, "a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "
                                       {0, -5, "l5 8.5h-10z", "2 3"},
                                       {0, -5, "l5 5-5 5-5-5z", "8 3 2 3"}}};
 
-// One axis: from values to places.
+// One axis: maps values to coordinates.
 class Axis {
  public:
   Axis(bool log, double from, double to) : log_(log), from_(from), to_(to) {}
@@ -42,7 +42,7 @@ class Axis {
       high_ = std::max(high_, scaled(value));
     }
   }
-  // Leaves some room beyond the values, or around a single one.
+  // Adds a margin beyond the values, or around a single one.
   void settle() {
     if (!(low_ <= high_)) {
       low_ = 0.0;

@@ -11,7 +11,7 @@ namespace winnow::cli {
 struct PlotSeries {
   std::string name;
   std::vector<std::pair<double, double>> points;
-  std::vector<std::pair<double, double>> line;  // drawn through these; may be empty
+  std::vector<std::pair<double, double>> line;  // a line through these points; may be empty
 };
 
 struct Plot {
@@ -25,7 +25,7 @@ struct Plot {
 /// An <svg> element. Points that are not finite are left out.
 std::string to_svg(const Plot& plot);
 
-/// `text` with &, < and > as HTML and XML want them.
+/// `text` with &, < and > escaped for HTML and XML.
 std::string escape_markup(std::string_view text);
 
 }  // namespace winnow::cli

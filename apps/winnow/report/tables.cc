@@ -74,13 +74,13 @@ std::string run_name(const ResultFile& result) {
   return name;
 }
 
-// Results with the same key go into one table.
+// Results with the same key are in one table.
 std::string table_key(const ResultFile& result) {
   const Json& run = result.json.at("run");
   return fmt::format("{} {}", run.at("measure").get<std::string>(), run.at("settings").dump());
 }
 
-// Groups a model's runs by rule, target and format, with the format of computation first.
+// Orders a model's runs by rule, target and format, with the compute format first.
 auto order(const ResultFile& result) {
   const Json& run = result.json.at("run");
   const Json& cache = run.at("cache");
@@ -90,7 +90,7 @@ auto order(const ResultFile& result) {
                     format != "bf16" && format != "fp32", format);
 }
 
-using Group = std::vector<const ResultFile*>;  // a table's; nullptr where a row has no result
+using Group = std::vector<const ResultFile*>;  // of one table; nullptr if a row has no result
 
 // "gsm8k, arithmetic", "needle, essays, 4096 tokens"
 std::string title_of(const Json& run) {
@@ -112,7 +112,7 @@ std::string title_of(const Json& run) {
   return title;
 }
 
-// "shots 8, max_tokens 120": what is set, without digests.
+// "shots 8, max_tokens 120": the settings, without digests.
 std::string readable(const Json& settings) {
   std::string text;
   for (const auto& [key, value] : settings.items()) {
@@ -125,7 +125,7 @@ std::string readable(const Json& settings) {
   return text;
 }
 
-// Values that look the same are equally good.
+// Values that print alike are equally good.
 void mark_best(std::vector<std::vector<Cell>>& rows, std::size_t column,
                const std::vector<std::optional<double>>& values, const Column& what) {
   const auto shown = [&what](double value) {
@@ -172,7 +172,7 @@ void add_column(ResultTable& table, const Group& group, const Column& column) {
   mark_best(table.rows, table.columns.size() - 1, values, column);
 }
 
-// Benefit against cost, with the ratios of a method as one series.
+// Benefit against cost, with a method's ratios as one series.
 void add_plot(ResultTable& table, const Group& group, std::string_view x, std::string_view x_label,
               std::string_view y, std::string_view y_label) {
   Plot plot{.title = fmt::format("{} against {}", y_label, x_label),
@@ -223,7 +223,7 @@ void add_scaling_plot(ResultTable& table, const Group& group, const char* budget
   table.plots.push_back(std::move(plot));
 }
 
-// Every point of hyper-scaling grids as a result of its own.
+// Splits hyper-scaling grids into one result per point.
 std::vector<ResultFile> points_of(const Group& group) {
   std::vector<ResultFile> points;
   for (const ResultFile* result : group) {
@@ -269,7 +269,7 @@ ResultTable make_table(const Group& group) {
   return table;
 }
 
-// The figure that is usually quoted for a measure.
+// The most common figure for a measure.
 const Column& headline(const Json& result) {
   const std::string named = result.value("headline", "");
   for (const Column& column : kColumns) {
@@ -282,7 +282,7 @@ const Column& headline(const Json& result) {
   return kColumns.front();
 }
 
-// "3.98", or "3.25 to 3.98": what was measured by one run or more.
+// "3.98", or "3.25 to 3.98": measured by one run or several.
 std::string range(const std::vector<double>& values) {
   const auto [low, high] = std::ranges::minmax(values);
   const std::string text = fmt::format("{:.2f}", low);
@@ -290,7 +290,7 @@ std::string range(const std::vector<double>& values) {
   return text == end ? text : fmt::format("{} to {}", text, end);
 }
 
-// The ratios of each row in all tables.
+// Adds each row's ratios in all tables.
 void add_ratios(ResultTable& table, const std::vector<std::pair<std::string, Group>>& groups) {
   for (std::vector<Cell>& row : table.rows) {
     std::vector<double> ratios;
@@ -307,7 +307,7 @@ void add_ratios(ResultTable& table, const std::vector<std::pair<std::string, Gro
   table.columns.emplace_back("CR");
 }
 
-// All runs by all measures but grids, one figure each.
+// All runs and measures except grids, with one figure each.
 ResultTable overview(const std::vector<std::pair<std::string, Group>>& groups) {
   ResultTable table{
       .title = "Overview",

@@ -1,4 +1,4 @@
-// Results of `winnow eval` as tables, the best of each column marked, and plots.
+// Results of `winnow eval` as tables, with the best of each column marked, and plots.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ struct ResultTable {
   std::vector<Plot> plots;
 };
 
-/// An overview of all measures, then their tables in the order in which they first come. Of equal
-/// values all are best; a column whose values are all the same has no best.
+/// An overview of all measures, then their tables in order of first appearance. Equal values are
+/// equally best; a column with equal values only has no best.
 std::vector<ResultTable> make_tables(const std::vector<ResultFile>& results);
 
 }  // namespace winnow::cli

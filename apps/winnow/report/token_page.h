@@ -1,4 +1,4 @@
-// A text as a web page, every token coloured by what each head kept of it.
+// A text as a web page; a token's colour shows how many heads kept it.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace winnow::cli {
 
-/// One self-contained page. `texts`: the tokens' bytes; a list chooses between the share of all
-/// heads and every single one.
+/// One self-contained page. `texts`: the tokens' bytes; a list selects the share of all
+/// heads or a single head.
 std::string token_page(const std::string& title, const std::vector<std::string>& texts,
                        const eval::Profile& profile, int kv_heads);
 

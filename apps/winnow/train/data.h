@@ -1,4 +1,4 @@
-// Tokenised data for a training run: made when it is not there yet.
+// Tokenised data for a training run, made if it does not exist yet.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,13 @@
 
 namespace winnow::cli {
 
-/// Tokenises with a progress bar, and says what was skipped. Throws Interrupted after a Ctrl-C.
+/// Tokenises with a progress bar, and reports skipped lines. Throws Interrupted after a Ctrl-C.
 train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
                                              const model::ModelSpec& config,
                                              const std::filesystem::path& directory);
 
-/// The shards of options.files: one folder of tokenize-data is taken as it is, if it was made with
-/// this tokenizer; files are tokenised into `cache`, unless that was done before.
+/// The shards of options.files: a folder made by tokenize-data is used directly, if it was made
+/// with this tokenizer; files are tokenised into `cache`, unless that was done before.
 train::Shards open_data(const train::TokenizeOptions& options, const model::ModelSpec& config,
                         const std::filesystem::path& cache);
 

@@ -201,7 +201,7 @@ train::ZeroStage parse_zero_stage(int stage) {
   return static_cast<train::ZeroStage>(stage);
 }
 
-/// Whether the flag says `yes`; Error when it says neither that nor `no`.
+/// Whether the flag is `yes`; Error when it is neither `yes` nor `no`.
 bool choose(const std::string& value, const char* flag, const char* yes, const char* no) {
   require(value == yes || value == no, "{} {}: expected {} or {}", flag, value, yes, no);
   return value == yes;

@@ -99,10 +99,10 @@ struct TrainingFlags {
 
 /// --mask-prompts and --max-malformed: how training documents are read.
 void add_document_flags(const FlagGroup& group, bool& mask_prompts, double& max_malformed);
-/// Adds what train and retrofit share, or all that retrofit has.
+/// Adds the flags that train and retrofit share, or all flags of retrofit.
 void add_training_flags(CLI::App& command, TrainingFlags& flags);
 
-/// What the flags say, checked against each other; train::validate() checks it against the model.
+/// The options, with flags checked against each other; train::validate() checks the model, too.
 train::TrainingOptions training_options(const TrainingFlags& flags);
 
 /// "bf16", "fp16" or "fp32".

@@ -18,7 +18,7 @@ using Points = std::vector<std::pair<double, double>>;
 using Lines = std::vector<json>;
 
 constexpr std::size_t kMostPoints = 400;  // of a line
-constexpr std::size_t kLastUpdates = 20;  // that the heat map is of
+constexpr std::size_t kLastUpdates = 20;  // updates that the heat map covers
 
 constexpr std::string_view kTrainingPageHead =
     R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
@@ -28,7 +28,7 @@ svg {{ width: 48%; min-width: 30em; margin: 1em 0 }} td, th {{ padding: .2em .8e
 </style></head><body><h1>{0}</h1>
 )";
 
-// Lines of updates have a loss, lines of evaluations have measurements on held-out text.
+// Lines of updates have a loss; lines of evaluations have measurements on held-out text.
 Lines lines_with(const std::string& metrics, const char* key) {
   Lines lines;
   std::istringstream stream(metrics);
@@ -102,7 +102,7 @@ Plot plot_of_ratio(const Lines& evicting, const Lines& looks) {
                      {"held out", by_step(looks, held_out), {}}}};
 }
 
-// Of one layer; `head` alone, or the mean of all when it is negative.
+// The share of one layer: of `head`, or the mean of all heads if it is negative.
 double share_of(const json& update, int layers, int layer, int head) {
   const auto& shares = update.at("evicted_per_head");
   const std::size_t heads = shares.size() / static_cast<std::size_t>(layers);

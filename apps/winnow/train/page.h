@@ -5,7 +5,7 @@
 
 namespace winnow::cli {
 
-/// Loss, compression ratio, and what each layer and head evicts, as one self-contained page.
+/// Loss, compression ratio, and the evictions of each layer and head, as one self-contained page.
 /// `metrics`: the lines of a run's metrics.jsonl.
 std::string training_page(const std::string& title, const std::string& metrics, int layers);
 

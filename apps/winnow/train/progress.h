@@ -1,4 +1,4 @@
-// The live line of a training run, on standard error.
+// The progress line of a training run, on standard error.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace winnow::cli {
 
-/// On a terminal one line that is redrawn after every step; elsewhere a line every few seconds.
-/// What the held-out data says gets lines of its own.
+/// On a terminal, one line that is redrawn after every step; elsewhere a line every few seconds.
+/// Held-out results get their own lines.
 class TrainingProgress {
  public:
   explicit TrainingProgress(const train::TrainingOptions& options);
@@ -18,7 +18,7 @@ class TrainingProgress {
   TrainingProgress(const TrainingProgress&) = delete;
   TrainingProgress& operator=(const TrainingProgress&) = delete;
 
-  /// Says that it may take a while until the first step has been made.
+  /// Tells the user that the first step may take a while.
   void begin();
   void step(const train::StepReport& report);
   void held_out(std::int64_t step, const eval::PerplexityResult& result);
@@ -32,7 +32,7 @@ class TrainingProgress {
   bool retrofit_;
   bool distilled_;
   bool terminal_;
-  std::int64_t tokens_;  // of a step
+  std::int64_t tokens_;  // per step
   bool drawn_ = false;
   double seconds_per_step_ = 0.0;  // a running mean
   Clock::time_point next_ = Clock::now();

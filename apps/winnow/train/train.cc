@@ -30,12 +30,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What may differ when a run is resumed.
+// Flags that may differ when a run is resumed.
 const std::vector<std::string> kNotTheRecipe{
     "help",        "config",     "out",          "data",          "valid",     "valid-tokens",
     "save-every",  "eval-every", "dry-run",      "resume",        "threads",   "device",
     "activations", "save-dtype", "final-offset", "data-parallel", "zero-stage"};
-// What may differ between ranks.
+// Flags that may differ between ranks.
 const std::vector<std::string> kOfOneRank{"help", "config", "threads"};
 
 void check_paths(const TrainingFlags& flags) {
@@ -133,7 +133,7 @@ train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::pa
   return options;
 }
 
-// The initial model; if it has to be created, rank 0 stores it beside the state.
+// The initial model; if it has to be created, rank 0 stores it next to the state.
 model::Checkpoint open_base(const TrainingFlags& flags, bool first) {
   const fs::path made = fs::path(flags.out) / "training" / "base";
   if (flags.init.empty() && !flags.kv_heads) {
@@ -173,7 +173,7 @@ fs::path write_curves(const fs::path& out, int layers) {
   return curves;
 }
 
-// What a run reads. Rank 0 makes what is not there yet, the others wait for it.
+// The inputs of a run. Rank 0 makes missing ones, the others wait for it.
 struct Inputs {
   model::Checkpoint base;
   train::Shards shards;
@@ -223,7 +223,7 @@ train::RunOptions run_options(const TrainingFlags& flags, const train::Shards& s
   return run;
 }
 
-// Of rank 0, which reports and writes.
+// For rank 0, which reports and writes.
 int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldOut* held_out,
          train::RunOptions run) {
   TrainingProgress progress(trainer.options());

@@ -1,4 +1,4 @@
-// Positions beyond those of training, and what a cache costs in memory and time.
+// Positions beyond those of training, and a cache's cost in memory and time.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -14,7 +14,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr double kStretch = 4.0;  // of positions, by YaRN
+constexpr double kStretch = 4.0;  // factor on positions, by YaRN
 constexpr double kMebibyte = 1024.0 * 1024.0;
 
 // Both models with their positions stretched.
@@ -60,7 +60,7 @@ Json record_of(const eval::GreedyRun& run) {
           {"peak_bytes", run.peak_bytes}};
 }
 
-// Of pairs of generations: both means, and the logarithm of what the student has to the base.
+// For pairs of generations: both means, and the logarithm of the student's share of the base.
 struct PairedCost {
   eval::Mean base;
   eval::Mean student;
@@ -132,7 +132,7 @@ SuiteMeasures::Rows SuiteMeasures::cost() {
     const std::string id = std::to_string(i);
     if (journal.find(id) == nullptr) {
       Json pair;
-      for (const bool of_student : {i % 2 == 1, i % 2 == 0}) {  // each is first in half of them
+      for (const bool of_student : {i % 2 == 1, i % 2 == 0}) {  // each goes first half of the time
         pair[of_student ? "student" : "base"] =
             record_of(eval::run_greedy(of_student ? run_.model() : base_, prompts[i], plan_.steps));
       }

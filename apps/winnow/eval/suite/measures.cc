@@ -140,7 +140,7 @@ std::vector<std::int32_t> SuiteMeasures::tokens_of(const std::string& text) cons
   return run_.tokenizer().encode(text, {.add_special = false, .parse_special = false});
 }
 
-// A piece of a window would count as much as a whole one where errors are estimated.
+// Only whole windows: a partial one would count as much as a whole one in the error estimate.
 eval::PerplexityOptions SuiteMeasures::windows_of(std::int64_t tokens, int context,
                                                   int most) const {
   eval::PerplexityOptions options;

@@ -1,4 +1,4 @@
-// The measures of the suite: each asks both models the same and returns a row or several.
+// The suite's measures: each asks both models the same and returns one or more rows.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace winnow::cli {
 
-/// What a student may lose (docs/evaluate-your-model.md).
-inline constexpr double kAllowedPoints = 1.0;      // of right answers, in per cent of all
+/// The losses that a student is allowed (docs/evaluate-your-model.md).
+inline constexpr double kAllowedPoints = 1.0;      // in per cent of all answers, fewer right ones
 inline constexpr double kAllowedPerplexity = 0.5;  // per cent more
 inline constexpr double kAllowedKld = 0.02;        // nats per token
 inline constexpr double kAllowedTime = 5.0;        // per cent more
@@ -23,15 +23,15 @@ eval::SuiteRow perplexity_row(std::string id, std::string title, std::string wha
 
 class SuiteMeasures {
  public:
-  /// `run` is of the student. All must outlive the measures.
+  /// `run` is the student's. All arguments must outlive the measures.
   SuiteMeasures(const SuiteFlags& flags, EvalRun& run, const engine::LoadedModel& base,
                 const std::string& student_path);
 
-  /// All rows that are wanted; those until then after a Ctrl-C.
+  /// All selected rows; after a Ctrl-C those finished until then.
   std::vector<eval::SuiteRow> run();
 
   [[nodiscard]] const SuitePlan& plan() const { return plan_; }
-  /// The student's cache in the longest texts that were measured.
+  /// The student's compression ratio in the longest measured texts.
   [[nodiscard]] double compression_ratio() const { return ratio_; }
 
  private:
@@ -42,24 +42,24 @@ class SuiteMeasures {
   Rows needle();
   Rows variables();
   Rows task();
-  // session_measures.cc: what a chat keeps.
+  // session_measures.cc: what a chat's cache keeps.
   Rows memory();
   Rows transcript();
   eval::SuiteRow sessions(const std::vector<eval::Conversation>& conversations);
-  // cost_measures.cc: beyond the positions, and what a cache costs.
+  // cost_measures.cc: positions beyond the model's, and the costs of a cache.
   Rows positions();
   Rows cost();
 
-  /// Both models' answers, kept in sections "<name>/base" and "<name>/student" of the journal.
+  /// Both models' answers, stored in sections "<name>/base" and "<name>/student" of the journal.
   eval::PairedAnswers ask(const std::string& name, std::span<const eval::Question> questions,
                           const eval::Grade& grade);
   [[nodiscard]] eval::Journal section(const std::string& name, bool of_student);
-  /// A row of questions with its criterion, judged.
+  /// A row of questions with its criterion and verdict.
   eval::SuiteRow answers_row(eval::SuiteRow row, const eval::PairedAnswers& answers) const;
-  /// Chats by the template, or as plain text where there is none.
+  /// Chats by the template, or as plain text if there is none.
   [[nodiscard]] eval::DialogueForm dialogue_form();
   [[nodiscard]] std::vector<std::int32_t> tokens_of(const std::string& text) const;
-  /// Options for a text of so many tokens: whole windows of `context`, `most` at most unless 0.
+  /// Options for a text of this many tokens: whole windows of `context`, at most `most` unless 0.
   [[nodiscard]] eval::PerplexityOptions windows_of(std::int64_t tokens, int context,
                                                    int most) const;
   void note_ratio(double ratio, double tokens);

@@ -83,7 +83,7 @@ std::string difference(const eval::SuiteRow& row) {
                      escape_markup(row.loss_unit), bound);
 }
 
-// The interval of a loss between "none" and a few times what is allowed.
+// The scale for a loss's interval: from a gain of 3 times the allowed loss to a loss of 5 times.
 class LossScale {
  public:
   explicit LossScale(double allowed, double loss) {
@@ -105,7 +105,7 @@ class LossScale {
   double high_ = 1.0;
 };
 
-// To the left the student is better; the dashed line is the criterion.
+// The student is better to the left; the dashed line is the criterion.
 std::string interval_picture(const eval::SuiteRow& row) {
   if (row.count == 0 || row.kind == eval::SuiteRow::Kind::exactness) {
     return "";
@@ -129,7 +129,7 @@ std::string interval_picture(const eval::SuiteRow& row) {
     svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"13\" r=\"4.5\" fill=\"var(--{})\"/>",
                        scale.place(row.loss.mean), colour);
   }
-  // An arrow where it goes on beyond the picture.
+  // An arrow if it continues beyond the picture.
   if (!scale.shows(row.interval.high)) {
     svg += fmt::format("<path d=\"M{:.1f} 7l7 6-7 6z\" fill=\"var(--{})\"/>", LossScale::kWidth - 8,
                        colour);
@@ -169,7 +169,7 @@ std::string table_html(std::span<const eval::SuiteRow> rows, bool of_cost) {
   return html + "</tbody></table>\n";
 }
 
-// Right answers of both models by how far back the note is.
+// Right answers of both models by the note's distance from the end.
 std::string distance_plot(const eval::SuiteRow& row) {
   if (!row.details.contains("by_distance")) {
     return "";

@@ -10,7 +10,7 @@
 
 namespace winnow::cli {
 
-/// One self-contained page. `results`: what is written as JSON, with "run".
+/// One self-contained page. `results`: the results' JSON, including "run".
 std::string suite_page(std::span<const eval::SuiteRow> rows, const eval::Conclusion& conclusion,
                        const eval::Json& results);
 

@@ -1,4 +1,4 @@
-// What a chat and an agent's transcript keep.
+// What a chat and an agent's transcript keep in the cache.
 #include <algorithm>
 
 #include "apps/winnow/eval/suite/measures.h"
@@ -18,7 +18,7 @@ Json record_of(const eval::SessionAnswers& answers) {
           {"forked_same", answers.forked == answers.straight}};
 }
 
-// Sessions of one model, by what became of them.
+// Sessions of one model, counted by result.
 struct SessionCounts {
   int all = 0;
   int resumed_differ = 0;
@@ -116,7 +116,7 @@ eval::SuiteRow SuiteMeasures::sessions(const std::vector<eval::Conversation>& co
   const int differ = counts[0].differ + counts[1].differ;
   row.count = counts[1].all;
   row.loss = {.mean = static_cast<double>(counts[1].differ - counts[0].differ), .count = row.count};
-  row.interval = {row.loss.mean, row.loss.mean};  // nothing is estimated
+  row.interval = {row.loss.mean, row.loss.mean};  // exact: there is no estimate
   row.verdict = row.count == 0 ? eval::Verdict::undecided
                 : differ == 0  ? eval::Verdict::holds
                                : eval::Verdict::loses;

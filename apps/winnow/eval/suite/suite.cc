@@ -20,7 +20,7 @@ std::string shown(const std::optional<double>& value, int digits) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "-";
 }
 
-// Of a speed also the ratio: 25 % less time is 1.33 times the speed.
+// For a speed also the ratio: 25 % less time is 1.33 times the speed.
 std::string difference_text(const eval::SuiteRow& row) {
   if (row.count == 0) {
     return "";
@@ -50,7 +50,7 @@ std::string html_path(const SuiteFlags& flags) {
                            : std::filesystem::path(flags.out).replace_extension(".html").string();
 }
 
-// A rule without training is judged against the dense cache of the same model.
+// A rule without training is compared with the dense cache of the same model.
 void require_two(const SuiteFlags& flags) {
   const LoadOptions& load = flags.load;
   const bool compresses =
