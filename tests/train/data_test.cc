@@ -71,7 +71,7 @@ class Encoding : public ::testing::Test {
   [[nodiscard]] Document encode(const json& line, bool mask) const {
     return DocumentEncoder(model(), model::read_spec(model()), mask).encode(line.dump());
   }
-  /// What is to be predicted, as text.
+  /// The tokens with a loss, as text.
   [[nodiscard]] std::string trained_text(const Document& document) const {
     std::vector<std::int32_t> tokens;
     for (std::size_t i = 0; i < document.tokens.size(); ++i) {
@@ -189,7 +189,7 @@ TEST(Tokenize, KeepsTheOrderOfDocuments) {
   EXPECT_FALSE(Shards::hold(dir.path() / "shards", data_origin(options)));
 }
 
-// A GGUF file carries its tokenizer, where a directory has files of it.
+// A GGUF file contains its tokenizer, while a directory has separate files for it.
 TEST(DataOrigin, KnowsTheTokenizerOfAGgufFile) {
   const TempDir dir;
   TokenizeOptions options;
@@ -258,8 +258,8 @@ TEST_F(Packing, GivesEveryTokenOncePerEpoch) {
       const Batch batch = reader.next(1);
       EXPECT_EQ(batch.size(), 16U);
       for (std::size_t t = 0; t < batch.size(); ++t) {
-        // A document's last token predicts nothing either, so padding is told apart by its weight
-        // and by what follows it.
+        // A document's last token predicts nothing either, so padding is recognised by its weight
+        // and the next token.
         const bool padding = batch.tokens[t] == 0 && batch.weights[t] == 0.0F;
         seen[batch.tokens[t]] += padding ? 0 : 1;
       }
@@ -301,7 +301,7 @@ TEST_F(Packing, TargetsAreWhatFollowsInTheDocument) {
       ASSERT_EQ(batch.size(), 48U);
       for (std::size_t t = 0; t < batch.size(); ++t) {
         const bool first = batch.first_key[t] == static_cast<std::int32_t>(t);
-        EXPECT_TRUE(t % 16 != 0 || first);  // no document reaches over the end of a sequence
+        EXPECT_TRUE(t % 16 != 0 || first);  // no document crosses the end of a sequence
         if (batch.weights[t] > 0.0F) {
           EXPECT_EQ(batch.tokens[t] == kBegin, begins && first);
           if (batch.tokens[t] != kBegin) {
@@ -310,7 +310,7 @@ TEST_F(Packing, TargetsAreWhatFollowsInTheDocument) {
           if (!first && batch.tokens[t - 1] != kBegin) {
             EXPECT_EQ(batch.tokens[t], batch.tokens[t - 1] + 1);
           }
-        } else {  // a document's last token, or what stays empty
+        } else {  // a document's last token, or padding
           const std::array<std::int32_t, 6> ends{2, 149, 206, 319, 0, kBegin};
           EXPECT_EQ(std::ranges::count(ends, batch.tokens[t]), 1);
         }

@@ -67,7 +67,7 @@ TEST(Excess, CountsWhatIsBeyondTheLimit) {
 
 TEST(Excess, PullsLogitsBackToTheLimit) {
   const Rows logits{5.0F, -7.0F, 8.0F, -6.0F};
-  const Rows noisy(4, -1000.0F);  // so sure that nothing else has a gradient
+  const Rows noisy(4, -1000.0F);  // so certain that nothing else has a gradient
   const Rows dbias(4);
   Rows dlogits(4);
   take_decisions_backward({.mode = DecisionPass::Mode::sampled},

@@ -1,4 +1,4 @@
-// The trainer's forward pass against the engine's model, which references pin.
+// The trainer's forward pass against the engine's model, which is tested against references.
 #include <gtest/gtest.h>
 
 #include "model/channels.h"
@@ -13,7 +13,7 @@
 namespace winnow::train {
 namespace {
 
-// A checkpoint's tensors as training names them: a borrowed channel's rows are apart.
+// A checkpoint's tensors under training's names: a borrowed channel's rows are separate.
 class CheckpointWeights {
  public:
   explicit CheckpointWeights(const model::Checkpoint& checkpoint)
@@ -72,7 +72,7 @@ class CheckpointWeights {
   std::map<std::string, std::pair<std::vector<float>, Shape>> rows_;
 };
 
-// Logits [T, vocab] of the training pass, with hard decisions if the model takes any.
+// Logits [T, vocab] of the training pass, with hard decisions if the model decides.
 std::vector<float> training_logits(const model::Checkpoint& checkpoint,
                                    std::span<const std::int32_t> tokens) {
   const CheckpointWeights tensors(checkpoint);
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// The engine's cache does what training saw.
+// The engine's cache must evict as in training.
 void expect_run_as_trained(const testing::World& world, TrainingOptions options, int shift) {
   const bool merges = options.retrofit->dmc.has_value();
   options.steps = 40;
@@ -159,7 +159,7 @@ void expect_run_as_trained(const testing::World& world, TrainingOptions options,
       << "nothing was evicted";
 }
 
-// A model that learned to evict, at once, delayed, and whoever decides.
+// A model that learned to evict: at once, delayed, and with decisions per head or per layer.
 TEST(ExportedModel, IsRunAsItWasTrained) {
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     const testing::World world(testing::tiny_config(family));
@@ -167,7 +167,7 @@ TEST(ExportedModel, IsRunAsItWasTrained) {
     std::ranges::copy(testing::dmc_ablations(), std::back_inserter(all));
     for (const TrainingOptions& options : all) {
       for (const int shift : {0, 1, 5}) {
-        if (!options.retrofit->dmc || shift == 0) {  // DMC has none
+        if (!options.retrofit->dmc || shift == 0) {  // DMC has no delay
           expect_run_as_trained(world, options, shift);
         }
       }
@@ -175,7 +175,7 @@ TEST(ExportedModel, IsRunAsItWasTrained) {
   }
 }
 
-// The attention layers of hybrids learn; recurrent ones stay as they were.
+// The attention layers of hybrids are trained; recurrent ones do not change.
 TEST(ExportedModel, HybridsAreRunAsTheyWereTrained) {
   auto sizes = testing::kTinySizes;
   sizes.layers = 4;
@@ -213,8 +213,8 @@ TEST(ExportedModel, LatentsAreRunAsTheyWereTrained) {
   }
 }
 
-// Sliding layers learn as well, and keep what they hold; layers that share entries see what the
-// layer that stores them has decided.
+// Sliding layers are trained as well, but keep their entries; layers that share entries use the
+// decisions of the layer that stores them.
 TEST(ExportedModel, LayersOfTwoKindsAreRunAsTheyWereTrained) {
   auto sizes = testing::kTinySizes;
   sizes.layers = 4;

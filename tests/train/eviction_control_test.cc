@@ -20,7 +20,7 @@ EvictionControl make(EvictionLoss loss, EvictionPrior prior) {
   return {options, kLayers, kPerLayer};
 }
 
-// Layers that evict a tenth, half and nine tenths.
+// Layers that evict a tenth, a half and nine tenths.
 const std::vector<double> kShares{0.1, 0.1, 0.4, 0.6, 0.9, 0.9};
 const std::vector<std::int64_t> kMarked{10, 10, 40, 60, 90, 90};
 
@@ -46,7 +46,7 @@ TEST(EvictionControl, APricePerLayer) {
   const auto losses = control.losses(kMarked, kTokens, 1);
   EXPECT_FLOAT_EQ(losses[0].count, -(0.04F + 4.0F) * 0.4F / 600);
   EXPECT_FLOAT_EQ(losses[1].count, 0.0F);
-  EXPECT_FLOAT_EQ(losses[2].count, 0.0F);  // it evicts more than it should: nobody pays for keeping
+  EXPECT_FLOAT_EQ(losses[2].count, 0.0F);  // it evicts more than the target: keeping has no price
   EXPECT_DOUBLE_EQ(control.price(), 4.04 * 0.4 / 3);
 }
 
@@ -87,7 +87,7 @@ TEST(EvictionControl, PushesDecisionsOfALayerTogether) {
   options.spread_weight = 3.0;
   EvictionControl control(options, kLayers, kPerLayer);
   control.begin(0.5);
-  EXPECT_TRUE(control.losses(kMarked, kTokens, 1)[1].spread.empty());  // nothing is known yet
+  EXPECT_TRUE(control.losses(kMarked, kTokens, 1)[1].spread.empty());  // no shares are known yet
   control.finish(kShares);
   EvictionControl other(options, kLayers, kPerLayer);
   other.restore(control.state());

@@ -1,4 +1,4 @@
-// Which heads are local, and what they then see.
+// Which heads are local, and what these heads see.
 #include "train/far_dropout.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(FarDropout, TouchesItsShares) {
     local += heads;
   }
   const auto share = [](int count) { return count / double{kDocuments}; };
-  EXPECT_NEAR(share(none), 0.1 + 0.3 / 128, 0.01);  // 128: seven coins
+  EXPECT_NEAR(share(none), 0.1 + 0.3 / 128, 0.01);  // 128: seven coin tosses
   EXPECT_NEAR(share(all), 0.6 + 0.3 / 128, 0.015);
   EXPECT_NEAR(share(local), 7 * (0.6 + 0.3 / 2), 0.1);
 }
@@ -63,7 +63,7 @@ std::vector<float> draw(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-// Attention through the bias, against softmax over a mask.
+// Attention with the bias, against softmax with a mask.
 TEST(FarDropout, HidesWhatLiesBeyondTheWindow) {
   constexpr std::size_t kTokens = 150;
   constexpr std::size_t kHeads = 3;
@@ -125,7 +125,7 @@ TEST(FarDropout, HidesWhatLiesBeyondTheWindow) {
   EXPECT_GT(hidden, 300U);
 }
 
-// The last layer's output of a model for one document of distinct tokens, but for one of them.
+// A model's last-layer output for one document of distinct tokens, in which one may be replaced.
 std::vector<float> hidden_of(const FarDropout& dropout, std::size_t tokens, std::size_t other) {
   testing::TinyModel model(testing::tiny_config("llama"), tokens, Keep::nothing);
   Batch batch;
@@ -138,7 +138,7 @@ std::vector<float> hidden_of(const FarDropout& dropout, std::size_t tokens, std:
   return {hidden.data, hidden.data + tokens * hidden.cols};
 }
 
-// Two local layers see twice the window; with a head that sees far, all.
+// Two local layers reach twice the window; with a head that sees far, the whole text.
 TEST(FarDropout, LimitsWhatAModelReads) {
   constexpr std::size_t kTokens = 40;
   FarDropout dropout{.window = 6, .share = 1.0, .mixed = 0.0, .far_heads = {}};

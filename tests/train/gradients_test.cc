@@ -19,14 +19,14 @@ struct Case {
   model::ModelSpec spec;
   DecisionPass pass;
   DecisionLoss loss;
-  double step = 1e-3;   // along all parameters at once: less where the loss bends more
-  double slack = 2e-2;  // along all parameters at once: what rounding and the step leave
-  int singles = 4;      // parameters of each tensor that are tried alone
+  double step = 1e-3;   // along all parameters at once: smaller if the loss has more curvature
+  double slack = 2e-2;  // along all parameters at once: error of rounding and of the step
+  int singles = 4;      // parameters of each tensor that are tested alone
   double single_slack = 6e-3;
 };
 
 // The objective whose gradient a step computes. Counting decisions is straight-through, so the
-// soft ones stand for them.
+// objective uses the soft ones.
 double objective(TinyModel& model, const Case& c, const Batch& batch, TinyModel* teacher) {
   const double loss = model.forward_loss(batch, c.pass, teacher);
   const Decoder::Decided& decided = model.decoder.decided();
@@ -52,7 +52,7 @@ void expect_gradients(const Case& c, bool distilled, Keep keep = Keep::all) {
   model.step(batch, c.pass, c.loss, teacher);
   const std::vector<float> gradient(model.trained().gradients().begin(),
                                     model.trained().gradients().end());
-  // The parameters that the pass reads; layout is the same.
+  // The parameters that the pass reads; the other arrays have the same layout.
   const std::vector<float> start(model.all.values().begin(), model.all.values().end());
   const auto values = model.all.values();
 
@@ -84,7 +84,7 @@ void expect_gradients(const Case& c, bool distilled, Keep keep = Keep::all) {
     return;
   }
 
-  // Single ones, of every tensor.
+  // Single parameters, of every tensor.
   Random random(7);
   for (const Parameter& parameter : model.all.list()) {
     for (int i = 0; i < c.singles && !testing::is_constant(parameter.name); ++i) {
@@ -111,7 +111,7 @@ Case dms(const char* family, model::DmsConfig::Source source) {
   c.name = source == model::DmsConfig::Source::adapter ? "adapter" : "borrowed";
   c.spec.dms = testing::tiny_dms(source);
   c.pass = {.mode = DecisionPass::Mode::sampled, .fade = 0.0F, .tau = 1.0F, .noise = 11};
-  // Without a limit, as finite differences do not like the kink there (decisions_test.cc does).
+  // Without a limit, because finite differences fail at its kink (decisions_test.cc tests it).
   c.loss = {.count = 0.05F, .excess = 0.1F, .excess_limit = 0.0F};
   return c;
 }
@@ -148,8 +148,8 @@ TEST(Gradients, OfPlainModels) {
   }
 }
 
-// Norms before and after whose weights count from 1, GELU, caps, multipliers, a sliding layer
-// beside a full one, half-rotated heads.
+// Norms before and after with weights relative to 1, GELU, caps, multipliers, a sliding and a full
+// layer, half-rotated heads.
 TEST(Gradients, OfWhatPlainModelsDoNotHave) {
   const model::ModelSpec spec =
       testing::tiny_config("gemma2", testing::kTinySizes,
@@ -172,14 +172,14 @@ TEST(Gradients, OfWhatPlainModelsDoNotHave) {
   }
 }
 
-// A squared ReLU without a gate, norms behind the parts only and over all heads, layers without
-// RoPE and with one of their own, queries that grow, multipliers.
+// A squared ReLU without a gate, norms only after the parts and over all heads, layers without
+// RoPE and with their own, queries that grow, multipliers.
 TEST(Gradients, OfDenseCousins) {
   for (const auto& [family, keys] : winnow::testing::dense_cousins(2, 4)) {
     Case c = plain("llama");
     c.name = family;
     c.singles = 1;
-    // Gemma's embeddings count several times: a shorter step, which rounding sees more of.
+    // Gemma multiplies its embeddings: a shorter step, in which rounding matters more.
     const bool is_steep = std::string_view(family) == "gemma";
     c.step = is_steep ? 2e-4 : 4e-4;
     c.slack = is_steep ? 1.2e-1 : 6e-2;
@@ -248,8 +248,8 @@ TEST(Gradients, OfLatentAttention) {
                                               check_dms<model::DmsConfig::Source::adapter>});
 }
 
-// Which of two experts is the better one counts, so that the loss jumps where they change places:
-// steps are too small for that. All logits are near each other.
+// The better of two experts is used, so the loss jumps where their order changes: steps are too
+// small for that. All logits are close to each other.
 TEST(Gradients, OfSparseMixer) {
   Case c = plain("llama");
   c.name = "phimoe";
@@ -267,8 +267,8 @@ TEST(Gradients, OfSparseMixer) {
   expect_gradients(of_family(dmc("llama"), c), false);
 }
 
-// All experts are taken: where a token's choice changes the loss jumps, which finite differences do
-// not like (tests/ops/cpu/experts/experts_test.cc has choices).
+// All experts are used: where a token's choice changes, the loss jumps, and finite differences
+// fail (tests/ops/cpu/experts/experts_test.cc tests choices).
 TEST(Gradients, OfExperts) {
   const nlohmann::json keys = {{"num_experts", 3},
                                {"num_local_experts", 3},
@@ -276,7 +276,7 @@ TEST(Gradients, OfExperts) {
                                {"moe_intermediate_size", 12},
                                {"shared_expert_intermediate_size", 20},
                                {"mlp_only_layers", {1}}};
-  // A limit that few channels meet: finite differences do not like its kinks either.
+  // A limit that few channels reach: finite differences fail at its kinks, too.
   const nlohmann::json of_gpt_oss = {{"swiglu_limit", 6.0}, {"sliding_window", 4}};
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"}) {
     Case c = plain("llama");
@@ -292,13 +292,13 @@ TEST(Gradients, OfExperts) {
   }
 }
 
-// Recurrent layers beside gated attention: of a plain model, and of one whose attention decides.
-// Experts are all taken.
+// Recurrent layers with gated attention: in a plain model, and in one whose attention decides.
+// All experts are used.
 TEST(Gradients, OfHybrids) {
   for (const std::string family : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
     const int experts = family == "qwen3_5_moe_text" ? 2 : 0;
     nlohmann::json keys = winnow::testing::hybrid_keys();
-    // Norms of what was recalled are steep where that is little: a large epsilon, short steps.
+    // Norms of recalled values are steep if the values are small: large epsilon, short steps.
     keys.update({{"num_experts", experts},
                  {"num_experts_per_tok", experts},
                  {"moe_intermediate_size", 12},
@@ -310,8 +310,8 @@ TEST(Gradients, OfHybrids) {
     c.name = family;
     c.singles = 2;
     c.single_slack = 2.5e-2;
-    // Of slopes near 156: half the step leaves 0.2 to 0.5 of rounding, twice the step 0.3 to 1.9 of
-    // curvature.
+    // For slopes near 156: half the step leaves 0.2 to 0.5 of rounding, twice the step 0.3 to 1.9
+    // of curvature.
     c.step = 2e-4;
     c.slack = 0.3;
     c.spec = testing::tiny_config(family, testing::kTinySizes, keys);
@@ -346,15 +346,15 @@ TEST(Gradients, OfOtherRecurrentLayers) {
   }
 }
 
-// Two widths of heads, layers that share entries, embeddings of each layer; keys as values, experts
-// beside the network of all tokens.
+// Two head sizes, layers that share entries, embeddings of each layer; keys as values, experts
+// beside a dense network.
 TEST(Gradients, OfGemma4) {
   for (const auto& keys : winnow::testing::gemma4_keys()) {
     Case c = plain("llama");
     c.name = "gemma4_text";
     c.singles = 1;
-    // Scores of normed heads are not scaled down, so the loss bends much: of slopes near 150 twice
-    // the step leaves 0.8 of curvature.
+    // Scores of normalised heads are not scaled down, so the loss has much curvature: for slopes
+    // near 150, twice the step leaves 0.8 of curvature.
     c.step = 5e-5;
     c.slack = 0.3;
     auto sizes = testing::kTinySizes;
@@ -494,7 +494,7 @@ TEST(Gradients, AreTheSameBitsOnAnyNumberOfThreads) {
   set_threads(0);
 }
 
-// What is frozen gets no gradient, and what is trained the same one.
+// Frozen tensors get no gradient, and trained ones the same as without freezing.
 TEST(Gradients, OfAFrozenModel) {
   const Case c = dms("llama", model::DmsConfig::Source::adapter);
   TinyModel whole(c.spec, 64, Keep::all);

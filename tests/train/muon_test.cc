@@ -44,7 +44,7 @@ Table transposed(const Table& a) {
   return result;
 }
 
-// Newton-Schulz as it is written down, in double.
+// Newton-Schulz literally from its definition, in double.
 Table orthogonalized(Table x) {
   double norm = 0.0;
   for (const auto& row : x) {
@@ -140,7 +140,7 @@ TEST(Muon, MovesTheMatricesOfLayersAlone) {
   }
 }
 
-// Whatever singular values a matrix has, it comes out with some near 1.
+// Whatever a matrix's singular values, they are near 1 afterwards.
 TEST(Muon, MakesRowsNearlyOrthonormal) {
   constexpr std::size_t kRows = 48;
   constexpr std::size_t kCols = 96;

@@ -1,5 +1,5 @@
-// Training over ranks (threads here; processes in tests/parallel/mpi_processes_test.py): what one
-// rank computes, whatever their number.
+// Training over ranks (threads here; processes in tests/parallel/mpi_processes_test.py) gives the
+// results of one rank, whatever their number.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST(TrainingRanks, CheckThatTheStudentIsItsTeacher) {
   }
 }
 
-// With the same number to the bit, with another one to rounding.
+// With the same number of ranks, equal to the bit; with another one, up to rounding.
 TEST(TrainingRanks, GoOnWithAnyNumber) {
   const World world;
   const auto state = world.path("state");
@@ -98,7 +98,7 @@ TrainingOptions short_ranked_run(ZeroStage stage = ZeroStage::moments) {
   return options;
 }
 
-// A rank that dies takes the others with it; what was saved is the whole, and any number goes on.
+// A rank that dies ends the others; the saved state is whole, and any number of ranks can resume.
 TEST(TrainingRanks, ARunThatWasKilledGoesOn) {
   struct Killed {};
   for (const ZeroStage stage : {ZeroStage::moments, ZeroStage::everything}) {

@@ -1,4 +1,4 @@
-// Runs on ranks that are threads, and what they must agree in.
+// Runs on ranks that are threads, and comparisons of their results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace winnow::train::testing {
 
-/// `lead` with rank 0's trainer.
+/// Runs `lead` with rank 0's trainer.
 inline void on_trainers(int count, const TrainingOptions& options, const World& world,
                         const std::function<void(Trainer&)>& lead) {
   parallel::on_ranks(count, "--data-parallel", [&](parallel::Communicator& ranks) {
@@ -38,7 +38,7 @@ inline void expect_near(double a, double b, const char* what) {
   EXPECT_NEAR(a, b, 1e-5 + 2e-4 * std::abs(b)) << what;
 }
 
-/// The same but for the order of sums.
+/// Equal except for the order of sums.
 inline void expect_near(std::span<const StepReport> reports, std::span<const StepReport> expected) {
   ASSERT_EQ(reports.size(), expected.size());
   for (std::size_t i = 0; i < reports.size(); ++i) {
@@ -64,13 +64,13 @@ inline void expect_same(std::span<const StepReport> reports, std::span<const Ste
   }
 }
 
-/// Five parts, so that ranks have different numbers of them; decisions from the second step on.
+/// Five parts, so that ranks have different numbers of them; decisions begin at the second step.
 inline TrainingOptions in_parts(TrainingOptions options) {
   options.batch = 5;
   options.micro_batch = 1;
   if (options.retrofit) {
     options.retrofit->fade_steps = std::min<std::int64_t>(options.retrofit->fade_steps, 1);
-    options.retrofit->dms.scale = 4.0F;  // at 100 a decision near its edge falls either way
+    options.retrofit->dms.scale = 4.0F;  // at 100, decisions near the threshold may differ
   }
   return options;
 }

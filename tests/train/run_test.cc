@@ -1,4 +1,4 @@
-// Whole runs: checkpoints, metrics, the model that comes out.
+// Whole runs: checkpoints, metrics, the resulting model.
 #include "train/run.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ TEST(Run, WritesAModelThatTheEngineRuns) {
   EXPECT_EQ(losses_in(metrics_of(world, "out")).size(), 10U);
 }
 
-// Whatever a run was cut at, the one that goes on repeats it to the bit.
+// Wherever a run was interrupted, the resumed one repeats it to the bit.
 TEST(Run, InterruptedAndTakenUpIsTheSame) {
   const World world;
   Trainer whole(short_run(), world.base(), world.shards());
@@ -88,7 +88,7 @@ TEST(Run, InterruptedAndTakenUpIsTheSame) {
                       model::Checkpoint::open(world.path("parts")).tensors());
 }
 
-// As on a full disk: the state is there, the model cannot be written.
+// As on a full disk: the state is saved, but the model cannot be written.
 TEST(Run, AFailedSaveNamesTheStepThatIsWhole) {
   const World world;
   RunOptions options = run_options(world, "out");
@@ -112,7 +112,7 @@ TEST(Run, AFailedSaveNamesTheStepThatIsWhole) {
   EXPECT_TRUE(run_training(second, nullptr, options));
 }
 
-// Killed between checkpoints: only the steps since are done again, and their metrics replaced.
+// Killed between checkpoints: only the steps since then are repeated, and their metrics replaced.
 TEST(Run, KilledLosesWhatCameAfterTheCheckpoint) {
   const World world;
   struct Killed {};
@@ -125,7 +125,7 @@ TEST(Run, KilledLosesWhatCameAfterTheCheckpoint) {
   Trainer first(short_run(), world.base(), world.shards());
   EXPECT_THROW(run_training(first, nullptr, options), Killed);
   EXPECT_EQ(metrics_of(world, "out").size(), 7U);
-  {  // a line that was being written
+  {  // an incomplete line
     std::ofstream(world.path("out") / "training/metrics.jsonl", std::ios::app) << "{\"step\": 8, ";
   }
   options.on_step = {};
@@ -248,7 +248,7 @@ TEST(InitialModel, IsTheSameForASeed) {
   EXPECT_NE(a.tensor(name).as<float>()[0], c.tensor(name).as<float>()[0]);
 }
 
-// Norms only divide at first, also where 1 is added to what files hold.
+// Norms only divide at first, also if the stored weights are relative to 1.
 TEST(InitialModel, NormsMultiplyByOne) {
   for (const auto& [family, expected] : {std::pair{"llama", 1.0F}, {"nemotron", 0.0F}}) {
     const World world(testing::tiny_config(family));
@@ -260,7 +260,7 @@ TEST(InitialModel, NormsMultiplyByOne) {
   }
 }
 
-// What multiplies a layer's output must not hide it.
+// Factors on a layer's output must not make it 0.
 TEST(InitialModel, FactorsStartAsOne) {
   const World world(
       testing::tiny_config("gemma4_text", testing::kTinySizes, winnow::testing::gemma4_keys()[1]));
@@ -301,12 +301,12 @@ TEST(GroupedModel, HasTheMeansOfItsHeads) {
   }
 }
 
-// Heads that are alike can be merged at no loss.
+// Equal heads can be merged without a loss.
 TEST(GroupedModel, OfEqualHeadsComputesTheSame) {
   auto sizes = testing::kTinySizes;
   sizes.kv_heads = 1;
   const World one(testing::tiny_config("qwen3", sizes));
-  // The same model with its one head twice.
+  // The same model with its single head duplicated.
   sizes.kv_heads = 2;
   const model::ModelSpec spec = testing::tiny_config("qwen3", sizes);
   TensorMap tensors = one.base().tensors();

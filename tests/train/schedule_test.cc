@@ -52,7 +52,7 @@ TEST(CompressionRamp, RisesToItsTarget) {
 }
 
 TEST(PriceControl, SettlesWhereTheTargetIsMet) {
-  // Keys leave in proportion to the price paid, up to 0.9 of them.
+  // Evictions are proportional to the price, up to 0.9 of the keys.
   PriceControl control;
   double evicted = 0.0;
   double price = 0.0;

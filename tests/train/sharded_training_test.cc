@@ -1,4 +1,4 @@
-// Training with ZeRO's stage 3 (threads here): what one rank computes that has everything.
+// Training with ZeRO's stage 3 (threads here) gives the results of one rank that has everything.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -38,7 +38,7 @@ TEST(ShardedTraining, HasTheLossesOfOneRank) {
   }
 }
 
-// Layers of several kinds, and tensors that belong to none.
+// Layers of several kinds, and tensors outside layers.
 TEST(ShardedTraining, TrainsEveryKindOfLayer) {
   const nlohmann::json experts = {{"num_experts", 3},
                                   {"num_experts_per_tok", 3},
@@ -77,7 +77,7 @@ TEST(ShardedTraining, StartsAsItsTeacher) {
   }
 }
 
-// Steps from a state, which is written again behind them.
+// Continues from a state for some steps, and then overwrites it.
 std::vector<StepReport> go_on(const TrainingOptions& options, int count, const World& world) {
   const auto state = world.path("state");
   std::vector<StepReport> reports;
@@ -116,7 +116,7 @@ TEST(ShardedTraining, GoesOnToTheBit) {
   }
 }
 
-// In the middle of a step, while the others wait for a layer.
+// Fails in the middle of a step, while the others wait for a layer.
 TEST(ShardedTraining, ARankThatFailsIsNamed) {
   const World world;
   const TrainingOptions options = sharded(in_parts(testing::language_options()));
@@ -124,7 +124,7 @@ TEST(ShardedTraining, ARankThatFailsIsNamed) {
     parallel::on_ranks(3, "--data-parallel", [&](parallel::Communicator& ranks) {
       Trainer trainer(options, world.base(), world.shards(), ranks);
       if (ranks.rank() == 2) {
-        std::byte task{};  // it hears of the step
+        std::byte task{};  // receives the step's task
         ranks.meet();
         ranks.broadcast({&task, 1});
         fail("out of memory");

@@ -124,8 +124,8 @@ TEST(MemoryPlan, StageThreeSharesOutWeights) {
   EXPECT_LT(states(three), 0.6 * states(one));
 }
 
-// 6 + 12 / N bytes a parameter in stage 1, 16 / N and what is whole in stage 3; of a teacher 2, or
-// 2 / N.
+// Per parameter, stage 1 takes 6 + 12 / N bytes, stage 3 16 / N plus whole tensors; a teacher 2,
+// or 2 / N.
 TEST(DeviceStates, AreThePlansOfBothStages) {
   TrainingOptions options = testing::in_parts(testing::language_options());
   options.ranks = 4;

@@ -35,7 +35,7 @@ inline model::ModelSpec tiny_config(const std::string& family,
   return winnow::testing::spec_of(family, sizes, more);
 }
 
-/// Gentle enough for finite differences: a decision scale of 100 is a cliff.
+/// Smooth enough for finite differences: a decision scale of 100 is a cliff.
 inline model::DmsConfig tiny_dms(model::DmsConfig::Source source) {
   model::DmsConfig dms;
   dms.window = 3;
@@ -45,12 +45,12 @@ inline model::DmsConfig tiny_dms(model::DmsConfig::Source source) {
   return dms;
 }
 
-/// Whether training leaves a tensor as it is (train/tensors.h).
+/// Whether training does not change a tensor (train/tensors.h).
 inline bool is_constant(std::string_view name) {
   return name.ends_with("layer_scalar") || name.ends_with("per_expert_scale");
 }
 
-/// Weights of a usual spread; norms and factors near 1.
+/// Weights with a usual deviation; norms and factors near 1.
 inline void fill_random(Parameters& parameters, std::uint64_t seed) {
   Random random(seed);
   for (const Parameter& parameter : parameters.list()) {
@@ -113,8 +113,8 @@ class TinyModel {
     return result;
   }
 
-  /// The loss alone, of a teacher that has read the batch in a step. Only the gradients of the head
-  /// are added up.
+  /// Only the loss, with a teacher that has read the batch in an earlier step. Adds only to the
+  /// head's gradients.
   double forward_loss(const Batch& batch, const DecisionPass& pass, TinyModel* teacher) {
     decoder.forward(context, weights, batch, pass);
     stream_gradient_.assign(batch.size() * static_cast<std::size_t>(spec.hidden), 0.0F);

@@ -76,7 +76,7 @@ TEST(Trainer, TheStudentStartsAsItsTeacher) {
     for (const TrainingOptions& options : testing::every_retrofit()) {
       Trainer trainer(options, world.base(), world.shards());
       EXPECT_LT(trainer.check_student_is_teacher(), 1e-6);
-      // A look does not move anything.
+      // check_student_is_teacher() must not change anything.
       Trainer other(options, world.base(), world.shards());
       EXPECT_EQ(trainer.step().loss, other.step().loss);
     }
@@ -137,7 +137,7 @@ TEST(Trainer, UniformWeightsStayThat) {
   }
 }
 
-// How far apart the heads of a layer are in what they evict.
+// How different the evicted shares of a layer's heads are.
 double spread(const EvictionReport& report, std::size_t heads) {
   double sum = 0.0;
   for (std::size_t i = 0; i < report.shares.size(); i += heads) {
@@ -165,7 +165,7 @@ TEST(Trainer, HeadsOfALayerEvictAlikeIfTheyAreTold) {
   EXPECT_LT(spread_of(testing::dmc_ablations()[1]), 0.6 * free);
 }
 
-// Steps, from a state if there is one; the losses.
+// Runs steps, from a state if there is one; returns the losses.
 std::vector<double> continued(const World& world, const TrainingOptions& options, int before,
                               int after) {
   std::vector<double> losses;
@@ -217,7 +217,7 @@ TEST(Trainer, KeepsItsWordAboutTheRecipe) {
             std::string::npos);
 }
 
-// A limit on file sizes stands for a disk that is full.
+// Simulates a full disk by a limit on file sizes.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -254,7 +254,7 @@ TEST(Trainer, AFullDiskLeavesTheLastCheckpoint) {
 TEST(Trainer, NamesTheLayerThatIsNotFinite) {
   model::ModelSpec spec = testing::tiny_config("llama");
   const World world(spec);
-  // A model of which one weight is infinite.
+  // A model with one infinite weight.
   TensorMap tensors = world.base().tensors();
   const std::string name = "model.layers.1.mlp.down_proj.weight";
   const auto original = tensors.at(name).as<float>();
@@ -281,7 +281,7 @@ TEST(Trainer, RefusesTokensThatTheModelLacks) {
   EXPECT_EQ(error, "the training data has a token 33, the model a vocabulary of 33");
 }
 
-// A base model with one weight that is not a number.
+// A base model with one NaN weight.
 TEST(Trainer, SaysWhereValuesThatAreNotFiniteComeFrom) {
   const World world;
   for (const auto& [tensor, place] :
@@ -336,7 +336,7 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refusal([&](auto& o) {
                 o.retrofit->one_sided_weight = -1.0;
               }).starts_with("--shortfall-weight -1"));
-  // What config.json could not say would be found out when all is trained.
+  // Settings that config.json cannot express must be refused before training.
   EXPECT_TRUE(refusal([&](auto& o) {
                 o.retrofit->final_offset = static_cast<float>(not_a_number);
               }).starts_with("--final-offset nan"));

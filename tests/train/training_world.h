@@ -11,8 +11,8 @@
 
 namespace winnow::train::testing {
 
-/// Texts that can be learned: runs that count up by a step of their own, and say their first token
-/// again at the end.
+/// Texts that can be learned: each counts up with its own step, and repeats its first token
+/// at the end.
 inline Document counting(int vocab, std::size_t length, std::uint64_t seed) {
   Random random(seed);
   const auto draw = [&](int below) {
@@ -74,7 +74,7 @@ inline TrainingOptions language_options() {
   return options;
 }
 
-/// Pre-training with all that it has.
+/// Pre-training with all of its options.
 inline TrainingOptions pretraining_options() {
   TrainingOptions options = language_options();
   options.muon.emplace();
@@ -94,17 +94,17 @@ inline TrainingOptions retrofit_options(model::DmsConfig::Source source) {
   return options;
 }
 
-/// Running averages as long as any text here, so that training and the engine see the same.
+/// Running averages as long as any text here, so that training and the engine compute the same.
 inline TrainingOptions dmc_options() {
   TrainingOptions options = retrofit_options(model::DmsConfig::Source::borrowed);
-  // A channel of 8 behind k-norm is at most sqrt(8): it could never reach the usual offset of 5.
+  // A channel of 8 after k-norm is at most sqrt(8): it could never reach the usual offset of 5.
   options.retrofit->dmc.emplace().offset = 1.0F;
   options.retrofit->final_offset = 1.0F;
   options.retrofit->merge_span = 32;
   return options;
 }
 
-/// DMC whose layers decide as one (DMC-HardC), or of their own accord alike (DMC-C), or not at all.
+/// DMC with one decision per layer (DMC-HardC), equal shares per head (DMC-C), or fixed pooling.
 inline std::vector<TrainingOptions> dmc_ablations() {
   TrainingOptions hard = dmc_options();
   hard.retrofit->dmc->per_layer = true;
@@ -116,7 +116,7 @@ inline std::vector<TrainingOptions> dmc_ablations() {
   return {hard, alike, pooled};
 }
 
-/// One of each method of retrofitting.
+/// One run for each retrofitting method.
 inline std::vector<TrainingOptions> every_retrofit() {
   return {retrofit_options(model::DmsConfig::Source::borrowed),
           retrofit_options(model::DmsConfig::Source::adapter), dmc_options()};

@@ -1,4 +1,4 @@
-// Training on a device beside training on the CPU in fp32: losses, gradients, what is decided.
+// Training on a device compared with the CPU in fp32: losses, gradients, decisions.
 #include "train/backend.h"
 
 #include <gtest/gtest.h>
@@ -24,9 +24,9 @@ using testing::hybrid_config;
 using testing::options_of;
 using testing::random_batch;
 
-// Makes each token's experts stand apart: where two were nearly as good, the device might choose
+// Separates each token's experts: if two were nearly equal, the device might choose
 // another one than the CPU. The first channels of embeddings rank the experts, routers read them,
-// and layers hardly add to them.
+// and layers add almost nothing to them.
 void spread_routes(const model::ModelSpec& spec, Parameters& parameters) {
   constexpr float kQuiet = 0.01F;
   const auto quieten = [](std::span<float> values) {
@@ -52,12 +52,12 @@ void spread_routes(const model::ModelSpec& spec, Parameters& parameters) {
     } else if (is_norm && parameter.count == hidden) {
       std::ranges::fill(values.first(count), 1.0F);
     } else if (parameter.role != Role::embedding && parameter.shape.front() == spec.hidden) {
-      quieten(values.first(count * parameter.count / hidden));  // rows that give those channels
+      quieten(values.first(count * parameter.count / hidden));  // rows that write these channels
     }
   }
 }
 
-/// One update's passes on one device, from parameters that are the same on all.
+/// One update's passes on one device, from the same parameters on every device.
 class Pass {
  public:
   Pass(const TrainingOptions& options, const model::ModelSpec& base)
@@ -73,7 +73,7 @@ class Pass {
       spread_routes(base, all);
     }
     for (const Parameter& parameter : parameters_.list()) {
-      // The student has moved a little from its teacher.
+      // Moves the student a little away from its teacher.
       const auto values = parameters_.values(parameter.name);
       const auto own = all.values(parameter.name);
       std::ranges::copy(own, values.begin());
@@ -111,7 +111,7 @@ class Pass {
     return backend_->finish();
   }
 
-  /// The gradient, read from the first moment, 0 before, after an update that changes nothing.
+  /// The gradient, read from the first moments, which were 0, after an update with rate 0.
   std::vector<float> gradient() {
     std::ranges::fill(backend_->fetch_moments().first, 0.0F);
     backend_->store();
@@ -150,9 +150,9 @@ void expect_equal(const Parameters& layout, std::span<const float> device,
       difference += std::pow(double{device[i]} - double{host[i]}, 2.0);
       norm += std::pow(double{host[i]}, 2.0);
     }
-    // Few numbers are long sums whose terms cancel, as a bias of decisions: bf16 alone costs 0.16
-    // of one of GLM-4's on the CPU. So are gradients of routers and gates, of what experts differ
-    // by.
+    // Tensors of few numbers are long sums with cancelling terms, such as a bias of decisions:
+    // bf16 alone costs 0.16 of one in GLM-4 on the CPU. The same holds for gradients of routers
+    // and gates, which depend on differences between experts.
     const double allowed = parameter.count <= 8             ? 3.0 * tolerance
                            : weighs_experts(parameter.name) ? 1.5 * tolerance
                                                             : tolerance;
@@ -195,7 +195,7 @@ TEST_P(CudaTrainingOf, GivesTheLossesAndGradientsOfTheCpu) {
   pass.far_dropout = c.far_dropout ? &*c.far_dropout : nullptr;
   Pass host(options_of(c, std::nullopt), c.base);
   Pass device(options_of(c, 0), c.base);
-  // The second and third pass run as a recorded graph.
+  // The second and third pass run as a captured graph.
   const PassSums expected = host.run({batch, other, batch}, pass, c.loss);
   const PassSums sums = device.run({batch, other, batch}, pass, c.loss);
   EXPECT_NEAR(sums.loss, expected.loss, 0.015 * std::abs(expected.loss));
@@ -212,7 +212,7 @@ TEST_F(CudaTraining, ExpertsHaveTheSameGradientsAgain) {
   const Case c{"", base, nullptr, DecisionPass::Mode::off, MainLoss::language_model};
   const Batch batch = random_batch(160, base.vocab, {0, 50}, 5);
   Pass pass(options_of(c, 0), base);
-  pass.run({batch, batch}, {}, c.loss);  // which looks for the fastest products
+  pass.run({batch, batch}, {}, c.loss);  // this run times the products' algorithms
   pass.run({batch}, {}, c.loss);
   const auto expected = pass.gradient();
   pass.run({batch}, {}, c.loss);
@@ -297,7 +297,7 @@ TEST_F(CudaTraining, UpdatesLikeTheCpu) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     difference = std::max(difference, std::abs(double{a[i]} - double{b[i]}));
   }
-  // Three updates move no element by more than 3e-3; where a gradient is 0 to rounding, its sign
+  // Three updates move no element by more than 3e-3; if a gradient is 0 up to rounding, its sign
   // may differ.
   EXPECT_LT(difference, 6e-3);
   EXPECT_GT(difference, 0.0);

@@ -36,7 +36,7 @@ model::ModelSpec config() {
                                         .max_positions = 128});
 }
 
-// Updates agree by each tensor's norm: the device orthogonalises in bf16.
+// Compares updates by each tensor's norm: the device orthogonalises in bf16.
 TEST(CudaMuon, UpdatesLikeTheCpu) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";

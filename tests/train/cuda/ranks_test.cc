@@ -1,4 +1,4 @@
-// Training over devices: what one device computes.
+// Training over several devices gives the results of one device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TrainingOptions on_devices(TrainingOptions options, int ranks) {
   options.ranks = ranks;
   if (options.retrofit) {
     options.retrofit->fade_steps = std::min<std::int64_t>(options.retrofit->fade_steps, 1);
-    options.retrofit->dms.scale = 4.0F;  // at 100 a decision near its edge falls either way
+    options.retrofit->dms.scale = 4.0F;  // at 100, decisions near the threshold may differ
   }
   return options;
 }
@@ -46,7 +46,7 @@ std::vector<TrainingOptions> every_training() {
   return all;
 }
 
-// Updates of rank 0's trainer, from `state` on if there is one; the state after them.
+// Updates of rank 0's trainer, starting from `state` if it exists; returns the state after them.
 std::vector<StepReport> steps_on(int count, const TrainingOptions& given, const World& world,
                                  int steps, const std::string& from, const std::string& to) {
   const TrainingOptions options = on_devices(given, count);
@@ -67,7 +67,7 @@ std::vector<StepReport> steps_on(int count, const TrainingOptions& given, const 
   return reports;
 }
 
-// Of two arrays, the norm of their difference over that of the second.
+// The norm of the arrays' difference, relative to the second one.
 double distance(std::span<const float> a, std::span<const float> b) {
   double difference = 0.0;
   double norm = 0.0;
@@ -84,9 +84,9 @@ std::vector<float> change(std::span<const float> after, std::span<const float> b
   return result;
 }
 
-// One update from the same state: all that follows depends on it. Devices may choose other
-// algorithms for products, which round differently; a part that is not added, or not updated, is
-// far off.
+// One update from the same state, on which all later ones depend. Devices may choose different
+// algorithms for products, which round differently; but a part that is not added, or not updated,
+// makes a large difference.
 TEST_F(CudaTrainingRanks, UpdateLikeOne) {
   const World world;
   for (const TrainingOptions& options : every_training()) {
@@ -113,8 +113,8 @@ TEST_F(CudaTrainingRanks, UpdateLikeOne) {
   }
 }
 
-// Each device computes with all weights, though it updates half of them: a rank that did not get
-// the others' would learn less.
+// Each device computes with all weights, though it updates half of them: a rank that did not
+// receive the others' would learn less.
 TEST_F(CudaTrainingRanks, LearnLikeOne) {
   const World world;
   for (const TrainingOptions& options :
@@ -128,7 +128,7 @@ TEST_F(CudaTrainingRanks, LearnLikeOne) {
   }
 }
 
-// In the middle all is saved, and taken up by as many devices or by one.
+// In the middle all state is saved, and continued by as many devices or by one.
 TEST_F(CudaTrainingRanks, GoOnWithAnyNumber) {
   const World world;
   for (const TrainingOptions& options : every_training()) {

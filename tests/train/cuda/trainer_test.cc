@@ -1,4 +1,4 @@
-// Whole trainings on a device: beside the CPU's, taken up again, from the CPU's state.
+// Whole trainings on a device: compared with the CPU's, resumed, and from the CPU's state.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ std::vector<TrainingOptions> every_training() {
   return all;
 }
 
-// Of losses that a few updates in bf16 have led to.
+// For losses after a few updates in bf16.
 void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -51,15 +51,15 @@ std::vector<double> losses_of(Trainer& trainer, int steps) {
   return losses;
 }
 
-// Every update from the state that the CPU is in: over many updates the rounding of the first would
-// decide, since AdamW moves by the full rate where a gradient is small too. What is distilled is a
-// small difference of two predictions, each of which is rounded to bf16 in every layer.
+// Every update starts from the CPU's state: over many updates, the rounding of the first would
+// dominate, since AdamW moves by the full rate even if a gradient is small. The distilled signal is
+// a small difference of two predictions, each of which is rounded to bf16 in every layer.
 TEST_F(CudaTrainer, HasTheLossesOfTheCpu) {
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     const World world(testing::tiny_config(family));
     for (TrainingOptions options : every_training()) {
       if (options.retrofit) {
-        options.retrofit->dms.scale = 4.0F;  // at 100 a decision near its edge falls either way
+        options.retrofit->dms.scale = 4.0F;  // at 100, decisions near the threshold may differ
       }
       const double tolerance = options.retrofit ? 0.08 : 0.005;
       Trainer host(options, world.base(), world.shards());

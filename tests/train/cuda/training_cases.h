@@ -11,7 +11,7 @@
 
 namespace winnow::train::testing {
 
-// Of gradients, by the norm of a tensor's. The student is near its teacher: what moves it is a
+// For gradients, relative to a tensor's norm. The student is near its teacher, so its gradient is a
 // small difference of two predictions, each of which is rounded to bf16 in every layer.
 inline constexpr double kTolerance = 0.08;
 
@@ -37,10 +37,10 @@ struct Case {
   MainLoss loss = MainLoss::distillation;
   Activations activations = Activations::keep;
   std::optional<FarDropout> far_dropout = std::nullopt;
-  double tolerance = kTolerance;  // of gradients
+  double tolerance = kTolerance;  // for gradients
 };
 
-// Eight experts, of which a token takes two or more; heads of their own.
+// Eight experts, of which a token uses two or more; an untied output head.
 inline model::ModelSpec expert_config(const std::string& family, bool mixed, bool wide = true) {
   nlohmann::json keys = {{"num_experts", 8},
                          {"num_local_experts", 8},
@@ -61,7 +61,7 @@ inline model::ModelSpec expert_config(const std::string& family, bool mixed, boo
   return spec;
 }
 
-// A further cousin, of widths that devices take.
+// Another cousin, with widths that devices support.
 inline model::ModelSpec wide_cousin(const std::string& family, nlohmann::json keys) {
   const nlohmann::json wide = {{"attention_chunk_size", 24},   {"floor_scale", 16},
                                {"sliding_window", 24},         {"rotary_dim", 16},
@@ -75,7 +75,7 @@ inline model::ModelSpec wide_cousin(const std::string& family, nlohmann::json ke
   return wide_config(family, keys);
 }
 
-// Eight experts in four groups, of which two are taken, chosen with a bias.
+// Eight experts in four groups, of which two are used, chosen with a bias.
 inline model::ModelSpec grouped_experts() {
   return wide_config("glm4_moe", {{"n_routed_experts", 8},
                                   {"num_experts_per_tok", 3},
@@ -88,11 +88,11 @@ inline model::ModelSpec grouped_experts() {
                                   {"routed_scaling_factor", 1.5}});
 }
 
-// Recurrent layers, each before one of attention with output gates; eight experts where the family
-// has some.
+// Recurrent layers, each followed by attention with output gates; eight experts if the family
+// has experts.
 inline model::ModelSpec hybrid_config(const std::string& family, bool wide = true) {
   nlohmann::json keys = winnow::testing::hybrid_keys();
-  // Norms of what was recalled are steep where that is little: a large epsilon.
+  // Norms of recalled values are steep if the values are small: use a large epsilon.
   keys.update({{"num_experts", 0}, {"rms_norm_eps", 1e-1}});
   if (family.find("moe") != std::string::npos) {
     keys.update({{"num_experts", 8},
@@ -108,8 +108,8 @@ inline model::ModelSpec hybrid_config(const std::string& family, bool wide = tru
   return wide_config(family, keys);
 }
 
-// Two widths of heads, normed values, factors of layers; layers that share entries and embeddings
-// of each layer, or values that are keys. With `active` of four experts beside, if there are some.
+// Two head sizes, normalised values, factors of layers; layers that share entries and embeddings
+// of each layer, or values that are keys. `active`: of four experts beside a dense network, or 0.
 inline model::ModelSpec gemma4_config(bool shares, int active = 0, int widest = 128) {
   nlohmann::json keys = {
       {"layer_types",
@@ -134,8 +134,8 @@ inline model::ModelSpec gemma4_config(bool shares, int active = 0, int widest = 
   sizes.layers = 4;
   model::ModelSpec spec = tiny_config("gemma4_text", sizes, keys);
   for (model::LayerSpec& layer : spec.layers) {
-    // Scores of normed heads are not scaled down: rounding alone would change whom tokens attend
-    // to.
+    // Scores of normalised heads are not scaled down: rounding alone would change where tokens
+    // attend to.
     std::get<model::AttentionSpec>(layer.mixer).scale = 0.1F;
   }
   spec.tied_embeddings = active == 0;  // as expert_config()
@@ -207,7 +207,7 @@ inline std::vector<Case> cases() {
     all.push_back({"dmc, fixed pooling", wide_config(family), with(dmc, pooled)});
   }
   all.push_back({"biases, adapter", biased, adapter});
-  // Norms before and after, GELU, caps, a sliding layer beside a full one, half-rotated heads.
+  // Norms before and after, GELU, caps, a sliding and a full layer, half-rotated heads.
   const nlohmann::json gemma = {{"layer_types", {"sliding_attention", "full_attention"}},
                                 {"sliding_window", 24},
                                 {"query_pre_attn_scalar", 48},
@@ -252,7 +252,7 @@ inline std::vector<Case> cases() {
     const model::ModelSpec sliding = wide_config(
         family, {{"sliding_window", 24}, {"layer_types", {"sliding_attention", "full_attention"}}});
     all.push_back({name + ", language", sliding, nullptr, Mode::off, MainLoss::language_model});
-    if (sliding.layers.back().compresses()) {  // not where all layers slide
+    if (sliding.layers.back().compresses()) {  // not if all layers slide
       all.push_back({name + ", borrowed", sliding, borrowed});
     }
   }
@@ -270,7 +270,7 @@ inline std::vector<Case> cases() {
     const std::string name = std::string("hybrid ") + family;
     const model::ModelSpec hybrid = hybrid_config(family);
     all.push_back({name + ", language", hybrid, nullptr, Mode::off, MainLoss::language_model});
-    // The gradients of a few decays, of a small difference of predictions behind experts, are lost
+    // For a few decays, the gradient, from a small difference of predictions after experts, is lost
     // in rounding.
     const MainLoss loss =
         hybrid.experts() != nullptr ? MainLoss::language_model : MainLoss::distillation;
@@ -281,7 +281,7 @@ inline std::vector<Case> cases() {
   }
   all.push_back({"hybrid, tiny, language", hybrid_config("qwen3_5_text", false), nullptr, Mode::off,
                  MainLoss::language_model});
-  all.back().tolerance = 0.2;  // products in bf16 on the CPU, too, were off by 0.08
+  all.back().tolerance = 0.2;  // bf16 products on the CPU were off by 0.08, too
   for (const bool shares : {true, false}) {
     const std::string name = shares ? "gemma4 sharing" : "gemma4 keys as values";
     const model::ModelSpec gemma4 = gemma4_config(shares);
@@ -294,7 +294,7 @@ inline std::vector<Case> cases() {
       all.push_back({name + ", dmc", gemma4, dmc});
     }
   }
-  // Heads wider than those of most kernels, which shared entries and merging see, too.
+  // Heads wider than most kernels support, with shared entries and merging.
   all.push_back({"gemma4 of wide heads, dmc", gemma4_config(true, 0, 264), dmc});
   for (const int active : {4, 2}) {
     const std::string name = "gemma4 moe of " + std::to_string(active);
