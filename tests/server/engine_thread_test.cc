@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using engine::testing::CountingBackend;
 using engine::testing::Fault;
 
-// Keeps what it is told.
+// Stores the results that it receives.
 class Listener : public StepSink {
  public:
   void deliver(StepResult result) override {
@@ -31,7 +31,7 @@ class Listener : public StepSink {
     results_.push_back(std::move(result));
     heard_.notify_all();
   }
-  // Waits until the request is over; what has come.
+  // Waits until the request has ended; returns the results.
   std::vector<StepResult> results() {
     std::unique_lock lock(mutex_);
     heard_.wait_for(lock, 20s, [this] {
@@ -68,7 +68,7 @@ void submit(EngineThread& thread, engine::Request request, std::shared_ptr<Liste
   thread.submit({{std::move(request), std::move(listener)}});
 }
 
-/// The status that so many requests at once are answered with; 200 if they are taken.
+/// The status for this many simultaneous requests; 200 if they are accepted.
 int status_after(EngineThread& thread, int requests, const std::shared_ptr<Listener>& listener) {
   std::vector<EngineThread::Submission> submissions;
   for (int i = 0; i < requests; ++i) {
@@ -123,7 +123,7 @@ TEST(EngineThread, HandsOutAStepAsOnePieceOfWork) {
   }
   const std::lock_guard lock(mutex);
   const auto reported = [&] { return thread.report().engine.steps; };
-  for (int i = 0; i < 5000 && reported() < pieces; ++i) {  // it comes after the last results
+  for (int i = 0; i < 5000 && reported() < pieces; ++i) {  // comes after the last results
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(pieces, reported());
@@ -144,7 +144,7 @@ TEST(EngineThread, HoldsBackAllButFirstTokensAndEnds) {
   }
 }
 
-// One that begins or ends takes nobody else's tokens along.
+// A request that begins or ends does not release another's held tokens.
 TEST(EngineThread, HoldsBackTheTokensOfEachRequestByItself) {
   const CountingBackend backend(Fault::none);
   EngineThread thread(backend, small_config(), {.most_samples = 16, .hold_seconds = 3600.0},

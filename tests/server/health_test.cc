@@ -21,7 +21,7 @@ TEST(Health, TellsWhyNoRequestIsTaken) {
 }
 
 TEST(Health, AFailedEngineIsNotHealthy) {
-  for (const bool refusing : {false, true}) {  // the program ends soon after
+  for (const bool refusing : {false, true}) {  // the program ends soon afterwards
     const HttpResponse response = health_of(refusing, "the device does not answer");
     EXPECT_EQ(response.status, 503);
     EXPECT_EQ(status_of(response), "the engine has failed");

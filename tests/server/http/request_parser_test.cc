@@ -20,7 +20,7 @@ const std::string kChunked =
     "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
     "chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n";
 
-// What a parser makes of bytes that come in pieces of these sizes, the last one again and again.
+// The result of parsing bytes in pieces of these sizes; the last size is repeated.
 struct Reading {
   HttpRequest request;
   int refused = 0;  // status
@@ -83,7 +83,7 @@ TEST(RequestParser, ReadsAHigherMinorVersionAs11) {
   EXPECT_EQ(read("GET / HTTP/1.2\r\n\r\n", {1000}).refused, 400);  // as 1.1, it needs a Host
   EXPECT_EQ(read("GET / HTTP/2.0\r\nHost: x\r\n\r\n", {1000}).refused, 505);
   EXPECT_EQ(read("GET / HTTP/0.9\r\nHost: x\r\n\r\n", {1000}).refused, 505);
-  const std::string body = "GET / HTTP/1.2\r\n";  // is no head, and stays as it is
+  const std::string body = "GET / HTTP/1.2\r\n";  // is not a head, and is not changed
   EXPECT_EQ(
       read("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n" + body, {9}).request.body,
       body);
@@ -134,7 +134,7 @@ TEST(RequestParser, ReadsHeadAndBody) {
 TEST(RequestParser, TellsTheHeadBeforeTheBodyIsThere) {
   RequestParser parser(kMostHeader, kMostBody);
   const std::string head = "POST / HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
-  const std::size_t used = parser.put(head.substr(0, 20));  // half a line is kept by the caller
+  const std::size_t used = parser.put(head.substr(0, 20));  // the caller keeps half a line
   EXPECT_LT(used, 20);
   EXPECT_FALSE(parser.has_head());
   EXPECT_EQ(parser.put(head.substr(used)), head.size() - used);

@@ -39,7 +39,7 @@ void stay_on(int core) {
   ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
 }
 
-/// A thread that looks which cores it may use, for as long as this lives.
+/// A thread that repeatedly reads which cores it may use, during this object's lifetime.
 class Watched {
  public:
   void start(ThreadsElsewhere& threads) {
@@ -53,7 +53,7 @@ class Watched {
     });
   }
 
-  /// As of now: one look may have been under way.
+  /// The current cores: waits, because a read may have been under way.
   [[nodiscard]] Cores cores() const {
     const long begin = looks_;
     while (looks_ < begin + 2) {
@@ -87,7 +87,7 @@ TEST_F(ThreadsElsewhereTest, LeaveTheCoreOfWhoeverCalls) {
     GTEST_SKIP() << "there is only one core";
   }
   EXPECT_EQ(watched_.cores(), all_);
-  std::thread([&] {  // that may be bound: the main thread says what the process may use
+  std::thread([&] {  // a thread that may be bound: the main thread is the reference
     for (const int core : {all_[0], all_[1], all_[0]}) {
       stay_on(core);
       threads_.leave_callers_core();
@@ -107,7 +107,7 @@ TEST_F(ThreadsElsewhereTest, LeaveTheCoreOfWhoeverCalls) {
 }
 
 TEST_F(ThreadsElsewhereTest, StayWhenThereIsNoOtherCore) {
-  EXPECT_EQ(watched_.cores(), all_);  // it has begun: a thread takes over what its process may use
+  EXPECT_EQ(watched_.cores(), all_);  // it has started: a thread inherits its process's cores
   cpu_set_t before;
   ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
   stay_on(all_[0]);
@@ -140,7 +140,7 @@ TEST_F(ThreadsElsewhereTest, WhatHasEndedIsForgotten) {
     std::this_thread::yield();
   }
   threads_.leave_callers_core();
-  EXPECT_EQ(own_cores(), all_);  // nobody was bound in its place
+  EXPECT_EQ(own_cores(), all_);  // no other thread was bound instead
 }
 
 TEST_F(ThreadsElsewhereTest, JoinWaitsForAll) {

@@ -1,4 +1,4 @@
-// Chains of blocks against a plain list of the states that there are.
+// Chains of blocks, compared with a plain list of states.
 #include "server/kv_events/block_chains.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(BlockChains, AdaptersShareNothing) {
   EXPECT_NE(plain->hashes, adapted->hashes);
 }
 
-// What a router makes of all that it is told.
+// A router's view after all events.
 struct Router {
   std::map<std::uint64_t, Tokens> blocks;  // all tokens up to a block's end
 
@@ -69,7 +69,7 @@ TEST(BlockChains, RoutersKnowWhatStatesCover) {
   BlockChains chains(kBlock);
   Router router;
   std::map<Tokens, engine::StateNumber> states;
-  // The base of a state may be any of those that it goes on from, or none.
+  // The base of a state may be any of its prefixes, or none.
   const auto base_of = [&](const Tokens& tokens) {
     std::vector<std::pair<engine::StateNumber, std::size_t>> bases{{0, 0}};
     for (auto end = tokens.begin(); end != tokens.end(); ++end) {

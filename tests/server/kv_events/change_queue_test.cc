@@ -1,4 +1,4 @@
-// The queue between the engine and what tells routers.
+// The queue between the engine and the publisher of events.
 #include "server/kv_events/change_queue.h"
 
 #include <gtest/gtest.h>

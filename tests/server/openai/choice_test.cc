@@ -30,7 +30,7 @@ std::vector<std::int32_t> tokens_of(std::string_view text) {
   return tokenizer().encode(text, {.add_special = false, .parse_special = false});
 }
 
-/// Everything that an answer gives for the tokens of `text`.
+/// The whole output for the tokens of `text`.
 Piece whole(Choice& choice, std::string_view text, FinishReason reason = FinishReason::length) {
   Piece all;
   const auto tokens = tokens_of(text);

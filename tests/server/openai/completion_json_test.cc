@@ -31,7 +31,7 @@ TEST(CompletionJson, AFrameAroundATextIsThePieceThatSaysIt) {
 TEST(CompletionJson, QuotesAsADumpDoes) {
   std::string every = "a";
   for (int c = 0; c < 256; ++c) {
-    every[0] = static_cast<char>(c);  // from 0x80 on not UTF-8
+    every[0] = static_cast<char>(c);  // not UTF-8 from 0x80 on
     std::string json = "before ";
     append_quoted(every, json);
     EXPECT_EQ(json, "before " + dump(every)) << c;

@@ -20,7 +20,7 @@ CompletionRequest chat(std::string_view body) {
   return parse_completion(body, /*chat=*/true, {});
 }
 
-/// "param: message" of the error that a body causes.
+/// "param: message" of the error for a body.
 std::string error_of(std::string_view body, bool is_chat = false) {
   try {
     parse_completion(body, is_chat, {});

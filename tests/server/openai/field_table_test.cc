@@ -154,7 +154,7 @@ TEST(FieldTable, SaysOfWhichPathsAFieldIsRefusedOrIgnored) {
     }
     return items;
   };
-  // Chats honour what completions refuse; /v1/responses stores.
+  // Chats support some fields that completions refuse; /v1/responses stores answers.
   EXPECT_EQ(items_of(refused, ignored, "tools"), "completions;");
   EXPECT_EQ(items_of(refused, ignored, "prompt"), "responses;");
   EXPECT_EQ(items_of(refused, ignored, "truncate_prompt_tokens"), "embeddings, rerank;");

@@ -1,4 +1,4 @@
-// What another server may answer, and what becomes of it.
+// Answers of another server, good and bad, and how the client handles them.
 #include "server/prefill/prefill_client.h"
 
 #include <arpa/inet.h>
@@ -59,7 +59,7 @@ class FakeServer {
     for (int client = 0; (client = ::accept(listener_, nullptr, nullptr)) >= 0;) {
       std::string request;
       std::array<char, 4096> piece{};
-      while (!request.ends_with("]}")) {  // the end of the question
+      while (!request.ends_with("]}")) {  // the end of the request
         const ssize_t count = ::recv(client, piece.data(), piece.size(), 0);
         if (count <= 0) {
           break;
@@ -70,7 +70,7 @@ class FakeServer {
         const std::lock_guard lock(mutex_);
         requests_.push_back(request);
       }
-      if (answer_.empty()) {  // it never answers: until the client leaves
+      if (answer_.empty()) {  // never answers: waits until the client leaves
         while (::recv(client, piece.data(), piece.size(), 0) > 0) {
         }
       }
@@ -124,7 +124,7 @@ class Prefill : public ::testing::Test {
   /// 0, 1, 2 ...
   static std::vector<std::int32_t> prompt(int length) { return dms_state(length).tokens; }
 
-  /// Asks for a state of 59 tokens of a server that answers so.
+  /// Requests a state of 59 tokens from a server with this answer.
   std::optional<engine::SavedState> fetched(const std::string& answer) {
     const FakeServer server(answer);
     const auto client = open(server.url());
@@ -235,7 +235,7 @@ TEST_F(Prefill, ItIsAskedAgainAfterThePause) {
 
 TEST_F(Prefill, ShortPromptsAreNotAskedFor) {
   const FakeServer server(answer_with(image_of(59)));
-  const auto client = open(server.url(), 30s, 0ms);  // what it answers does not matter
+  const auto client = open(server.url(), 30s, 0ms);  // its answer does not matter
   EXPECT_EQ(client->find(prompt(39), 32).length, 0U);
   EXPECT_EQ(client->find(prompt(40), 32).length, 39U);
   EXPECT_EQ(client->find(prompt(60), 21 + 32).length, 0U);  // 21 of them are cached
@@ -255,7 +255,7 @@ TEST_F(Prefill, WhatIsNotWantedAnyMoreEndsAndIsNoFailure) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-// More states than have places: those that nobody takes hold up the others, and only those.
+// More states than places: states that nobody takes delay the others, but nothing else.
 TEST_F(Prefill, StatesThatNobodyTakesAreBounded) {
   const FakeServer server(answer_with(image_of(59)));
   const auto client = open(server.url());

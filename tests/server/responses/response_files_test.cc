@@ -1,4 +1,4 @@
-// Stored responses as files: what is kept, and what goes when there are too many.
+// Stored responses as files: what is kept, and what is deleted when there are too many.
 #include "server/responses/response_files.h"
 
 #include <fcntl.h>
@@ -59,7 +59,7 @@ TEST_F(ResponseFilesTest, TheOldestGoFirst) {
     files.put(stored_response(i, 1000));
     files.flush();
     const fs::path path = directory_.path() / (stored_response(i, 0).id + ".json");
-    if (fs::exists(path)) {  // file systems may tell times to the second alone
+    if (fs::exists(path)) {  // file systems may store times in whole seconds
       fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(200 - i));
     }
     EXPECT_LE(bytes(), kMost + kMost / 16 + 2000) << i;
@@ -71,10 +71,10 @@ TEST_F(ResponseFilesTest, TheOldestGoFirst) {
   EXPECT_LE(bytes(), 10'000U);
 }
 
-// Response 0 goes into a pipe, which takes a part of it and the rest when somebody reads.
+// Response 0 is written to a pipe, which accepts a part, and the rest once somebody reads.
 class SlowDiskTest : public ResponseFilesTest {
  protected:
-  static constexpr std::size_t kFirst = 100'000;  // more than a pipe takes
+  static constexpr std::size_t kFirst = 100'000;  // more than a pipe holds
 
   SlowDiskTest() {
     require_system(::mkfifo(path_of(0).c_str(), 0600) == 0, "{}", path_of(0).string());
@@ -88,7 +88,7 @@ class SlowDiskTest : public ResponseFilesTest {
   [[nodiscard]] fs::path path_of(int number) const {
     return directory_.path() / (stored_response(number, 0).id + ".json");
   }
-  // Returns when response 0 is being written.
+  // Returns while response 0 is being written.
   void put_first(ResponseFiles& files) const {
     files.put(stored_response(0, kFirst));
     pollfd begun{pipe_, POLLIN, 0};
@@ -143,7 +143,7 @@ TEST_F(SlowDiskTest, WhatIsErasedBeforeItIsWrittenStaysErased) {
 
 TEST_F(SlowDiskTest, NotAllWait) {
   std::vector<std::string> warnings;
-  // Three of 1,000 bytes may wait beside the first.
+  // Three responses of 1,000 bytes may wait in addition to the first.
   ResponseFiles files(directory_.path(), 16 * (kFirst + 4000),
                       [&](const std::string& text) { warnings.push_back(text); });
   put_first(files);

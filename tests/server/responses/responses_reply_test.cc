@@ -92,7 +92,7 @@ Json response_of(bool stream, const Json& pieces, Json* message = nullptr) {
   return Json::parse(taken->text.substr(taken->text.rfind("data: ") + 6)).at("response");
 }
 
-// Of a whole answer, which has to be that of a stream.
+// The output of a whole answer, which must equal a stream's.
 Json output_of(const Json& pieces, Json* message = nullptr) {
   const Json whole = response_of(/*stream=*/false, pieces, message);
   EXPECT_EQ(whole.dump(), response_of(/*stream=*/true, pieces).dump());

@@ -1,4 +1,4 @@
-// Thoughts that end in time, on the demo model's thought_tokenizer.
+// Thoughts that end within their budget, on the demo model's thought_tokenizer.
 #include "server/openai/reasoning/thought_constraint.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ std::vector<std::int32_t> thought_tokens(std::string_view text) {
   return thought_tokenizer().encode(text, {.add_special = false, .parse_special = true});
 }
 
-/// Lets nothing but one token come.
+/// Allows only one token.
 class Only : public engine::TokenConstraint {
  public:
   explicit Only(std::int32_t token) : token_(token) {}
@@ -41,7 +41,7 @@ class Only : public engine::TokenConstraint {
 
 std::vector<std::int32_t> allowed(const engine::TokenConstraint& constraint) {
   const auto vocab = static_cast<std::size_t>(thought_tokenizer().vocab_size());
-  std::vector<std::uint64_t> bits(ops::mask_words(vocab), 0x5555);  // all is written
+  std::vector<std::uint64_t> bits(ops::mask_words(vocab), 0x5555);  // all must be overwritten
   constraint.allow(bits);
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < vocab; ++i) {
@@ -142,7 +142,7 @@ TEST(ThoughtConstraint, InChannelsTheBudgetIsOfAllThoughts) {
   say("The sea.");
 }
 
-/// Lets one text come, token by token.
+/// Allows only one text, token by token.
 class Spelled : public engine::TokenConstraint {
  public:
   explicit Spelled(std::string_view text) : tokens_(thought_tokens(text)) {}
@@ -185,7 +185,7 @@ TEST(ThoughtConstraint, AThoughtOfManyTokensMayBeginBeforeAForm) {
     thinking.accept(token);
   }
   thinking.accept(thought_tokens("sea").front());
-  for (const std::int32_t token : thought_tokens("<|end|>")) {  // by itself, before its budget
+  for (const std::int32_t token : thought_tokens("<|end|>")) {  // ends by itself, before its budget
     thinking.accept(token);
   }
   for (const std::int32_t token : thought_tokens("<|start|>assistant")) {

@@ -10,7 +10,7 @@ const ThoughtFormat& think() {
   return *find_thought_format("think");
 }
 
-/// "thought|content" of a text that comes in pieces of `size` bytes.
+/// "thought|content" of a text that arrives in pieces of `size` bytes.
 std::string parsed_thought(ThoughtStart start, std::string_view text, std::size_t size,
                            const char* format) {
   const auto parser = make_thought_parser(*find_thought_format(format), start);
@@ -50,7 +50,7 @@ TEST(ThoughtParser, APromptMayHaveBegunOne) {
   expect_thought(ThoughtStart::closed, "<think>x", "|<think>x");
 }
 
-/// max_tokens may cut an answer within a mark.
+/// max_tokens may cut an answer inside a mark.
 TEST(ThoughtParser, ACutMarkIsNoText) {
   expect_thought(ThoughtStart::open, "a < b </thin", "a < b|");
   expect_thought(ThoughtStart::free, "<think>\nso\n</think", "so|");

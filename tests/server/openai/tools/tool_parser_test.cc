@@ -30,7 +30,7 @@ ToolRequest weather(ToolRequest::Choice choice) {
   return request;
 }
 
-/// What a parser makes of a text that comes in pieces of `size` bytes:
+/// The parser's output for a text that arrives in pieces of `size` bytes:
 /// "content|name(arguments)...".
 std::string parsed(const char* format, std::string_view text, std::size_t size,
                    ToolRequest::Choice choice = ToolRequest::Choice::automatic) {
@@ -250,7 +250,7 @@ TEST(ToolRules, AHarmonyAnswerEndsWithItsCall) {
                     " to=functions.weather<|channel|>commentary json<|message|>{}"));
 }
 
-/// What a grammar allows, its parser reads: calls of each format that are forced by it.
+/// The parser reads what the grammar allows: for calls of each format.
 TEST(ToolRules, EachFormatHoldsToWhatItReads) {
   using Choice = ToolRequest::Choice;
   for (const auto& [name, text] : kTwoCalls) {
