@@ -1,4 +1,4 @@
-// winnow calibrate, and the rule that needs what it writes.
+// winnow calibrate, and the rule that needs its output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_F(Calibrate, MakesWhatTriAttentionNeeds) {
   const json again = json::parse(generate(cut).out);
   EXPECT_EQ(again.at("token_ids"), answer.at("token_ids"));
   EXPECT_EQ(again.at("kv"), answer.at("kv"));
-  // Another text is another calibration, under which a prompt's saved cache is of no use.
+  // Another text gives another calibration, which makes a prompt's saved cache unusable.
   auto saved = rule;
   saved.insert(saved.end(), {"--prompt-cache", directory_.file("state")});
   ASSERT_EQ(generate(saved).code, 0);

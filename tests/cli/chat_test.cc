@@ -38,7 +38,7 @@ constexpr const char* kAsks = "> ";
 
 class ChatOnATerminal : public ::testing::Test {
  protected:
-  // Types a line at the prompt and waits for what it brings.
+  // Types a line at the prompt and waits for the answer.
   static void expect(Terminal& chat, const std::string& line, const std::string& answer) {
     ASSERT_TRUE(chat.await(kAsks)) << chat.transcript();
     chat.type(line + kEnter);
@@ -93,7 +93,7 @@ TEST_F(ChatOnATerminal, ShowsTheCacheBelowTheAnswer) {
   expect(chat, "Hello", kAnswered);
   EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[1;23r"));  // the last line stays
   EXPECT_THAT(chat.transcript(), HasSubstr("when dense"));
-  EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[r"));  // and is given back
+  EXPECT_THAT(chat.transcript(), HasSubstr("\x1b[r"));  // and is released
 }
 
 // The longest text between a newline or an escape sequence and the next.
@@ -115,7 +115,7 @@ TEST_F(ChatOnATerminal, ItsOwnLinesFitTheTerminal) {
   EXPECT_THAT(chat.transcript(), HasSubstr("the window of 64 tokens is not full"));
   expect(chat, "Ho", kAnswered);
   const std::string& all = chat.transcript();
-  EXPECT_THAT(all, HasSubstr("\r\n "));  // the summary goes on in a second line
+  EXPECT_THAT(all, HasSubstr("\r\n "));  // the summary continues in a second line
   EXPECT_LE(longest_line(all.substr(all.find("> "))), 70U) << all;
 }
 
@@ -145,7 +145,7 @@ TEST(Chat, SaysThatItFillsTheModelsPositions) {
 }
 
 TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {
-  Terminal chat(chat_words({"--temperature", "0"}, "4000"));  // of which it would take all
+  Terminal chat(chat_words({"--temperature", "0"}, "4000"));  // it would use all of them
   expect(
       chat,
       "Tell me a long story of a captain who goes below to his cabin, of his men who stand on the "
@@ -186,7 +186,7 @@ TEST_F(ChatOnATerminal, RemembersWhatWasTyped) {
   EXPECT_EQ(first.wait(), 0);
 
   Terminal second(words);
-  expect(second, std::string(kUp) + kUp, kAnswered);  // behind /quit
+  expect(second, std::string(kUp) + kUp, kAnswered);  // before /quit
   EXPECT_EQ(saved(second).at(0).at("content"), "Grüße");
 }
 

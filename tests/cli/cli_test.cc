@@ -1,4 +1,4 @@
-// What the commands that make text print: generate, tokenize, inspect, bench, eval, demo.
+// Output of the commands that print text: generate, tokenize, inspect, bench, eval, demo.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,12 +25,12 @@ using Words = std::vector<std::string>;
 
 // DMS, two full layers and a sliding one.
 constexpr const char* kSliding = "tests/fixtures/models/dms-gemma2";
-// Long enough for compression at a ratio of 4 to show.
+// Long enough that a compression ratio of 4 shows.
 constexpr const char* kPrompt =
     "The quick brown fox jumps over the lazy dog, and then the dog looks at the fox, and the fox "
     "looks at the dog, and neither of them knows what to say about the weather of this morning.";
 
-// Tests run beside each other: one thread each.
+// Tests run in parallel: one thread each.
 Words generate_words(const std::string& model, const Words& more) {
   Words words{"generate", "--model", model,       "--prompt", kPrompt,       "--max-tokens",
               "8",        "--json",  "--threads", "1",        "--ignore-eos"};
@@ -126,7 +126,7 @@ TEST(Generate, DeterministicDoesNotDependOnChunks) {
   EXPECT_EQ(cut.at("kv"), whole.at("kv"));
 }
 
-// A prompt that says everything twice, so that drafts are right.
+// A prompt that repeats everything, so that drafts are right.
 TEST(Generate, SpeculationChangesNoAnswer) {
   const std::string twice = std::string(kPrompt) + "\n" + kPrompt + "\n" + kPrompt + "\nThe quick";
   for (const Words& how : {Words{}, Words{"--temperature", "0.5", "--seed", "3", "--n", "2"},
@@ -197,7 +197,7 @@ TEST(GenerateRules, TrainedRulesAndDense) {
   EXPECT_GT(narrow.at("kv").at("compression_ratio"), 1.5);
 }
 
-// The window of 64 aside, of the prompt's tokens less than one in four is left.
+// Outside the window of 64, less than a quarter of the prompt's tokens remains.
 TEST(GenerateRules, TrainedRulesWithABudget) {
   const json dms = generate(kRetrofitted);
   const json quest = generate(kRetrofitted, {"--cache", "dms_quest", "--cr", "1"});
@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, GenerateWithFormat,
 TEST(Tokenize, PrintsIdsThatAnyTextHas) {
   const CommandResult result = run_winnow({"tokenize", "--model", kBase}, "naïve 漢字 🙂\n");
   EXPECT_EQ(result.code, 0) << result.err;
-  // Not by GoogleTest's regular expressions: libonig defines regcomp as well, with other
+  // Not with GoogleTest's regular expressions: libonig also defines regcomp, with other
   // structures.
   EXPECT_EQ(result.out.find_first_not_of("0123456789 \n"), std::string::npos);
   EXPECT_EQ(result.out.find('\n'), result.out.size() - 1);
@@ -489,7 +489,7 @@ TEST(Winnow, WithoutACommandShowsTheGuide) {
   EXPECT_THAT(eval.out, AllOf(HasSubstr("perplexity"), Not(HasSubstr("doctor"))));
 }
 
-// All of it on one line.
+// The help in one line.
 std::string help_of(const std::string& command) {
   return std::regex_replace(run_winnow({command, "--help"}).out, std::regex("\\s+"), " ");
 }
@@ -502,7 +502,7 @@ TEST(Winnow, HelpSaysWhatRatiosAndWeightsAre) {
                                           "decisions drawn at random"));
 }
 
-// Of sequences whose heads decide as they go it is not known beforehand which step needs pages.
+// If heads decide during generation, nobody knows beforehand which step needs pages.
 TEST(Bench, WhatFitsRuns) {
   for (const char* context : {"80", "200"}) {
     const json result =
@@ -562,8 +562,8 @@ TEST(EvalPerplexity, ScoresATextAgainstDense) {
   EXPECT_LE(result.at("top1_agreement"), 1.0);
 }
 
-// The paragraph of the demo's prompt that tells the code, and the question: enough to see the demo
-// work, and a sixth of the time.
+// The paragraph of the demo's prompt with the code, and the question: enough to test the demo,
+// in a sixth of the time.
 std::string shortened_demo_prompt() {
   const std::string prompt =
       read_text(std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/demo_prompt.txt");
@@ -579,7 +579,7 @@ TEST(Demo, FindsTheCodeInTheText) {
       run_winnow({"demo", "--base", "no-base-model", "--max-tokens", "16", "--threads", "1",
                   "--prompt-file", directory.write("prompt.txt", shortened_demo_prompt())});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("48213"));  // what it shows of the prompt does not contain it
+  EXPECT_THAT(result.out, HasSubstr("48213"));  // its excerpt of the prompt does not contain it
   EXPECT_THAT(result.out, HasSubstr("compression ratio"));
   EXPECT_THAT(result.out, HasSubstr("same, dense"));
   EXPECT_THAT(result.out, Not(HasSubstr(" \n"))) << "blanks at the end of a line";

@@ -1,4 +1,4 @@
-// What a user reads when something is wrong, and what Ctrl-C leaves.
+// Error messages for users, and the output after Ctrl-C.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST(Errors, CacheFlagsAgainstTheModel) {
   expect_generate_error(kRetrofitted, {"--kv-dtype", "q3"}, "--kv-dtype q3");
 }
 
-// Each of them would have changed nothing.
+// None of these flags would change anything.
 TEST(Errors, FlagsWithoutEffect) {
   const TempDirectory directory;
   const std::string out = directory.file("out");
@@ -266,7 +266,7 @@ TEST(Errors, ShapesLargerThanTheMachine) {
                "--shape llama-3.1-70b: the weights take 131 GiB, this process may use ");
 }
 
-// Before the text is read.
+// Refused before the text is read.
 TEST(Errors, RulesThatDoNotTellWhatTheyKept) {
   expect_error({"eval", "profile", "--model", kBase, "--text", "assets/demo_prompt.txt", "--cache",
                 "tova", "--cr", "4", "--html", "page.html"},

@@ -1,4 +1,4 @@
-// What `winnow eval` prints, keeps and refuses.
+// What `winnow eval` prints, stores and refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(Eval, AFinishedRunIsNotRunAgain) {
   const json first = run_json("needle", more);
   const std::string journal = content(directory.file("needle.jsonl"));
   EXPECT_EQ(std::ranges::count(journal, '\n'), 1 + 4);
-  // Half of it is gone, as if interrupted.
+  // Removes half of it, as after an interruption.
   std::size_t cut = 0;
   for (int line = 0; line < 3; ++line) {
     cut = journal.find('\n', cut) + 1;

@@ -1,4 +1,4 @@
-// What a user reads who types flags of other programs.
+// Messages for users who type other programs' flags.
 #include "apps/winnow/foreign_flags.h"
 
 #include <gmock/gmock.h>

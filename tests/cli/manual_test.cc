@@ -1,4 +1,4 @@
-// winnow completions and winnow man-pages: what they say is what --help says.
+// winnow completions and winnow man-pages: they agree with --help.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a shell prints; empty when there is no such shell.
+// The output of a shell; empty if the shell is not installed.
 std::string shell(const std::string& command) {
   FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
   std::string out;
@@ -26,7 +26,7 @@ std::string shell(const std::string& command) {
   return out;
 }
 
-// What bash offers when the last of `words` is to be completed.
+// Bash's completions for the last of `words`.
 std::string offered(const std::string& words) {
   const TempDirectory directory;
   const std::string script =
@@ -67,7 +67,7 @@ TEST(ManPages, EveryCommandHasOne) {
   EXPECT_THAT(page,
               HasSubstr("\\fB\\-\\-max\\-tokens\\fR \\fIN\\fR\nMost new tokens (default: 128)"));
   EXPECT_THAT(page, HasSubstr(".SH SAMPLING"));
-  // Where there is a man, it has nothing to complain of.
+  // If man is installed, it has no warnings.
   EXPECT_EQ(shell("command -v man >/dev/null || exit 0; man --warnings -l " +
                   directory.file("winnow-generate.1") + " >/dev/null"),
             "");

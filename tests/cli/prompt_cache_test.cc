@@ -1,4 +1,4 @@
-// winnow generate --prompt-cache: the same answer sooner, and never another one.
+// winnow generate --prompt-cache: the same answer, but faster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Words = std::vector<std::string>;
 
-// Longer than the window, so that something is forgotten.
+// Longer than the window, so that some tokens are evicted.
 std::string long_text() {
   std::string text;
   for (int i = 0; i < 12; ++i) {
@@ -49,7 +49,7 @@ class PromptCache : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  /// The run's answer is right, and its warning says `why`.
+  /// The run's answer is correct, and its warning contains `why`.
   void expect_refused(const std::string& why, const Words& more = {},
                       const std::string& model = "assets/dms-cr8") const {
     const CommandResult result = run(long_text(), cached(more), model);
@@ -131,7 +131,7 @@ TEST_F(PromptCache, IsSeveralTimesSmallerThanADenseOne) {
   EXPECT_GT(static_cast<double>(fs::file_size(file_)), 3.0 * static_cast<double>(compressed));
 }
 
-// A dense cache can be cut where the prompts part, others cannot.
+// A dense cache can be cut where the prompts differ, others cannot.
 TEST_F(PromptCache, WherePromptsPart) {
   const std::string other = long_text().substr(0, 300) + "but nobody saw it.";
   generate(long_text(), cached({"--cache", "dense"}));
@@ -142,7 +142,7 @@ TEST_F(PromptCache, WherePromptsPart) {
   fs::remove(file_);
   generate(other, cached());
   expect_refused("under dms they cannot be parted");
-  EXPECT_GT(generate(long_text(), cached()).at("reused_tokens"), 0);  // it was written anew
+  EXPECT_GT(generate(long_text(), cached()).at("reused_tokens"), 0);  // it was rewritten
 }
 
 TEST_F(PromptCache, UnderEveryRule) {
@@ -190,7 +190,7 @@ TEST_F(PromptCache, DamagedFilesAreRefused) {
   flipped[flipped.size() - 5000] = static_cast<char>(flipped[flipped.size() - 5000] ^ 4);
   put(flipped);
   expect_refused("is damaged: its checksum does not match");
-  EXPECT_EQ(read_text(file_), whole);  // written anew, the same as before
+  EXPECT_EQ(read_text(file_), whole);  // rewritten, with the same content
   put(whole.substr(0, whole.size() / 2));
   expect_refused("reach beyond");
   EXPECT_EQ(read_text(file_), whole);

@@ -1,4 +1,4 @@
-// winnow report, and what profile and latency print.
+// winnow report, and the output of profile and latency.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(Report, MarksTheBestAndKeepsTheCommands) {
   EXPECT_THAT(html, HasSubstr("<svg "));
   EXPECT_THAT(html, HasSubstr("&lt;hay&gt;"));
   EXPECT_THAT(html, Not(HasSubstr("http://localhost")));
-  EXPECT_THAT(html, Not(HasSubstr("<script")));  // and nothing from elsewhere
+  EXPECT_THAT(html, Not(HasSubstr("<script")));  // and no external files
 }
 
 TEST(Report, PlainFormatsAndSmallRatiosComeFirst) {
@@ -149,7 +149,7 @@ TEST(Latency, IsTheModelOfThePaper) {
   ASSERT_EQ(made.code, 0) << made.err;
   const json step = json::parse(made.out).at("steps").at(0);
   EXPECT_EQ(step.at("kv_share"), 0.0);
-  // 8.2 G parameters less the embedding, at 3.35 TB/s.
+  // 8.2 G parameters without the embedding, at 3.35 TB/s.
   EXPECT_NEAR(step.at("seconds").get<double>(), 7.57e9 * 2 / 3.35e12, 2e-4);
   EXPECT_EQ(run_winnow({"eval", "latency", "--shape", "odd"}).code, 1);
 }

@@ -27,7 +27,7 @@ void nap() {
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-/// Where a child's standard streams lead, and where it starts.
+/// The destinations of a child's standard streams, and its working directory.
 class SpawnActions {
  public:
   SpawnActions() { check(::posix_spawn_file_actions_init(&actions_), "file_actions_init"); }
@@ -48,7 +48,7 @@ class SpawnActions {
   posix_spawn_file_actions_t actions_ = {};
 };
 
-// Linux: the mask of the signals that a process handles, from /proc.
+// Linux: reads from /proc whether a process has a handler for the signal.
 bool handles(pid_t process, int signal) {
   std::ifstream status("/proc/" + std::to_string(process) + "/status");
   constexpr std::string_view kKey = "SigCgt:";
@@ -129,7 +129,7 @@ void Command::await_handler(int signal) {
 }
 
 void Command::send(int signal) const {
-  if (!reaped_) {  // the id may belong to another process by now
+  if (!reaped_) {  // the id may belong to another process now
     ::kill(process_, signal);
   }
 }

@@ -1,4 +1,4 @@
-// Runs the winnow binary as a user does: arguments in, exit code and both outputs back.
+// Runs the winnow binary as a user does: with arguments, and returns exit code and both outputs.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ namespace winnow::testing {
 inline constexpr const char* kRetrofitted = "assets/dms-cr8";
 inline constexpr const char* kBase = "assets/base";
 
-/// A directory that disappears with the object.
+/// A directory that is deleted with the object.
 class TempDirectory {
  public:
   TempDirectory();
@@ -48,11 +48,11 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  /// What it has printed so far.
+  /// Its output so far.
   [[nodiscard]] std::string output() const { return read_text(directory_.path() / "out"); }
   /// Waits until it has printed something, or ended.
   void await_output();
-  /// Waits until it has a handler of its own for `signal`, or ended.
+  /// Waits until it has its own handler for `signal`, or ended.
   void await_handler(int signal);
   void send(int signal) const;
   CommandResult wait();

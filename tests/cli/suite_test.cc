@@ -1,4 +1,4 @@
-// `winnow eval suite`: the report, its verdicts, and going on after an interruption.
+// `winnow eval suite`: the report, its verdicts, and resuming after an interruption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ Words suite_words(const Words& more) {
   return all;
 }
 
-// Small enough for a test: every row but that of far positions, which reads 16K tokens.
+// Small enough for a test: every row except far positions, which reads 16K tokens.
 const Words kSmall{"--quick",   "--samples", "2",
                    "--context", "1000",      "--turns",
                    "2",         "--rows",    "text,needle,variables,memory,transcript,task,cost"};
@@ -45,7 +45,7 @@ const json& row_of(const json& results, const std::string& id) {
   throw std::runtime_error("no row " + id);
 }
 
-// A text under a name that would be markup, if the page let it.
+// A text with a name that would be markup if the page did not escape it.
 std::string text_in(const TempDirectory& directory) {
   return directory.write("<b>a&b.txt", read_text(WINNOW_SOURCE_DIR "/assets/demo_prompt.txt"));
 }
@@ -63,7 +63,7 @@ TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
   EXPECT_EQ(row_of(written, "task").at("samples"), 1);
   const json& needle = row_of(written, "needle");
   EXPECT_EQ(needle.at("samples"), 15);  // one for each depth of each length
-  // However well it goes, so few answers exclude no loss of a point.
+  // Even if all are right, so few answers cannot exclude a loss of one point.
   EXPECT_THAT(needle.at("verdict").get<std::string>(), HasSubstr("not decided: needs about"));
   EXPECT_NEAR(needle.at("student").get<double>() - needle.at("base").get<double>(),
               -needle.at("loss").get<double>(), 1e-9);
@@ -87,7 +87,7 @@ TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
     EXPECT_THAT(page, Not(HasSubstr(no_number)));
   }
 
-  // Half of it is gone, as if it had been killed.
+  // Removes half of it, as if it had been killed.
   const std::string journal = read_text(directory.file("suite.jsonl"));
   const std::size_t middle = journal.find('\n', journal.size() / 2) + 1;
   static_cast<void>(directory.write("suite.jsonl", journal.substr(0, middle + 7)));

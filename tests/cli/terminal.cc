@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// In the child: async-signal-safe calls alone, for the tests have threads.
+// In the child: only async-signal-safe calls, because the tests have threads.
 [[noreturn]] void become(char* const* argv, char* const* environment) {
   if (::chdir(WINNOW_SOURCE_DIR) == 0) {
     ::execve(argv[0], argv, environment);
@@ -61,7 +61,7 @@ void Terminal::type(const std::string& keys) const {
   }
 }
 
-// False: nothing came, or nothing will come any more.
+// False: nothing arrived, or the child has ended.
 bool Terminal::read_more(int milliseconds) {
   pollfd output{fd_, POLLIN, 0};
   std::array<char, 4096> buffer{};

@@ -1,4 +1,4 @@
-// Runs the winnow binary on a terminal of its own: keys in, screen out.
+// Runs the winnow binary on its own terminal: keys in, screen out.
 #pragma once
 
 #include <sys/types.h>
@@ -23,12 +23,12 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   void type(const std::string& keys) const;
-  /// Waits until `text` has come since the last call, and forgets what came up to it. False: it did
-  /// not come within a minute, or winnow ended before.
+  /// Waits until `text` arrives after the previous match, and drops the output up to it. False: it
+  /// did not arrive within a minute, or winnow ended before.
   bool await(const std::string& text);
-  /// All that has come so far, escape sequences included.
+  /// All output so far, including escape sequences.
   [[nodiscard]] const std::string& transcript() const { return transcript_; }
-  /// Waits for the end; the exit code, or 128 + signal.
+  /// Waits for the end; returns the exit code, or 128 + signal.
   int wait();
 
  private:

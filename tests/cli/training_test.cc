@@ -27,7 +27,7 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kTokenizer = "assets/base";
 
-// A shape small enough to train in a test, and something to read.
+// A shape small enough to train in a test, and a text.
 class Training : public ::testing::Test {
  protected:
   Training() {
@@ -80,13 +80,13 @@ class Training : public ::testing::Test {
     std::vector<json> lines;
     std::ifstream stream(file(out + "/training/metrics.jsonl"));
     for (std::string line; std::getline(stream, line);) {
-      if (json::accept(line)) {  // not while it is being written
+      if (json::accept(line)) {  // a line may be incomplete
         lines.push_back(json::parse(line));
       }
     }
     return lines;
   }
-  /// Waits until a running command has done some steps; a minute at most.
+  /// Waits until a running command has done some steps; at most a minute.
   void await_steps(const std::string& out, std::size_t steps) const {
     for (int i = 0; i < 6000 && metrics(out).size() < steps; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -149,7 +149,7 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     EXPECT_THAT(read_text(file(out + "/training/curves.html")),
                 AllOf(HasSubstr("<polyline"), HasSubstr("layer 1"), HasSubstr("held out")));
     const auto lines = metrics(out);
-    ASSERT_EQ(lines.size(), 6U);  // four steps between two looks at the held-out data
+    ASSERT_EQ(lines.size(), 6U);  // four steps between two measurements on held-out data
     EXPECT_EQ(lines[0].at("held_out").at("compression_ratio"), 1.0);
     EXPECT_LT(lines[1].at("loss"), 1e-2);
     EXPECT_EQ(lines[4].at("evicted_per_head").size(), 4U);
@@ -206,7 +206,7 @@ TEST_F(Training, AConfigFileIsFlags) {
   succeed(words);
   const auto lines = metrics("out");
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_EQ(lines[0].at("lr"), 0.02 / 100.0);  // the command line wins; warming up
+  EXPECT_EQ(lines[0].at("lr"), 0.02 / 100.0);  // the command line has priority; warming up
   write("bad.json", "{\"stops\": 3}");
   expect_error(train("x", {"--config", file("bad.json")}), "bad.json: stops: train has no such");
   write("bad.json", "{\"clip\": [[1]]}");
@@ -290,7 +290,7 @@ TEST_F(Training, OverRanksGivesTheSame) {
   succeed(retrofit("three", "cr2",
                    {"--data-parallel", "2", "--window", "4", "--valid", file("data.jsonl")}));
   EXPECT_TRUE(metrics("cr2").back().at("held_out").contains("kld"));
-  // Killed, and taken up by another number of ranks.
+  // Killed, and resumed by another number of ranks.
   interrupt(run("parts", "3", false), "parts", 9, SIGKILL);
   succeed(run("parts", "2", true, "3"));
   expect_same_losses("parts");
@@ -340,7 +340,7 @@ TEST_F(Training, DmcAblationsAreFlags) {
   expect_error(retrofit("base", "x", {"--fixed-pooling"}), "--fixed-pooling: --method dms");
 }
 
-// Each of them would have changed nothing.
+// None of these flags would change anything.
 TEST_F(Training, RefusesFlagsWithoutEffect) {
   const auto refused = [&](const Words& more, const std::string& names) {
     expect_error(retrofit("shape", "x", more), names);
