@@ -43,7 +43,7 @@ retrofit-demo: configured ## Teach the model in assets/ to compress its cache, a
 
 .PHONY: test
 test: build ## Build and run all tests but those of large clients
-	@ctest --preset release -j "$$(nproc)"
+	@ctest --preset release -j "$$(($$(nproc) + 1))"  # many tests wait for another process
 
 .PHONY: test-clients
 test-clients: build ## Ask a server with lm-eval, guidellm and Open WebUI from PyPI (1.5 GB)

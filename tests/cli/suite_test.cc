@@ -24,7 +24,7 @@ Words suite_words(const Words& more) {
 
 // Small enough for a test: every row except far positions, which reads 16K tokens.
 const Words kSmall{"--quick",   "--samples", "2",
-                   "--context", "1000",      "--turns",
+                   "--context", "800",       "--turns",
                    "2",         "--rows",    "text,needle,variables,memory,transcript,task,cost"};
 
 Words small_suite(const TempDirectory& directory, const std::string& text) {
@@ -104,7 +104,7 @@ TEST(Suite, JudgesARuleWithoutTraining) {
   const TempDirectory directory;
   const Words rule{"eval", "suite", "--model", kBase, "--cache", "streaming", "--cr", "8"};
   Words words = rule;
-  words.insert(words.end(), {"--quick", "--samples", "15", "--context", "900", "--rows", "needle"});
+  words.insert(words.end(), {"--quick", "--samples", "15", "--context", "800", "--rows", "needle"});
   words.insert(words.end(), {"--text", "assets/demo_prompt.txt", "--json"});
   words.insert(words.end(), {"--html", directory.file("page.html")});
   const CommandResult result = run_winnow(words);
