@@ -1,11 +1,11 @@
-# Everything a person or a machine does with a clone. Each target installs what it misses first.
+# Everything that a person or a machine does with a clone. Each target first installs missing packages.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash -o pipefail
 
 build_dir := build/release
-# ccache is used when it is there, never asked for.
+# ccache is used if it is installed.
 launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-# WINNOW_CUDA=ON builds the device code, OFF does not; without it, where there is a device.
+# WINNOW_CUDA=ON builds the device code, OFF does not. Unset: it is built if there is a device.
 configure = cmake --preset release $(launcher) $(if $(WINNOW_CUDA),-DWINNOW_CUDA=$(WINNOW_CUDA)) $(CMAKE_ARGS)
 program = @scripts/build.py $(build_dir) winnow_cli
 
@@ -22,7 +22,7 @@ packages-ci:
 $(build_dir)/build.ninja: CMakePresets.json | packages
 	@$(configure) | grep -- '-- CUDA'
 
-# What was asked for on this call counts, also where the folder was configured before.
+# The values of this call count, also if the folder was configured before.
 .PHONY: configured
 configured: packages $(build_dir)/build.ninja
 	@$(if $(WINNOW_CUDA)$(CMAKE_ARGS),$(configure) | grep -- '-- CUDA',true)

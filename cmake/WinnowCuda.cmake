@@ -1,9 +1,9 @@
-# WINNOW_CUDA=AUTO builds the device code where there are a CUDA device and a compiler for it, ON
-# wherever there is a compiler, OFF never. A build without it needs nothing of CUDA.
+# WINNOW_CUDA=AUTO builds the device code if there are a CUDA device and nvcc, ON if there is nvcc,
+# OFF never. A build without device code needs no part of CUDA.
 set(WINNOW_CUDA AUTO CACHE STRING "Build for CUDA devices: ON, OFF or AUTO")
 set_property(CACHE WINNOW_CUDA PROPERTY STRINGS AUTO ON OFF)
 
-# The architectures of this machine's devices ("90"), one each; empty without a device.
+# The architectures of this machine's devices ("90"), each once; empty without a device.
 function(winnow_find_devices result)
   set(architectures "")
   find_program(WINNOW_NVIDIA_SMI nvidia-smi)
@@ -37,15 +37,15 @@ if(WINNOW_CUDA STREQUAL "ON" OR winnow_devices)
     enable_language(CUDA)
   endif()
   if(CMAKE_CUDA_COMPILER AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.4)
-    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know today's nvcc
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc 13
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
       list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
     endif()
     set(CMAKE_CUDA_STANDARD 20)
-    # What is constexpr on the host serves device code as well.
+    # Device code may call constexpr functions of the host.
     string(APPEND CMAKE_CUDA_FLAGS " --expt-relaxed-constexpr")
-    # CMake 3.25 tells projects that ask for it of a library that CUDA 13 has no more, and fails.
+    # FindCUDAToolkit of CMake 3.25 fails for a library that CUDA 13 no longer has.
     set(winnow_minimum ${CMAKE_MINIMUM_REQUIRED_VERSION})
     set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
     find_package(CUDAToolkit REQUIRED)

@@ -11,7 +11,7 @@ pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(oniguruma REQUIRED IMPORTED_TARGET oniguruma)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
-find_library(winnow_unistring unistring REQUIRED)  # linked by its name: it has no file of pkg-config's
+find_library(winnow_unistring unistring REQUIRED)  # linked by name: it has no pkg-config file
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
@@ -19,7 +19,7 @@ pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 find_package(Boost REQUIRED)
 find_package(OpenSSL REQUIRED)
 
-# Ranks that mpirun or srun starts. AUTO: where there is MPI.
+# Ranks that mpirun or srun starts. AUTO: if MPI is installed.
 set(WINNOW_MPI AUTO CACHE STRING "Build for MPI ranks: ON, OFF or AUTO")
 set_property(CACHE WINNOW_MPI PROPERTY STRINGS AUTO ON OFF)
 if(WINNOW_MPI STREQUAL "ON")
@@ -28,7 +28,7 @@ elseif(WINNOW_MPI STREQUAL "AUTO")
   find_package(MPI COMPONENTS CXX QUIET)
 endif()
 
-# Events of the KV cache for routers. AUTO: where there are ZeroMQ and msgpack's headers.
+# KV cache events for routers. AUTO: if the headers of ZeroMQ and msgpack are installed.
 set(WINNOW_KV_EVENTS AUTO CACHE STRING "Build for KV events over ZeroMQ: ON, OFF or AUTO")
 set_property(CACHE WINNOW_KV_EVENTS PROPERTY STRINGS AUTO ON OFF)
 if(NOT WINNOW_KV_EVENTS STREQUAL "OFF")

@@ -1,7 +1,7 @@
-# make install, and find_package(winnow) for what is installed:
+# make install, and find_package(winnow) for the installed library:
 #   find_package(winnow REQUIRED)
 #   target_link_libraries(app PRIVATE winnow::winnow)
-# The component devel is what that needs, without the command line.
+# The component devel has what find_package needs, without the command line.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/winnow)
 
@@ -26,7 +26,7 @@ install(FILES ${PROJECT_BINARY_DIR}/winnow-config.cmake
               ${PROJECT_BINARY_DIR}/winnow-config-version.cmake
         DESTINATION ${package_dir} COMPONENT devel)
 
-# The consumer is compiled without our flags, so a sanitized library would not link there.
+# The consumer is compiled without our flags, so it could not link a sanitized library.
 if(WINNOW_BUILD_TESTS AND NOT winnow_sanitized)
   add_test(NAME install.consumer
            COMMAND ${CMAKE_COMMAND} -DWINNOW_BUILD=${PROJECT_BINARY_DIR}

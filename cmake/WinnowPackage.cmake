@@ -1,4 +1,4 @@
-# make deb: Debian packages by CPack, the program in one, headers and library in another.
+# make deb: two Debian packages by CPack, one with the program, one with headers and library.
 set(CPACK_PACKAGE_NAME winnow)
 set(CPACK_PACKAGE_VENDOR winnow)
 set(CPACK_PACKAGE_CONTACT "The winnow authors <winnow@localhost>")

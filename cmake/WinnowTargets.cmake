@@ -2,22 +2,22 @@ if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(winnow_sanitized TRUE)
 endif()
 
-# What our own code is compiled with. Interface targets, so third-party headers stay untouched.
-# Sanitizers make g++ warn of what cannot happen, so there a warning is no error.
+# Compiler flags of our own code. They are interface targets, so third-party code is compiled without
+# them. With sanitizers g++ gives false warnings, so there a warning is no error.
 add_library(winnow_options INTERFACE)
 target_compile_options(winnow_options INTERFACE
-  # Collecting garbage less often takes a tenth off a compilation, for a third more memory.
+  # If GCC collects its garbage less often, compiling takes a tenth less time and a third more memory.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=1000000>
-  # Of files that are read by another one GCC says that their types have no linkage.
+  # GCC warns about types of unnamed namespaces in files that a unity file includes.
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<NOT:$<BOOL:${winnow_sanitized}>>:-Werror>>
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_include_directories(winnow_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
-# Few files have hot loops, most have many templates: there a short compilation is worth more than fast
-# code. Cold code runs once (the command line, configurations); warm code runs once for each request
-# or token, or reads large files. At -O1 g++ takes an empty std::optional's value for a variable that
-# may be used. Sanitizers add much for -O1 to work through: there warm code is cold.
+# Few files have hot loops. Most have many templates, and for them a short compilation is worth more than
+# fast code. Cold code runs once (the command line, configurations); warm code runs once for each request
+# or token, or reads large files. At -O1 g++ warns about the value of an empty std::optional. Sanitizers
+# add much code that -O1 would have to optimise, so warm code is compiled as cold code there.
 function(winnow_add_optimisation name level)
   add_library(${name} INTERFACE)
   target_compile_options(${name} INTERFACE
@@ -26,10 +26,10 @@ endfunction()
 winnow_add_optimisation(winnow_cold -O0)
 winnow_add_optimisation(winnow_warm $<IF:$<BOOL:${winnow_sanitized}>,-O0,-O1>)
 
-# Most tests take less time to run than even that takes to compile.
+# Most tests run for less time than even -O1 would take to compile.
 add_library(winnow_tests INTERFACE)
 target_compile_options(winnow_tests INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
-winnow_add_optimisation(winnow_computing_tests -O1)  # those whose references compute much
+winnow_add_optimisation(winnow_computing_tests -O1)  # tests with slow reference computations
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(winnow_processor x86)
@@ -54,12 +54,11 @@ function(winnow_add_objects name sources)
   target_sources(winnow PRIVATE $<TARGET_OBJECTS:${name}>)
 endfunction()
 
-# winnow_add_room(NAME LIBRARY... [WARM|COLD REGEX...]): one folder of src/ as an object library winnow_NAME;
-# the files of it that match a regex as winnow_NAME_warm or winnow_NAME_cold. What lies in a cuda/
-# folder of it is built only where there is CUDA, what lies in a without_cuda/ folder only elsewhere;
-# the same of mpi/ and zmq/. What lies in x86/ or aarch64/ is built only for such processors.
-# *_sm90.cu hold Hopper's own instructions, which no other architecture has, and are always built for
-# just that one.
+# winnow_add_room(NAME LIBRARY... [WARM|COLD REGEX...]): one folder of src/ as an object library winnow_NAME.
+# Its files that match a regex become winnow_NAME_warm or winnow_NAME_cold. Files in a cuda/ folder are
+# built only with CUDA, files in a without_cuda/ folder only without it; mpi/ and zmq/ work in the same
+# way. Files in x86/ or aarch64/ are built only for these processors. *_sm90.cu use instructions that
+# only Hopper has, and are always built for Hopper alone.
 function(winnow_add_room name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "WARM;COLD")
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
@@ -85,7 +84,7 @@ function(winnow_add_room name)
   endif()
   set(device_sources ${sources})
   list(FILTER device_sources INCLUDE REGEX "\\.cu$")
-  # CMake of 3.31 and later would join them, too, and kernels' helpers share names.
+  # CMake 3.31 and later would put .cu files into unity files, too, but helpers of kernels share names.
   set_source_files_properties(${device_sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set(sm90_sources ${sources})
   list(FILTER sm90_sources INCLUDE REGEX "_sm90\\.cu$")
@@ -110,15 +109,15 @@ function(winnow_add_room name)
   winnow_add_objects(winnow_${name} "${sources}" ${arg_UNPARSED_ARGUMENTS})
 endfunction()
 
-# winnow_choose_instruction_sets(TARGET): of x86, Highway compiles kernels for AVX2, which winnow asks of every
-# CPU, and AVX-512; of aarch64 for NEON and all of SVE. Files that choose instructions themselves, and those
-# for devices, are compiled one by one.
+# winnow_choose_instruction_sets(TARGET): on x86, Highway compiles kernels for AVX2, which every
+# CPU must have, and for AVX-512; on aarch64 for NEON and all versions of SVE. Files that choose
+# instructions themselves, and device code, are compiled one by one.
 function(winnow_choose_instruction_sets target)
   if(winnow_processor STREQUAL x86)
     target_compile_definitions(${target} PRIVATE
       "$<$<COMPILE_LANGUAGE:CXX>:HWY_BASELINE_TARGETS=HWY_AVX2;HWY_DISABLED_TARGETS=~(HWY_AVX2|HWY_AVX3)>")
   else()
-    # Highway's NEON has these; constructors that GCC makes of its own accord get no target of a function's.
+    # Highway's NEON target needs these flags: target attributes do not apply to implicit constructors.
     target_compile_options(${target} PRIVATE -march=armv8-a+crypto)
   endif()
   get_target_property(sources ${target} SOURCES)
@@ -131,7 +130,7 @@ function(winnow_choose_instruction_sets target)
   endforeach()
 endfunction()
 
-# winnow_embed_text(ROOM FILE): compiles the manual, docs/*.md, into the room as a text, through FILE.in.
+# winnow_embed_text(ROOM FILE): compiles the manual, docs/*.md, into the room as text, through FILE.in.
 function(winnow_embed_text room file)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
   list(SORT pages)
@@ -144,8 +143,8 @@ function(winnow_embed_text room file)
   target_sources(winnow_${room} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${room}/${file})
 endfunction()
 
-# winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in; the
-# scripts become one.
+# winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in. The
+# scripts are joined.
 function(winnow_embed_page room)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${room}/page)
   set(scripts dom.js cache.js server.js answer.js conversation.js drawing.js events.js)

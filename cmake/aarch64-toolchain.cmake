@@ -1,6 +1,6 @@
 # Cross-builds for aarch64 Linux with Debian's and Ubuntu's g++-aarch64-linux-gnu. Libraries come from the
-# folder WINNOW_SYSROOT, which scripts/aarch64-tests.sh fills; programs run under qemu-user, as the CPU
-# that the environment variable QEMU_CPU names.
+# folder WINNOW_SYSROOT, which scripts/aarch64-tests.sh fills. Programs run under qemu-user; the
+# environment variable QEMU_CPU names the emulated CPU.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

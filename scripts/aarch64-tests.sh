@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Cross-builds winnow for aarch64 and runs its tests under qemu-user, as several CPUs.
-#   scripts/aarch64-tests.sh          all test programs as a CPU with NEON, those of kernels as six CPUs
-#   scripts/aarch64-tests.sh kernels  what CI runs: the tests of kernels as two CPUs
+#   scripts/aarch64-tests.sh          all tests on an emulated NEON CPU, kernel tests on six CPUs
+#   scripts/aarch64-tests.sh kernels  as CI: kernel tests on two emulated CPUs
 #   scripts/aarch64-tests.sh sysroot  only fetches the libraries
-# It wants g++-aarch64-linux-gnu and qemu-user (scripts/bootstrap.sh --ci). Libraries are the packages of
-# this Debian or Ubuntu for arm64, in a folder of their own: nothing of the machine's is touched.
+# It needs g++-aarch64-linux-gnu and qemu-user (scripts/bootstrap.sh --ci). The libraries are this
+# Debian's or Ubuntu's arm64 packages, unpacked into a separate folder: the system stays as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=build/aarch64
 sysroot=$PWD/build/aarch64-sysroot
 
-# Which instructions a CPU has decides which kernels run.
+# The emulated CPU's instructions decide which kernels run.
 declare -A cpus=(
   [NEON]=cortex-a57
   [DotProd]=neoverse-n1
@@ -22,9 +22,9 @@ declare -A cpus=(
 )
 all_cpus=(NEON DotProd "SVE of 512 bits" "BF16 and I8MM" "BF16, I8MM and SVE2 of 128 bits"
   "BF16, I8MM and SVE2 of 256 bits")
-# The oldest, and the one with the most that is emulated fast.
+# The oldest CPU, and the one with the most instructions that are emulated fast.
 few_cpus=(NEON "BF16, I8MM and SVE2 of 128 bits")
-# The tests of ops_test that reach each kernel, without those that an emulator takes minutes for.
+# Tests of ops_test that reach every kernel, without those that take minutes in an emulator.
 kernels='Activate*:AttentionDots*:CausalConv*:DeltaRule*:InBf16/Decode*:LayerNorm*:Linear.*:QuantizedTile*'
 kernels+=':RmsNorm*:Rope*:RoundToBf16*:SiluMultiply*:SoftCap*:SmallProduct*'
 kernels+='-Linear.DeterministicRows*:Linear.InDots*'
@@ -40,7 +40,7 @@ sources() {
   )
 }
 
-# An apt of its own, which knows of no installed package and so fetches all that these need.
+# A separate apt without installed packages, so that it fetches all dependencies.
 fetch_libraries() {
   local libraries apt=$sysroot/apt options
   mapfile -t libraries < <(scripts/bootstrap.sh --libraries)
@@ -70,7 +70,7 @@ build_tests() {
   cmake --build "$build" "$@"
 }
 
-# Runs a test program and says how it ended; its whole output only when it fails.
+# Runs a test program and prints its result, or its whole output if it fails.
 run_tests() {
   local cpu=$1 program=$2 log
   shift 2
@@ -85,7 +85,7 @@ run_tests() {
     tr 'A-Z\n' 'a-z ')"
 }
 
-# The tests of kernels as each of the CPUs that are named, side by side: an emulator has one thread.
+# Runs the kernel tests on each named CPU, in parallel: an emulator has one thread.
 run_kernels() {
   local name failed=0
   local -A running=()

@@ -35,7 +35,7 @@ browser() {
   apt-cache show chromium >/dev/null 2>&1 && echo chromium || true
 }
 
-# Those of the arguments that are not installed, one per line.
+# Prints the packages among the arguments that are not installed, one per line.
 missing_of() {
   local package installed
   # One dpkg-query for all of them: this runs before every make. It fails for names unknown to dpkg.
@@ -78,7 +78,7 @@ fi
 [[ "${1:-}" != --ci ]] || packages+=("${python[@]}" "${checkers[@]}")
 mapfile -t missing < <(missing_of "${packages[@]}")
 if [[ ${#missing[@]} -gt 0 ]]; then
-  # A third-party source that is down must not stop us; a missing package still will, below.
+  # A third-party source that is down is no error here; a missing package is one below.
   as_root apt-get update -qq >/dev/null || echo "bootstrap: apt-get update failed, going on" >&2
   install_missing
 fi

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-PLAIN_SECONDS = 20.0  # between lines where no terminal redraws them
+PLAIN_SECONDS = 20.0  # between progress lines if the output is no terminal
 STEP = re.compile(r"^\[(\d+)/(\d+)\] (.*)")
 
 

@@ -2,8 +2,8 @@
 # Static checks of all files that git knows: formatting, links, older devices, clang-tidy.
 #   scripts/check.sh format        fails when a file is not formatted as .clang-format says
 #   scripts/check.sh format --fix  formats them
-#   scripts/check.sh links         every relative link of the Markdown files leads somewhere, and the table of
-#                                  models says what tests run
+#   scripts/check.sh links         every relative link in Markdown files has a target, and the table of
+#                                  models matches the tests
 #   scripts/check.sh devices [FILE]...  device code and the host code around it compile; only these files
 #   scripts/check.sh tidy          clang-tidy on every source file, newest change first; stops after
 #                                  WINNOW_TIDY_SECONDS (default: no limit) and says what it left out
@@ -38,9 +38,9 @@ check_format() {
   fi
 }
 
-# The build compiles for one architecture only. This compiles device code for the oldest supported
-# architecture and for Hopper, and the host code around it, which builds without a device leave out.
-# It generates no machine code. Without names it checks all files.
+# A build compiles for one architecture only. This compiles device code for the oldest supported
+# architecture and for Hopper, and the host code of CUDA builds, which other builds leave out.
+# It generates no machine code. Without file names it checks all files.
 check_devices() {
   local nvcc file kernels=() hosts=()
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
@@ -53,7 +53,7 @@ check_devices() {
       *) echo "devices: $file: expected a .cu or .cc file" >&2; return 1 ;;
     esac
   done
-  # fmt 9 with nvcc fails in the host's half of device code, which compile_for leaves out.
+  # fmt 9 does not compile in nvcc's host pass, which compile_for leaves out.
   if sources '*.cu' '*.cuh' | xargs grep -nE '#include ("base/error.h"|<fmt/)'; then
     echo "devices: device code must not include fmt: throw a standard exception" >&2
     return 1
@@ -67,8 +67,8 @@ check_devices() {
   scripts/check_device_hosts.py build/device-check "${hosts[@]}"
 }
 
-# compile_for ARCHITECTURE: compiles the files that standard input names. It does not optimise them: that
-# takes most of the time and finds nothing.
+# compile_for ARCHITECTURE: compiles the files named on standard input. It does not optimise: that
+# would take most of the time and find nothing.
 compile_for() {
   local files
   mapfile -t files
@@ -79,13 +79,13 @@ compile_for() {
   echo "devices: ${#files[@]} files compile for $1"
 }
 
-# Source files of our own in the compilation database; device code is nvcc's alone.
+# Prints our own source files in the compilation database, without device code, which needs nvcc.
 compiled() {
   sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
     sed "s|^$PWD/||" | grep -v -e '^/' -e '^build/' -e '\.cu$' | sort -u
 }
 
-# All compiled files, most recently changed first; a header counts as its .cc file.
+# Prints all compiled files, the most recently changed first; a header counts as its .cc file.
 newest_first() {
   {
     git diff --name-only HEAD

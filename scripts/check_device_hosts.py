@@ -50,12 +50,12 @@ def check(unit: tuple[str, list[str], list[str]]) -> str:
     output = compile_together(directory, command, files)
     if not output or len(files) == 1:
         return output
-    # Builds compile them one by one, so names of one file that stand in another, too, are no mistake.
+    # Builds compile these files one by one, so two of them may use the same name.
     return "".join(compile_together(directory, command, [file]) for file in files)
 
 
 def compile_together(directory: str, command: list[str], files: list[str]) -> str:
-    # In one unit, types of another file's unnamed namespace are no mistake.
+    # A unity file may use types of another file's unnamed namespace.
     result = subprocess.run([*command, "-Wno-subobject-linkage", "-fsyntax-only", "-x", "c++", "-"],
                             input="".join(f'#include "{file}"\n' for file in files), cwd=directory,
                             capture_output=True, text=True, errors="replace", check=False)

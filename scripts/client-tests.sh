@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Asks a running server with real clients (tests/server/*.py), and a server like the Hugging Face Hub
-# for models (tests/hub/*.py). Their packages come from PyPI into a
-# virtual environment in BUILD; where there are none, exits with 77 (skipped).
+# Tests the server with real clients (tests/server/*.py), and downloads from a server like the
+# Hugging Face Hub (tests/hub/*.py). Their packages come from PyPI into a virtual environment in
+# BUILD; exits with 77 (skipped) if they cannot be installed.
 # Usage: scripts/client-tests.sh BUILD [PYTEST_ARGUMENT ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."

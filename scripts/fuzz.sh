@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds every libFuzzer target and runs each for SECONDS (default 60) from its seed corpus.
-# What a run finds stays under build/fuzz: new inputs in corpus/, failing ones in findings/.
+# Findings stay under build/fuzz: new inputs in corpus/, failing ones in findings/.
 # Usage: scripts/fuzz.sh [SECONDS] [--seed N] [TARGET ...]     e.g. scripts/fuzz.sh 600 safetensors
-# With a seed a run tries the same inputs again; without, new ones.
+# With a seed each run tries the same inputs; without one, new inputs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-60}
 shift || true
-seed=0  # libFuzzer's word for any
+seed=0  # libFuzzer: any seed
 if [[ ${1:-} == --seed ]]; then
   seed=$2
   shift 2
@@ -45,5 +45,5 @@ run_target() {
 }
 export -f run_target
 export build seconds seed
-# One per core at a time.
+# Runs one target per core at a time.
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_target "$@"' _ {}

@@ -4,8 +4,8 @@
 # REPORT_DIR/report.txt, a log of each step and the benchmarks' JSON; fails when a step does.
 #   scripts/gpu-check.sh [--quick] [--only PART] [--binaries DIR] [REPORT_DIR]   default: build/gpu-report
 # --only: parity, sanitizers or speed.
-# --binaries: nothing is built; tests, benchmarks and winnow are taken from DIR (a build folder, or
-#   all of them side by side).
+# --binaries: builds nothing; takes tests, benchmarks and winnow from DIR (a build folder, or a flat
+#   folder with all of them).
 # --quick: minutes instead of half an hour: every sixth parity test, a few shapes under the
 #   sanitizer, the two benchmarks of decoding.
 set -euo pipefail
@@ -44,7 +44,7 @@ binary() {
   return 1
 }
 
-# step NAME COMMAND...: its output goes to a log; a line says how it ended.
+# step NAME COMMAND...: writes the output to a log and prints the result in one line.
 failed=()
 pids=()
 names=()
@@ -89,7 +89,7 @@ check_parity() {
   wait_for_all
 }
 
-# The sanitizer slows a kernel down a hundred times: a few shapes of each.
+# The sanitizer makes kernels a hundred times slower, so it gets few shapes of each.
 sanitized_ops=(
   '*CudaSkinnyGemm.Silu/int4_N1022_K576:*CudaSkinnyGemm.Residual/bf16_N3070_K576:*CudaSkinnyGemms.ChainsAndOverlapChangeNothing/fp8'
   '*CudaSmallBatchGemm.Product/*_N250_K576:*CudaSmallBatchGemm.Product/*_N50_K2048'
@@ -105,11 +105,11 @@ sanitized_kvcache=(
   '*CudaTokenAttention.SeesWhatTheHostSees/tova_*_D64*'
   '*CudaTokenAttention.SeesWhatTheHostSees/h2o_*_D96*'
   '*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*')
-# Steps of one sequence and of a few, each in one kernel: of linear layers, so by memcheck only.
+# Whole steps in one kernel, for one and for few sequences. Memcheck only, because of linear layers.
 sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBackendTest.ComputesWhatTheCpuComputes/qwen3_streaming_fp8:*CudaFewSequences.DecodesEachAsByItself/llama_fp8'
-# Racecheck does not follow a warp whose lanes read or write, meet, and let one of them arrive at a
-# barrier: it takes what linear layers pass from warp to warp for races. Of a batch they are one
-# kernel, which other tests begin with.
+# Racecheck does not understand a warp whose lanes read or write, synchronise, and let one lane arrive
+# at a barrier: it reports the data that linear layers pass from warp to warp as races. For a batch
+# they are one kernel, which other tests begin with.
 not_followed=(--kernel-name-exclude kernel_substring=multiply_kernel)
 sanitize() {
   local tool=$1 room=$2 filter=$3 name=${3%%:*} options=()
@@ -135,7 +135,7 @@ check_with_sanitizers() {
   wait_for_all
 }
 
-# One after another.
+# Benchmarks run one after another.
 measure_speed() {
   local benchmarks=(skinny_gemm small_batch_gemm decode_attention prefill_attention sampling training_attention_cuda)
   local name

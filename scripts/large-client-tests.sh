@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Asks a running server with large clients: lm-eval, guidellm, and Open WebUI (needs Chromium). They come from PyPI
-# into virtual environments in BUILD; where there are none, exits with 77 (skipped). Each is used with its defaults;
-# the script fails if one of them meets an error.
+# Tests the server with large clients: lm-eval, guidellm, and Open WebUI (needs Chromium). They come from PyPI into
+# virtual environments in BUILD; exits with 77 (skipped) if they cannot be installed. Each runs with its defaults; the
+# script fails if one of them meets an error.
 # Usage: scripts/large-client-tests.sh BUILD [lm-eval] [guidellm] [open-webui]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,13 +13,13 @@ out=$build/large-client-tests
 mkdir -p "$out"
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 OPENAI_API_KEY=none
 
-# lm-eval and guidellm, which share most of what they need. Of PyTorch (5 GB with CUDA's libraries) guidellm uses a
-# loop over a data set: tests/server/large/without_torch has one. Jinja2 comes with PyTorch, too.
+# lm-eval and guidellm share most of their dependencies. guidellm needs only a data loader of PyTorch (5 GB with
+# CUDA's libraries): tests/server/large/without_torch replaces it. Jinja2 would come with PyTorch.
 install_benchmarks() {
   scripts/venv.sh "$out/benchmarks" --override tests/server/large/without_torch.txt "lm-eval[api]" guidellm Jinja2
 }
 
-# In its slim mode, without what reads documents, hears and searches: 0.9 GB instead of 7.5. typer comes with chromadb.
+# Its slim mode, without documents, speech and search: 0.9 GB instead of 7.5. typer would come with chromadb.
 install_open_webui() {
   scripts/venv.sh "$out/open-webui" --override tests/server/large/without_torch.txt \
     --override tests/server/large/slim_open_webui.txt open-webui playwright typer
@@ -34,8 +34,8 @@ rm "$model/config.json"
 sed 's/"max_position_embeddings": 4096/"max_position_embeddings": 32768/' assets/dms-cr8/config.json \
   >"$model/config.json"
 
-# guidellm asks 512 times at once.
-: >"$out/server.out"  # an earlier run's names another port
+# guidellm sends 512 requests at once.
+: >"$out/server.out"  # the output of an earlier run names another port
 "$build/bin/winnow" serve --model "$model" --port 0 --max-requests 1024 \
   >"$out/server.out" 2>"$out/server.log" &
 server=$!

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What several CUDA devices of one host do, in one report: tests on ranks, tensor parallel inference,
-# the largest batch of a 70B, training over ranks, a run that is killed. For any number of devices; a
-# part that fails or does not fit is reported, the others go on.
+# Checks and benchmarks for several CUDA devices of one host, in one report: tests on ranks, tensor
+# parallel inference, the largest batch of a 70B, training over ranks, a killed run. For any number of
+# devices. A part that fails or does not fit is reported; the others continue.
 #   scripts/multi-gpu-check.sh [--only PART] [--devices N] [--out DIR] [--binaries DIR] [more]
 # Parts: tests, speed, batch, training, faults. --help lists the rest. Without --binaries it builds.
 # Writes DIR/report.md, DIR/results.json (all raw) and DIR/logs; default: build/multi-gpu-report.

@@ -232,7 +232,7 @@ def in_turn(counts: list[int], rounds: int) -> list[int]:
 def measure(check: Check, part: str, name: str, command: list[str]) -> dict:
     row = check.run(part, name, command)
     text = row.pop("stdout")
-    row["results"] = objects(text)  # also of the batches before one that does not fit
+    row["results"] = objects(text)  # including the batches before one that does not fit
     for result in row["results"]:
         check.say(f"    c={result['batch']}: decode {result['decode_tokens_per_s']:.0f} prefill "
                   f"{result['prefill_tokens_per_s']:.0f} tok/s, KV {result['kv']['bytes'] / GIB:.2f} GiB")
@@ -265,7 +265,7 @@ def run_batch(check: Check) -> str:
         check.note("batch", shape, error=f"does not fit: {weight_gib(shape, 'fp8', machine.devices):.0f} GiB of fp8 "
                                          f"weights a device, which has {machine.gib:.0f}")
         return ""
-    room = 0.9 * (machine.gib - 3.0 - weight_gib(shape, weights, machine.devices))  # as the engine reckons
+    room = 0.9 * (machine.gib - 3.0 - weight_gib(shape, weights, machine.devices))  # as the engine plans
     kv_gib = 0.05 if args.dry_run else round(0.97 * room * machine.devices, 1)
     cells, dense = [], None
     for name, flags in (("dense", ["--cache", "dense"]),
@@ -383,7 +383,7 @@ def main() -> int:
         begin = time.monotonic()
         try:
             body = run(check)
-        except Exception as error:  # the other parts go on
+        except Exception as error:  # the other parts continue
             check.note(part, "the part itself", error=f"{type(error).__name__}: {error}")
             body = ""
         text += f"\n## {title}\n\n{body}\nIt took {time.monotonic() - begin:.0f} s.\n"

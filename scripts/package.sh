@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Packages of the winnow that BUILD holds, in BUILD/packages.
+# Packages the winnow of the build folder BUILD, into BUILD/packages.
 #   scripts/package.sh deb BUILD      Debian packages: winnow, and libwinnow-dev
 #   scripts/package.sh tarball BUILD  the program with the libraries that it needs
 #   scripts/package.sh wheel BUILD    a Python wheel: package, program and libraries (from PyPI: the
 #                                     tools that build it)
-# Tarball and wheel run on x86-64 wherever glibc is not older than here. CUDA's own libraries stay
-# outside: a build for CUDA needs those of a toolkit (libcublasLt) where it runs.
+# Tarball and wheel run on x86-64 systems whose glibc is not older than this one's. They do not
+# include CUDA's libraries: a CUDA build needs a toolkit (libcublasLt) where it runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ make_deb() {
   rm -rf "$packages/_CPack_Packages" "$packages/cpack.log"
 }
 
-# The libraries that a program loads, but those of glibc and of the devices' drivers: "name path".
+# Prints the libraries that a program loads, without glibc's and the device drivers': "name path".
 libraries_of() {
   ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' |
     grep -vE '^(libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcublas|libcublasLt)\.so'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Python package's wheel on the winnow that BUILD holds, installs it into a virtual
+# Builds the Python package's wheel with the winnow of the build folder BUILD, installs it into a virtual
 # environment in BUILD, and runs python/tests. Packages come from PyPI; exits with 77 (skipped) if
 # they cannot be installed. --lm-eval also installs lm-evaluation-harness (160 MB) and compares with it.
 # Usage: scripts/python-tests.sh BUILD [--lm-eval] [PYTEST_ARGUMENT ...]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the Python environment DIR with packages from PyPI, unless it already has just these. uv installs them, in a
-# twentieth of pip's processor time; where it cannot (it does not read pip.conf), pip does. Exits with 77 when there
-# are none to be had: a test that needs them is skipped.
+# Makes the Python environment DIR with packages from PyPI, unless it already has exactly these. uv installs them
+# in a twentieth of pip's processor time; if it fails (it does not read pip.conf), pip does. Exits with 77 if they
+# cannot be installed: tests that need them are skipped.
 # Usage: scripts/venv.sh DIR PIP_ARGUMENT...     e.g. scripts/venv.sh build/docs -r scripts/docs/requirements.txt
 set -euo pipefail
 
