@@ -25,6 +25,8 @@ constexpr std::size_t kBodyBytes = std::size_t{64} << 10;
 constexpr std::chrono::milliseconds kSparePatience{2000};
 constexpr std::chrono::milliseconds kSpareLinger{200};
 constexpr std::chrono::milliseconds kLongestLinger{2000};
+// For the rest of a request that would be refused anyhow.
+constexpr std::chrono::milliseconds kDrainPatience{1000};
 
 asio::awaitable<void> rest(asio::steady_timer& timer, std::chrono::milliseconds most) {
   error_code error;
@@ -52,9 +54,18 @@ void Connection::start() {
 
 void Connection::close_if_idle(std::chrono::milliseconds wait) {
   asio::post(stream_->socket().get_executor(), [self = shared_from_this(), wait] {
-    const bool waits = self->silent_ && Clock::now() - self->begun_ >= wait;
-    if (self->idle_ && (waits || wait == wait.zero())) {
+    if (self->idle_ && self->silent_ && Clock::now() - self->begun_ >= wait) {
       self->stream_->close();
+    }
+  });
+}
+
+void Connection::drain() {
+  asio::post(stream_->socket().get_executor(), [self = shared_from_this()] {
+    if (self->idle_) {
+      self->stream_->close();
+    } else if (self->reading_) {
+      self->stream_->expires_after(kDrainPatience);
     }
   });
 }
@@ -101,7 +112,9 @@ asio::awaitable<bool> Connection::serve_one(std::chrono::milliseconds patience) 
   }
   idle_ = unread_.empty();
   stream_->expires_after(idle_ ? patience : config.header_timeout);
+  reading_ = true;
   const bool complete = co_await read(parser);
+  reading_ = false;
   idle_ = false;
   if (!complete) {
     co_return false;
@@ -152,7 +165,7 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
       co_return true;
     }
     if (head_came) {
-      stream_->expires_after(owner_.config().body_timeout);
+      allow_to_read(owner_.config().body_timeout);
       if (parser.expects_continue()) {
         constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
         co_await stream_->write(kContinue);
@@ -167,9 +180,13 @@ asio::awaitable<bool> Connection::read(RequestParser& parser) {
     }
     if (std::exchange(silent_, false) && !spare_) {
       begun_ = Clock::now();
-      stream_->expires_after(owner_.config().header_timeout);
+      allow_to_read(owner_.config().header_timeout);
     }
   }
+}
+
+void Connection::allow_to_read(std::chrono::milliseconds time) {
+  stream_->expires_after(owner_.draining() ? std::min(time, kDrainPatience) : time);
 }
 
 // Writes the exchange's bytes until its end.

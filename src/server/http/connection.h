@@ -50,10 +50,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// May be called from any thread, as may close_if_idle().
+  /// May be called from any thread, as may close_if_idle() and drain().
   void start();
   /// Closes it if it has waited for a request at least this long.
   void close_if_idle(std::chrono::milliseconds wait);
+  /// Closes it as soon as it is idle, and soon if its request does not arrive whole. The owner is
+  /// draining().
+  void drain();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -64,6 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<bool> open();
   Task<bool> serve_one(std::chrono::milliseconds patience);
   Task<bool> read(RequestParser& parser);
+  void allow_to_read(std::chrono::milliseconds time);
   Task<void> answer(const std::shared_ptr<Exchange>& exchange, HttpRecord& record);
   void watch(const std::shared_ptr<Exchange>& exchange);
   Task<void> watch_until_end(std::shared_ptr<Exchange> exchange);
@@ -76,6 +80,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool spare_;
   std::string unread_;       // received bytes that belong to no request yet
   Clock::time_point begun_;  // when the request's head arrived, or the wait for it began
+  bool reading_ = false;     // read() is running
   bool idle_ = false;        // waiting for a request's head
   bool silent_ = false;      // none of it has arrived
   bool watching_ = false;    // watch_until_end() is running

@@ -121,6 +121,7 @@ class HttpServer::Impl : public ConnectionOwner {
   void drain();
   /// Closes connections that have waited for a request at least this long.
   void close_idle(std::chrono::milliseconds wait);
+  [[nodiscard]] std::vector<std::shared_ptr<Connection>> open_connections() const;
   void stop();
 
  private:
@@ -345,22 +346,26 @@ void HttpServer::Impl::drain() {
       acceptor.close(error);
     });
   }
-  close_idle(std::chrono::milliseconds(0));
+  for (const auto& connection : open_connections()) {
+    connection->drain();
+  }
 }
 
 void HttpServer::Impl::close_idle(std::chrono::milliseconds wait) {
+  for (const auto& connection : open_connections()) {
+    connection->close_if_idle(wait);
+  }
+}
+
+std::vector<std::shared_ptr<Connection>> HttpServer::Impl::open_connections() const {
   std::vector<std::shared_ptr<Connection>> connections;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [_, weak] : open_) {
-      connections.push_back(weak.lock());
+  const std::lock_guard lock(mutex_);
+  for (const auto& [_, weak] : open_) {
+    if (auto connection = weak.lock()) {
+      connections.push_back(std::move(connection));
     }
   }
-  for (const auto& connection : connections) {
-    if (connection) {
-      connection->close_if_idle(wait);
-    }
-  }
+  return connections;
 }
 
 HttpServer::HttpServer(const HttpConfig& config, Gate gate, Teller tell, HttpHandler handler,
