@@ -2,6 +2,7 @@
 // anywhere in memory. Each iteration times both in turn, so that they see the same neighbours.
 //   decode_attention_cpu_benchmark
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,15 +25,21 @@
 namespace winnow::ops {
 namespace {
 
-constexpr int kDim = 64;
-constexpr int kGroup = 3;
 constexpr int kWindow = 65;
+
+/// Channels of a head, and query heads that share a KV head.
+struct HeadShape {
+  int dim;
+  int group;
+};
+constexpr HeadShape kSmall{64, 3};   // SmolLM2 135M
+constexpr HeadShape kLarge{128, 4};  // Llama 3.1 8B
 
 /// Calls of decode_attention() over a memory of random pages, as the layers of a model make them.
 class Layers {
  public:
-  Layers(EntryFormat format, std::size_t layers, std::size_t rows, int entries)
-      : layout_(format, kDim), rows_(layers) {
+  Layers(EntryFormat format, HeadShape heads, std::size_t layers, std::size_t rows, int entries)
+      : heads_(heads), layout_(format, heads.dim), rows_(layers) {
     std::vector<std::vector<int>> counts(layers * rows);
     std::size_t pages = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -50,8 +57,9 @@ class Layers {
     for (std::size_t i = pages; i > 1; --i) {
       std::swap(page_numbers_[i - 1], page_numbers_[random.bits() % i]);
     }
-    values_.resize(kGroup * kDim, 0.01F);
-    out_.resize(rows * kGroup * kDim);
+    const auto width = static_cast<std::size_t>(heads.group * heads.dim);
+    values_.resize(width, 0.01F);
+    out_.resize(rows * width);
     const std::uint32_t* next = page_numbers_.data();
     const auto span = [&](int count) {
       const EntrySpan result{pool_->base(), next, count};
@@ -59,14 +67,14 @@ class Layers {
       return result;
     };
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      float* out = &out_[i % rows * kGroup * kDim];
+      float* out = &out_[i % rows * width];
       const EntrySpan archive = span(counts[i][0]);
       rows_[i / rows].push_back({values_.data(), out, archive, span(counts[i][1])});
     }
   }
 
   void operator()() {
-    const AttentionShape shape{kDim, kGroup, 0.125F, layout_, layout_};
+    const AttentionShape shape{heads_.dim, heads_.group, 0.125F, layout_, layout_};
     for (const auto& rows : rows_) {
       decode_attention(context_, shape, rows);
     }
@@ -81,6 +89,7 @@ class Layers {
     return static_cast<std::size_t>(count + kPageEntries - 1) / kPageEntries;
   }
 
+  HeadShape heads_;
   PageLayout layout_;
   std::optional<kvcache::PagePool> pool_;
   std::vector<std::uint32_t> page_numbers_;
@@ -103,10 +112,10 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
-void attention(benchmark::State& state, EntryFormat format, std::size_t layers) {
+void attention(benchmark::State& state, EntryFormat format, HeadShape heads, std::size_t layers) {
   constexpr std::size_t kRows = 50;
   constexpr int kEntries = 224;  // of a row, on average
-  Layers model(format, layers, kRows, kEntries);
+  Layers model(format, heads, layers, kRows, kEntries);
   const auto bytes = static_cast<double>(model.memory().size());
   std::vector<double> times;
   std::vector<double> readings;
@@ -123,14 +132,16 @@ void attention(benchmark::State& state, EntryFormat format, std::size_t layers) 
 
 void add_benchmarks() {
   for (const EntryFormat format : kEntryFormats) {
-    for (const std::size_t layers : {1, 16}) {
-      const std::string name =
-          std::string(format_name(format)) + "/layers:" + std::to_string(layers);
-      benchmark::RegisterBenchmark(
-          name.c_str(), [=](benchmark::State& state) { attention(state, format, layers); })
-          ->UseManualTime()
-          ->Iterations(300)
-          ->Unit(benchmark::kMicrosecond);
+    for (const HeadShape heads : {kSmall, kLarge}) {
+      for (const std::size_t layers : {1, 16}) {
+        const std::string name = fmt::format("{}/dim:{}/group:{}/layers:{}", format_name(format),
+                                             heads.dim, heads.group, layers);
+        benchmark::RegisterBenchmark(
+            name.c_str(), [=](benchmark::State& state) { attention(state, format, heads, layers); })
+            ->UseManualTime()
+            ->Iterations(300)
+            ->Unit(benchmark::kMicrosecond);
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "api/llm_load.h"
 #include "api/llm_session.h"
 #include "base/error.h"
+#include "kvcache/every_rule.h"
 #include "model/fixture.h"
 #include "winnow/llm.h"
 
@@ -87,10 +88,14 @@ TEST_P(TensorParallel, ComputesWhatOneRankDoes) {
   }
 }
 
+std::vector<std::string> rules_over_ranks() {
+  std::vector<std::string> names = winnow::testing::every_baseline_name();
+  std::erase(names, "random");  // refused: it runs on one rank only
+  return names;
+}
+
 class TensorParallelRule : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Rules, TensorParallelRule,
-                         ::testing::Values("streaming", "tova", "h2o", "quest", "snapkv", "rkv",
-                                           "vatp", "pyramidkv", "expected_attention"),
+INSTANTIATE_TEST_SUITE_P(Rules, TensorParallelRule, ::testing::ValuesIn(rules_over_ranks()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(TensorParallelRule, DropsWhatOneRankDoes) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/run_command.h"
+#include "kvcache/every_rule.h"
 
 namespace winnow::testing {
 namespace {
@@ -146,8 +147,7 @@ TEST_F(PromptCache, WherePromptsPart) {
 }
 
 TEST_F(PromptCache, UnderEveryRule) {
-  for (const std::string rule : {"streaming", "tova", "h2o", "quest", "random", "snapkv", "rkv",
-                                 "vatp", "pyramidkv", "expected_attention"}) {
+  for (const std::string& rule : every_baseline_name()) {
     fs::remove(file_);
     const Words words{"--cache", rule, "--cr", "3"};
     const json expected = generate(long_text(), words, "assets/base");

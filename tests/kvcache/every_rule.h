@@ -31,6 +31,18 @@ inline std::vector<kvcache::RuleKind> every_baseline() {
       [](const kvcache::RuleTraits& rule) { return rule.has_budget && !rule.learned(); });
 }
 
+/// The same, by name, without those that need statistics of the model.
+inline std::vector<std::string> every_baseline_name() {
+  std::vector<std::string> names;
+  for (const kvcache::RuleKind kind : every_baseline()) {
+    const kvcache::RuleTraits& rule = kvcache::traits_of(kind);
+    if (!rule.calibrated) {
+      names.emplace_back(rule.name);
+    }
+  }
+  return names;
+}
+
 /// The name of a test whose parameter is a rule.
 inline std::string name_of_rule(const ::testing::TestParamInfo<kvcache::RuleKind>& info) {
   return std::string(kvcache::rule_name(info.param));

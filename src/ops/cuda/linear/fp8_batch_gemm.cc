@@ -17,7 +17,7 @@ int divided(int x, int y) {
 }
 
 // One of the kernels' sizes.
-int padded_rows(int rows) {
+int computed_rows(int rows) {
   return std::max(128, divided(rows, 64) * 64);
 }
 
@@ -35,7 +35,7 @@ CUtensorMap map_of(const Fp8Rows& x, int rows, int cols) {
   const auto pairs = static_cast<std::size_t>(cols) / sizeof(bf16);
   return slab_map(
       {reinterpret_cast<const bf16*>(x.codes), static_cast<std::size_t>(rows), pairs, pairs},
-      padded_rows(rows));
+      computed_rows(rows));
 }
 
 void multiply(const BatchOutput& out, const Fp8Rows& x, const DeviceWeightView& weight, int rows,
@@ -53,7 +53,7 @@ void multiply(const BatchOutput& out, const Fp8Rows& x, const DeviceWeightView& 
                                     .out = out,
                                     .rows = rows,
                                     .work = units_of(weight)};
-  launch_fp8_batch_gemm(arguments, map_of(x, rows, weight.cols), padded_rows(rows), stream);
+  launch_fp8_batch_gemm(arguments, map_of(x, rows, weight.cols), computed_rows(rows), stream);
   if (arguments.work.parts > 1) {
     launch_add_parts(arguments, stream);
   }

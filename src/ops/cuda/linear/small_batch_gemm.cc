@@ -14,7 +14,7 @@ constexpr int kLeastSharedMemory =
     kSmallBatchRingBytes + 4 * 1024;  // barriers, and what aligns stages
 constexpr int kNarrow = 32;           // rows
 
-int padded_rows(int rows) {
+int computed_rows(int rows) {
   return rows <= kNarrow ? kNarrow : kMostSmallBatchRows;
 }
 
@@ -48,7 +48,7 @@ bool has_small_batch_gemm() {
 }
 
 int PackedRows::padded() const {
-  return padded_rows(rows);
+  return computed_rows(rows);
 }
 
 PackedMemory::PackedMemory(DeviceWeightFormat format, int cols)
