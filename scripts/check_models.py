@@ -3,9 +3,9 @@
 
 Every family of src/model/families/ has a row. The fixtures of a row are of its class: exactness_test.cc runs
 every folder of tests/fixtures/models. The gradients of every family are tested, but for those of the table behind
-"On CPUs only, without training": spec_test.cc and trainer_test.cc name these. Families of the first table have a
+"On CPUs only, without training": supported_test.cc and trainer_test.cc name these. Families of the first table have a
 case for CUDA: cuda_rules_test.cc runs every cache rule on one case of each. The others are refused by devices:
-spec_test.cc names them, itself or by a list of spec_of.h.
+supported_test.cc names them, itself or by a list of spec_of.h.
 """
 
 import json
@@ -51,7 +51,7 @@ def check():
     shared = (ROOT / "tests/model/spec_of.h").read_text()
     gradients = shared + sources("tests/train/gradients_test.cc")
     devices = set(re.findall(r'(?:Case\{|plain_case\()"\w+",\s*"(\w+)"', sources("tests/engine/cuda/cuda_cases.h")))
-    refused_by_devices = shared + sources("tests/model/spec_test.cc")
+    refused_by_devices = shared + sources("tests/model/supported_test.cc")
     refused_by_training = sources("tests/train/trainer_test.cc")
     page = (ROOT / "docs/models.md").read_text()
     seen = set()

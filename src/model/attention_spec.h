@@ -100,6 +100,10 @@ struct AttentionSpec {
   [[nodiscard]] bool projects_keys() const { return !shares; }
   [[nodiscard]] bool projects_values() const { return !shares && !values_are_keys && !latent; }
   [[nodiscard]] int group() const { return heads / kv_heads; }
+  /// Whether the other layer has as many heads, of the same size.
+  [[nodiscard]] bool has_heads_of(const AttentionSpec& other) const {
+    return heads == other.heads && kv_heads == other.kv_heads && head_dim == other.head_dim;
+  }
   [[nodiscard]] int query_width() const { return heads * head_dim; }
   /// Of a head with a latent: channels that RoPE rotates.
   [[nodiscard]] int rotated_dim() const { return head_dim - latent->rank; }

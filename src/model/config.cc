@@ -11,6 +11,7 @@
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/gguf_model.h"
+#include "model/supported.h"
 #include "model/text_part.h"
 
 namespace winnow::model {

@@ -249,26 +249,4 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-/// The first property by which `spec` is more than a plain decoder, whose layers are all alike: RMS
-/// norms before each part, RoPE of whole heads, full reach, a SiLU gate, no caps, no multipliers.
-/// Null for a plain one. What is made for plain decoders alone asks this.
-const char* beyond_plain(const ModelSpec& spec);
-
-/// The first property of `spec` that is computed on the CPU only; null if there is none.
-const char* beyond_devices(const ModelSpec& spec);
-
-/// The same of training: more is.
-const char* beyond_device_training(const ModelSpec& spec);
-
-/// The first property of `spec` that is not trained anywhere; null if there is none.
-const char* beyond_training(const ModelSpec& spec);
-
-/// Throws Error naming the first property of `spec` that no runner of this version computes
-/// (`where`: the file that asks for it).
-void require_supported(const ModelSpec& spec, const std::string& where);
-
-/// Throws Error where decisions of the spec's retrofit would take channels of latents, all of which
-/// are needed.
-void require_supported_decisions(const ModelSpec& spec, const std::string& where);
-
 }  // namespace winnow::model

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/supported.h"
 #include "train/backend.h"
 
 namespace winnow::train {

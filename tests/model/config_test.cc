@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "model/checkpoint_testing.h"
+#include "model/supported.h"
 
 namespace winnow::model {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/cuda/routed_experts.h"
 #include "model/norms.h"
+#include "model/supported.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/rope.h"
 

@@ -3,6 +3,7 @@
 #include "base/cuda/device.h"
 #include "base/error.h"
 #include "model/channels.h"
+#include "model/supported.h"
 #include "ops/cuda/experts/experts.h"
 #include "ops/cuda/general/training_attention.h"
 #include "ops/cuda/pages/kv_page.h"

@@ -1,5 +1,5 @@
 // What devices compute of a description.
-#include "model/spec.h"
+#include "model/supported.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace winnow::model {
 namespace {
 
-TEST(Spec, DevicesRunAndTrainFamiliesThatFastPathsRefuse) {
+TEST(Supported, DevicesRunAndTrainFamiliesThatFastPathsRefuse) {
   for (const auto& [family, keys] : winnow::testing::further_cousins()) {
     const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
     EXPECT_EQ(beyond_devices(spec), nullptr) << family;
@@ -21,7 +21,7 @@ TEST(Spec, DevicesRunAndTrainFamiliesThatFastPathsRefuse) {
   }
 }
 
-TEST(Spec, DevicesTrainHybrids) {
+TEST(Supported, DevicesTrainHybrids) {
   for (const char* family : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
     const ModelSpec spec =
         winnow::testing::spec_of(family, {.layers = 4}, winnow::testing::hybrid_keys());
@@ -31,7 +31,7 @@ TEST(Spec, DevicesTrainHybrids) {
   }
 }
 
-TEST(Spec, DevicesRunRecurrentLayersOnTheGeneralPath) {
+TEST(Supported, DevicesRunRecurrentLayersOnTheGeneralPath) {
   for (const auto& [family, keys] : winnow::testing::recurrent_cousins()) {
     const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
     EXPECT_EQ(beyond_devices(spec), nullptr) << family;
@@ -41,7 +41,7 @@ TEST(Spec, DevicesRunRecurrentLayersOnTheGeneralPath) {
 }
 
 // A layer's norm without a name in files would read an empty weight.
-TEST(Spec, NormsNeedNames) {
+TEST(Supported, NormsNeedNames) {
   const auto refused = [](const char* family, auto change) {
     ModelSpec spec = winnow::testing::spec_of(family, {});
     require_supported(spec, "config.json");
@@ -59,7 +59,7 @@ TEST(Spec, NormsNeedNames) {
 }
 
 // Attention and a recurrent mixer in each layer are computed on the CPU alone, and not trained.
-TEST(Spec, MixersSideBySideRunOnTheCpu) {
+TEST(Supported, MixersSideBySideRunOnTheCpu) {
   const ModelSpec spec = winnow::testing::spec_of("falcon_h1", {}, {{"mamba_n_heads", 4}});
   constexpr const char* kWhat = "recurrent mixers beside attention in one layer";
   EXPECT_STREQ(beyond_devices(spec), kWhat);
@@ -74,7 +74,7 @@ TEST(Spec, MixersSideBySideRunOnTheCpu) {
 }
 
 // The same of layers without a network.
-TEST(Spec, LayersOfAMixerAloneRunOnTheCpu) {
+TEST(Supported, LayersOfAMixerAloneRunOnTheCpu) {
   const ModelSpec spec = winnow::testing::spec_of(
       "nemotron_h", {}, {{"layers_block_type", {"mamba", "mlp", "attention"}}});
   constexpr const char* kWhat = "layers without a feed-forward network";
@@ -83,7 +83,7 @@ TEST(Spec, LayersOfAMixerAloneRunOnTheCpu) {
   EXPECT_STREQ(beyond_training(spec), kWhat);
 }
 
-TEST(Spec, DevicesRefuseLatentAttention) {
+TEST(Supported, DevicesRefuseLatentAttention) {
   for (const auto& [family, keys] : winnow::testing::latent_families()) {
     const ModelSpec spec = winnow::testing::spec_of(family, {}, keys);
     EXPECT_STREQ(beyond_devices(spec), "latent attention") << family;
@@ -147,7 +147,7 @@ TEST_F(Properties, FastPathsRefuseWhatGemma4Has) {
                  [](ModelSpec& spec, Layer&, Attention&) { spec.layer_embeddings = {.width = 8}; });
 }
 
-TEST(Spec, TrainingOnDevicesTakesChunksOfOneWidth) {
+TEST(Supported, TrainingOnDevicesTakesChunksOfOneWidth) {
   ModelSpec spec = winnow::testing::spec_of("llama", {.layers = 2});
   int width = 8;
   for (LayerSpec& layer : spec.layers) {
@@ -156,7 +156,7 @@ TEST(Spec, TrainingOnDevicesTakesChunksOfOneWidth) {
   EXPECT_STREQ(beyond_device_training(spec), "chunks of several widths");
 }
 
-TEST(Spec, DevicesRunAndTrainGemma4) {
+TEST(Supported, DevicesRunAndTrainGemma4) {
   for (const auto& keys : winnow::testing::gemma4_keys()) {
     const ModelSpec spec = winnow::testing::spec_of(
         "gemma4_text", {.layers = static_cast<int>(keys.at("layer_types").size())}, keys);
@@ -174,7 +174,7 @@ ModelSpec whole_norms(const auto& change) {
   return spec;
 }
 
-TEST(Spec, DevicesRefuseWhatTheyDoNotCompute) {
+TEST(Supported, DevicesRefuseWhatTheyDoNotCompute) {
   const auto expect_refused = [](const char* what, const auto& change) {
     const ModelSpec spec = whole_norms(change);
     EXPECT_STREQ(beyond_devices(spec), what);
@@ -187,7 +187,7 @@ TEST(Spec, DevicesRefuseWhatTheyDoNotCompute) {
   expect_refused(beside, [](Layer&, Attention& attention) { attention.values_are_keys = true; });
 }
 
-TEST(Spec, TrainingOnDevicesRefusesWhatItDoesNotCompute) {
+TEST(Supported, TrainingOnDevicesRefusesWhatItDoesNotCompute) {
   const auto expect_refused = [](const char* what, const auto& change) {
     const ModelSpec spec = whole_norms(change);
     EXPECT_EQ(beyond_devices(spec), nullptr);
@@ -207,7 +207,7 @@ TEST(Spec, TrainingOnDevicesRefusesWhatItDoesNotCompute) {
                  [](Layer& layer, Attention&) { layer.norm.kind = NormSpec::Kind::rms_plus_one; });
 }
 
-TEST(Spec, DevicesRefuseEmbeddingsOfLayersBesideLayerNorm) {
+TEST(Supported, DevicesRefuseEmbeddingsOfLayersBesideLayerNorm) {
   for (const bool is_final : {false, true}) {
     ModelSpec spec = winnow::testing::spec_of("llama", {.layers = 2});
     spec.layer_embeddings = {.width = 8};
