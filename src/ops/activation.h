@@ -7,17 +7,17 @@
 
 namespace winnow::ops {
 
-/// What an MLP applies to each of its channels: x sigmoid(x); x Phi(x) of the normal distribution,
+/// The activation of an MLP's channels: x sigmoid(x); x Phi(x) with the normal distribution's Phi,
 /// exact or with the tanh approximation of Hendrycks and Gimpel (2016); max(x, 0)^2.
 enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, relu_squared };
 
-/// A gated linear unit: act(gate) * up. With a limit it is gpt-oss's, and `kind` is silu: the gate
+/// A gated linear unit: act(gate) * up. A limit selects gpt-oss's variant, with silu: the gate
 /// is clamped to (-inf, limit] and up to [-limit, limit], and the result is
 /// gate sigmoid(1.702 gate) (up + 1).
 struct GatedActivation {
   Activation kind = Activation::silu;
   float limit = 0.0F;       // 0: none
-  float gate_scale = 1.0F;  // the gate is multiplied by it first
+  float gate_scale = 1.0F;  // multiplies the gate first
 
   [[nodiscard]] bool is_swiglu() const {
     return kind == Activation::silu && limit == 0.0F && gate_scale == 1.0F;
@@ -27,7 +27,7 @@ struct GatedActivation {
 /// x = act(x), in place.
 void activate(Activation activation, Matrix<float> x);
 
-/// Backward of out = act(x): the gradient of x, given that of the result. dx may be dout.
+/// Backward of out = act(x): the gradient of x from the result's gradient. dx may be dout.
 void activate_backward(Activation activation, Matrix<float> dx, Matrix<const float> dout,
                        Matrix<const float> x);
 
@@ -35,8 +35,8 @@ void activate_backward(Activation activation, Matrix<float> dx, Matrix<const flo
 void activate_multiply(const GatedActivation& activation, Matrix<float> gate,
                        Matrix<const float> up);
 
-/// Backward of out = act(gate) * up: the gradients of both factors, given that of the result.
-/// dgate or dup may be dout. Of gates that are not scaled.
+/// Backward of out = act(gate) * up: the gradients of both factors from the result's gradient.
+/// dgate or dup may be dout. gate_scale must be 1.
 void activate_multiply_backward(const GatedActivation& activation, Matrix<float> dgate,
                                 Matrix<float> dup, Matrix<const float> dout,
                                 Matrix<const float> gate, Matrix<const float> up);
@@ -55,7 +55,7 @@ inline void silu_multiply_backward(Matrix<float> dgate, Matrix<float> dup, Matri
 /// x *= sigmoid(gate).
 void sigmoid_multiply(Matrix<float> x, Matrix<const float> gate);
 
-/// Backward of out = x sigmoid(gate): the gradients of both, given that of the result. dx may be
+/// Backward of out = x sigmoid(gate): the gradients of both from the result's gradient. dx may be
 /// dout.
 void sigmoid_multiply_backward(Matrix<float> dx, Matrix<float> dgate, Matrix<const float> dout,
                                Matrix<const float> x, Matrix<const float> gate);

@@ -1,4 +1,4 @@
-// Copies of weights in the order in which a CPU's tiles take them.
+// Copies of weights in the layout that a CPU's tile instructions (AMX) read.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,21 @@
 
 namespace winnow::ops {
 
-/// Whether products in bf16 are of such copies, if there are any: the CPU has tiles, and this
+/// Whether bf16 products use such copies when they exist: the CPU has tile instructions, and this
 /// program may use them.
 bool cpu_takes_amx_packed_weights();
 
-/// The second operand of a product of tiles (AMX) is pairs of columns: [pair][row][2], 16 rows and
-/// 32 columns in 1,024 bytes. A weight whose copy has this order is read as one stream, its
-/// inputs are rows as they lie, and so are its results (cpu/gemm_amx_packed.h). Two tiles of rows
-/// that are multiplied together follow each other: [rows / 32][cols / 32][2][16][16][2], or, of the
-/// last 16 rows or fewer, [cols / 32][16][16][2], rows of zeros behind the last one.
+/// The second operand of a tile product (AMX) consists of pairs of columns: [pair][row][2], 16 rows
+/// and 32 columns in 1,024 bytes. A weight copied to this layout is read as one stream; inputs and
+/// results stay row-major (cpu/linear/gemm_amx_packed.h). Two tiles of rows that are multiplied
+/// together are adjacent: [rows / 32][cols / 32][2][16][16][2]. If 16 rows or fewer remain at the
+/// end, they form [cols / 32][16][16][2], padded with rows of zeros.
 class AmxPackedWeights {
  public:
   static constexpr std::size_t kRows = 16;
   static constexpr std::size_t kCols = 32;
 
-  /// Copies the weights in bf16 whose columns come in whole tiles.
+  /// Copies each bf16 weight whose columns are a multiple of a tile's.
   explicit AmxPackedWeights(std::span<const Weight> weights);
 
   /// The copy of a weight, or null if it has none.
@@ -34,7 +34,7 @@ class AmxPackedWeights {
   [[nodiscard]] std::span<const bf16> memory() const { return memory_.span(); }
 
  private:
-  std::unordered_map<const void*, std::size_t> begins_;  // by the weights' own data
+  std::unordered_map<const void*, std::size_t> begins_;  // keyed by the original weight's data
   Buffer<bf16> memory_;
 };
 

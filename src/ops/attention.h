@@ -10,7 +10,7 @@
 
 namespace winnow::ops {
 
-/// What all rows of one call share.
+/// Parameters shared by all rows of one call.
 struct AttentionShape {
   int head_dim = 0;
   int group = 0;       // query heads per KV head (G)
@@ -29,32 +29,32 @@ struct DecodeRow {
   EntrySpan window;
   /// Optional [G, archive.count + window.count]: receives the attention weights.
   float* weights = nullptr;
-  /// Optional [G]: logits that join the softmax's denominator and have no value (gpt-oss), so that
+  /// Optional [G]: logits that join the softmax's denominator without a value (gpt-oss), so that
   /// the weights add up to less than 1.
   const float* sinks = nullptr;
 };
 
-/// out = softmax(scale * query . keys) values, for each row. The length is split at fixed places
+/// out = softmax(scale * query . keys) values, for each row. The length is split at fixed positions
 /// and merged by log-sum-exp, so a row's result does not depend on the other rows or on the
-/// threads. A row without entries gives zeros.
+/// threads. A row without entries gets zeros.
 void decode_attention(Context& context, const AttentionShape& shape,
                       std::span<const DecodeRow> rows);
 
 /// One KV head of a chunk of T consecutive query tokens. Query t sees the first archive_counts[t]
-/// archive entries, and of the band (the chunk itself behind the `lead` tokens before it) the
-/// `window` tokens before its own and its own: [max(0, lead + t - window), lead + t].
+/// archive entries and part of the band: the `lead` tokens before the chunk, then the chunk. Its
+/// part is [max(0, lead + t - window), lead + t]: its own token and the `window` before it.
 struct PrefillHead {
   Matrix<const float> query;                     // [T, G * head_dim]
   Matrix<float> out;                             // [T, G * head_dim]
-  EntrySpan archive;                             // as it is after the chunk was appended
+  EntrySpan archive;                             // including the chunk's own entries
   const std::int32_t* archive_counts = nullptr;  // [T], non-decreasing
-  /// Band in float: keys as panels [ceil((lead + T) / kPageEntries)][head_dim][kPageEntries] (what
-  /// lies past the last entry must be finite), values [lead + T][head_dim].
+  /// The band in float: keys as panels [ceil((lead + T) / kPageEntries)][head_dim][kPageEntries]
+  /// (padding after the last entry must be finite), values [lead + T][head_dim].
   const float* band_keys = nullptr;
   const float* band_values = nullptr;
   int lead = 0;
   int window = 0;
-  const float* sinks = nullptr;  // [G] or null, as DecodeRow's
+  const float* sinks = nullptr;  // [G] or null, as in DecodeRow
 };
 
 /// Exact sparse prefill: a tile of queries reads the archive (about 1/CR of the past) and its dense

@@ -1,4 +1,4 @@
-// What every op takes besides its operands.
+// What every op needs besides its operands: scratch memory, precision, ranks.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace winnow::ops {
 
 class AmxPackedWeights;
 
-/// Scratch memory that ops borrow for the time of one call. It grows to the largest need seen and
-/// then allocates no more.
+/// Scratch memory that ops borrow for the duration of one call. It grows to the largest need so
+/// far and then allocates no more.
 class Workspace {
  public:
-  /// Everything taken inside a Scope is given back at its end; scopes nest.
+  /// A Scope frees at its end everything that was taken inside it; scopes nest.
   class Scope {
    public:
     explicit Scope(Workspace& workspace)
@@ -51,23 +51,23 @@ class Workspace {
 
   std::vector<Buffer<std::byte>> blocks_;
   std::size_t block_ = 0;  // the block being filled
-  std::size_t used_ = 0;   // bytes taken of it
+  std::size_t used_ = 0;   // bytes of it in use
 };
 
-/// How precisely, how reproducibly, and with which scratch an op works.
+/// The precision and reproducibility of an op, and its scratch memory.
 struct Context {
-  /// f32: products and sums in float. bf16: operands may be rounded where the CPU has instructions
-  /// for it, to bf16 (or, beside quantised weights, to 16 bits of a common scale), sums stay in
+  /// f32: products and sums in float. bf16: operands may be rounded if the CPU has instructions for
+  /// it, to bf16 (or, with quantised weights, to 16-bit integers with a common scale); sums stay in
   /// float.
   DType compute = DType::bf16;
   /// Each row of a result depends on that row's inputs alone, to the last bit, however many rows
   /// share the call (batch-invariant kernels).
   bool deterministic = false;
   Workspace* workspace = nullptr;
-  /// Copies of the weights in the order of the CPU's tiles, if it has these, and room for the
-  /// copies in its last-level cache.
+  /// Copies of the weights in the layout of the CPU's tiles. Null: the CPU has no tiles, or its
+  /// last-level cache has no room for the copies.
   const AmxPackedWeights* tiled = nullptr;
-  /// The ranks that compute parts of the model beside this one; null: it computes all of it.
+  /// The ranks that share the model's computation; null: this process computes all of it.
   parallel::Communicator* ranks = nullptr;
 };
 

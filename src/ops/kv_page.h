@@ -1,4 +1,4 @@
-// The page: where cached keys and values lie in memory, and in which format.
+// The page: the memory layout and the format of cached keys and values.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace winnow::ops {
 
-/// Entries per page: the number of scores that attention computes side by side.
+/// Entries per page: the number of scores that attention computes in parallel.
 inline constexpr int kPageEntries = 16;
 
-/// Channels of a head that a page takes at most.
+/// The largest supported number of channels of a head.
 inline constexpr int kMostEntryChannels = 1024;
 
-/// Pages that so many entries take.
+/// The number of pages that hold `entries` entries.
 constexpr std::size_t pages_for(int entries) {
   return static_cast<std::size_t>((entries + kPageEntries - 1) / kPageEntries);
 }
@@ -34,14 +34,14 @@ std::string_view format_name(EntryFormat format);
 /// part contiguous:
 ///   keys    [head_dim][kPageEntries]   channel-major: one channel of all entries is one vector
 ///   values  [kPageEntries][head_dim]   (q4: rows padded to a multiple of 16 codes)
-///   scales  [2][kPageEntries] bf16     of keys, then of values; all but f32 and bf16
-/// An entry of a scaled format stands for code * scale, with the scale chosen per entry and per key
-/// or value. Of q4, whose codes number the levels of a codebook (codebook.h), 16 codes are two
+/// scales  [2][kPageEntries] bf16     of keys, then of values; absent in f32 and bf16
+/// An entry of a scaled format represents code * scale, with one scale for each key and for each
+/// value. The codes of q4 index the levels of a codebook (codebook.h); 16 codes are two
 /// 32-bit words: code i is nibble i / 2 of word i % 2, so that one shift per lane brings all of
-/// them down.
+/// them to the low bits.
 ///
 /// An entry of a joint layout is one vector, which is both key and value (multi-head latent
-/// attention): pages have keys and their scales alone.
+/// attention): its pages hold only keys and their scales.
 class PageLayout {
  public:
   PageLayout() = default;
@@ -62,11 +62,11 @@ class PageLayout {
   [[nodiscard]] std::size_t scales_offset() const {
     return values_offset_ + (joint_ ? 0 : kPageEntries * row_bytes_);
   }
-  /// Which of the scales are those of values.
+  /// The index of the first value's scale in the scales.
   [[nodiscard]] std::size_t first_value_scale() const { return joint_ ? 0 : kPageEntries; }
   /// A multiple of 64.
   [[nodiscard]] std::size_t page_bytes() const { return page_bytes_; }
-  /// Bytes one entry takes, its share of the scales included.
+  /// Bytes per entry, including its share of the scales.
   [[nodiscard]] std::size_t entry_bytes() const { return page_bytes_ / kPageEntries; }
 
   friend bool operator==(const PageLayout&, const PageLayout&) = default;
@@ -87,14 +87,14 @@ struct QuantizedRow {
   bf16 scale;
 };
 
-/// Rounds x [head_dim] to the layout's format, to nearest even. The 8-bit scale is the least
-/// normal bf16 that keeps every code in range, q4's is the root of the mean square, or zero.
+/// Rounds x [head_dim] to the layout's format, to nearest even. The 8-bit scale is the smallest
+/// normal bf16 that keeps every code in range; q4's is the root mean square, or zero.
 void quantize_row(const PageLayout& layout, std::span<const float> x, QuantizedRow& row);
 
-/// x = the value that `row` stands for.
+/// x = the value that `row` represents.
 void dequantize_row(const PageLayout& layout, const QuantizedRow& row, std::span<float> x);
 
-/// Writes a key and a value into slot `slot` of `page`; a joint layout takes the key alone.
+/// Writes a key and a value into slot `slot` of `page`; a joint layout stores only the key.
 void store_entry(const PageLayout& layout, std::byte* page, int slot, const QuantizedRow& key,
                  const QuantizedRow& value);
 
@@ -102,13 +102,13 @@ void store_entry(const PageLayout& layout, std::byte* page, int slot, const Quan
 void load_entry(const PageLayout& layout, const std::byte* page, int slot, std::span<float> key,
                 std::span<float> value);
 
-/// Copies an entry as it is, without rounding again.
+/// Copies an entry bit by bit, without rounding again.
 void copy_entry(const PageLayout& layout, const std::byte* from, int from_slot, std::byte* to,
                 int to_slot);
 
 /// Entries [0, count) in slots 0, 1, 2 ... of a list of pages.
 struct EntrySpan {
-  const std::byte* base = nullptr;       // page p lies at base + p * page_bytes
+  const std::byte* base = nullptr;       // page p is at base + p * page_bytes
   const std::uint32_t* pages = nullptr;  // [ceil(count / kPageEntries)]
   int count = 0;
 };

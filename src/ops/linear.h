@@ -16,9 +16,9 @@ struct LinearTarget {
   const float* bias = nullptr;  // [weight.rows] or null
 };
 
-/// Computes every target from the same input x [M, K] in one go (q, k and v; gate and up).
-/// Few rows stream the weights once at memory speed (our kernels), many rows go to oneDNN; with
-/// context.deterministic our kernels serve all.
+/// Computes every target from the same input x [M, K] in one call (q, k and v; gate and up).
+/// With few rows our kernels stream the weights once at memory speed; with many rows oneDNN runs,
+/// or our kernels if context.deterministic is set.
 void linear(Context& context, std::span<const LinearTarget> targets, Matrix<const float> x);
 
 inline void linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,
@@ -31,7 +31,7 @@ inline void linear(Context& context, Matrix<float> out, Matrix<const float> x, c
 void add_linear(Context& context, Matrix<float> out, Matrix<const float> x, const Weight& weight,
                 const float* bias = nullptr);
 
-/// What linear_backward() adds to; a matrix or span left empty is not computed.
+/// The gradients that linear_backward() adds to; an empty matrix or span is not computed.
 struct LinearGradients {
   Matrix<float> x;        // [M, K]
   Matrix<float> weight;   // [N, K]
@@ -39,8 +39,8 @@ struct LinearGradients {
 };
 
 /// Backward of out = x weight^T + bias, given the gradient of out: x += dout weight, weight +=
-/// dout^T x, bias += the sum of dout's rows. Products by oneDNN, in float or with operands rounded
-/// to bf16 as context.compute says, sums in float; the same bits on any number of threads.
+/// dout^T x, bias += the sum of dout's rows. oneDNN computes the products, in float or from
+/// operands rounded to bf16 (context.compute), with sums in float; same bits for any thread count.
 void linear_backward(Context& context, const LinearGradients& gradients, Matrix<const float> dout,
                      Matrix<const float> x, const Weight& weight);
 

@@ -21,7 +21,7 @@ struct Matrix {
       : Matrix(memory, row_count, col_count, col_count) {}
   Matrix(T* memory, std::size_t row_count, std::size_t col_count, std::size_t row_stride)
       : data(memory), rows(row_count), cols(col_count), stride(row_stride) {}
-  /// A view of T reads as a view of const T.
+  /// A view of T converts to a view of const T.
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T> && !std::is_same_v<U, T>>>
   Matrix(const Matrix<U>& other)  // NOLINT(google-explicit-constructor)
       : Matrix(other.data, other.rows, other.cols, other.stride) {}

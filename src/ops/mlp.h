@@ -15,10 +15,10 @@ struct MlpWeights {
   const float* gate_bias = nullptr;  // [I] or null
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;  // [N] or null
-  GatedActivation activation = {};   // of a plain MLP the kind alone
+  GatedActivation activation = {};   // a plain MLP uses only its kind
 };
 
-/// Added to the residual stream: out [M, N] += down(act(gate x) * up x), of a plain MLP
+/// Adds to the residual stream: out [M, N] += down(act(gate x) * up x), or for a plain MLP
 /// down(act(up x)), x [M, K].
 void add_mlp(Context& context, Matrix<float> out, Matrix<const float> x, const MlpWeights& weights);
 

@@ -9,25 +9,25 @@
 namespace winnow::ops {
 
 /// out[m, :] = x[m, :] / sqrt(mean(x[m, :]^2) + eps) * (offset + weight). out may be x. The offset
-/// is 1 where weights are kept as what differs from 1 (Gemma).
+/// is 1 for weights stored as their difference from 1 (Gemma).
 void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight, float eps,
               float offset = 0.0F);
 
 /// Backward of rms_norm: adds the gradients of x [M, N] to dx and of weight [N] to dweight (empty:
-/// not computed), given that of the result. The sums over rows do not depend on the number of
+/// not computed), from the result's gradient. Sums over rows do not depend on the number of
 /// threads.
 void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> dweight,
                        Matrix<const float> dout, Matrix<const float> x,
                        std::span<const float> weight, float eps, float offset = 0.0F);
 
 /// LayerNorm (Ba et al. 2016): out[m, :] = (x[m, :] - mean) / sqrt(variance + eps) * (offset +
-/// weight) + bias. out may be x; without a bias it is empty. A weight longer than
-/// a row is of several rows, one after another (heads with weights of their own): row m takes part
+/// weight) + bias. out may be x; an empty bias adds nothing. A weight longer than a row holds
+/// several rows' weights, one after another (heads with their own weights): row m uses part
 /// m mod (weight.size() / N).
 void layer_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> weight,
                 std::span<const float> bias, float eps, float offset = 0.0F);
 
-/// What layer_norm_backward() adds to; empty: not computed.
+/// The gradients that layer_norm_backward() adds to; empty: not computed.
 struct LayerNormGradients {
   Matrix<float> x;  // [M, N]
   std::span<float> weight;

@@ -15,11 +15,11 @@ namespace winnow::ops {
 class RopeAngles {
  public:
   /// `frequencies` [rotary / 2]: radians per position, scaling already applied. cos and sin are
-  /// multiplied by `factor` (YaRN's attention factor). `interleaved`: which channels are a plane.
+  /// multiplied by `factor` (YaRN's attention factor). `interleaved`: how rope() pairs channels.
   void compute(std::span<const float> frequencies, std::span<const std::int32_t> positions,
                float factor = 1.0F, bool interleaved = false);
 
-  /// Channels of a head that are rotated: two per frequency.
+  /// The number of channels of a head that are rotated: two per frequency.
   [[nodiscard]] std::size_t rotary() const { return 2 * half_; }
   [[nodiscard]] bool interleaved() const { return interleaved_; }
   [[nodiscard]] std::span<const float> cosines(std::size_t token) const {
@@ -37,11 +37,11 @@ class RopeAngles {
 };
 
 /// Rotates the first angles.rotary() channels of every head of x [T, heads * head_dim] in place:
-/// channels i and i + rotary / 2, interleaved 2i and 2i + 1, are a plane, rotated by the token's
-/// i-th angle and scaled by the angles' factor. The other channels stay as they are.
+/// each pair of channels (i, i + rotary / 2), interleaved (2i, 2i + 1), is rotated by the token's
+/// i-th angle and scaled by the angles' factor. The other channels do not change.
 void rope(Matrix<float> x, int head_dim, const RopeAngles& angles);
 
-/// Backward of rope, in place: rotates the gradient of its result back, times the factor.
+/// Backward of rope, in place: rotates the result's gradient back and multiplies it by the factor.
 void rope_backward(Matrix<float> dx, int head_dim, const RopeAngles& angles);
 
 }  // namespace winnow::ops

@@ -10,12 +10,12 @@
 namespace winnow::ops {
 
 /// How a row's token is chosen. Logits of seen tokens are penalised (Keskar et al. 2019: positive
-/// ones divided, others multiplied), the candidates ordered by their distance() from the largest
-/// and, of equals, by their number; of these come the first `most`, of those as many as it
-/// takes for more than the wanted share of their weight, of those the ones not too far away; one of
-/// them is drawn in proportion to weight().
+/// ones divided, others multiplied). Candidates are ordered by their distance() from the largest
+/// logit, equal ones by token id. Three filters apply in turn: the first `most`; of these the
+/// fewest first ones whose weights add up to more than the wanted share; of these those within
+/// `farthest`. One of the rest is drawn in proportion to weight().
 struct TokenRule {
-  float octaves = 0.0F;   // log2(e) / temperature; 0: the most likely token, of equals the first
+  float octaves = 0.0F;   // log2(e) / temperature; 0: the most likely token, on a tie the first
   float penalty = 1.0F;   // repetition penalty
   std::int32_t most = 0;  // top-k; 0: any number
   std::uint32_t farthest = ~0U;  // min-p, as a distance
@@ -23,25 +23,25 @@ struct TokenRule {
   std::uint64_t random = 0;      // 64 random bits
 
   [[nodiscard]] constexpr bool is_greedy() const { return octaves == 0.0F && penalty == 1.0F; }
-  /// Nothing is drawn: the most likely token, of equals the first.
+  /// Whether nothing is random: the most likely token is chosen, on a tie the first.
   [[nodiscard]] constexpr bool is_certain() const { return octaves == 0.0F || most == 1; }
 };
 
-/// Steps of distance in which probability halves, as a power of two.
+/// Probability halves every 2^kOctaveBits steps of distance.
 inline constexpr int kOctaveBits = 26;
-/// weight(0) as a power of two.
+/// weight(0) is 2^kWeightBits.
 inline constexpr int kWeightBits = 39;
-/// From here on weights are zero: the token is never drawn.
+/// Weights are zero from this distance on: the token is never drawn.
 inline constexpr std::uint32_t kNoWeight = std::uint32_t{kWeightBits} << kOctaveBits;
-/// Of a vocabulary that is sampled from.
+/// The largest vocabulary that can be sampled from.
 inline constexpr int kMostTokens = (1 << 19) - 1;
 
-/// How far `logit` is below the largest one.
+/// The distance of `logit` below the largest one.
 constexpr std::uint32_t distance(float logit, float largest, float octaves) {
   if (logit == largest) {
     return 0;
   }
-  const float far = (largest - logit) * octaves;  // NaN and infinity are beyond
+  const float far = (largest - logit) * octaves;  // NaN and infinity fail the range check
   return far < static_cast<float>(kWeightBits)
              ? static_cast<std::uint32_t>(far * static_cast<float>(1U << kOctaveBits))
              : kNoWeight;
@@ -65,10 +65,10 @@ constexpr std::uint64_t weight(std::uint32_t distance) {
   return power << (kWeightBits - 32) >> (distance >> kOctaveBits);
 }
 
-/// What is chosen where no logit is a number, or no allowed one above -infinity.
+/// The result if every logit is NaN, or every allowed one is NaN or -infinity.
 inline constexpr std::int32_t kNoToken = -1;
 
-/// Words of a bit mask of a vocabulary's tokens.
+/// Words of a bit mask with one bit per token of a vocabulary.
 constexpr std::size_t mask_words(std::size_t tokens) {
   return (tokens + 63) / 64;
 }
@@ -76,24 +76,24 @@ constexpr std::size_t mask_words(std::size_t tokens) {
 /// Writes a mask [mask_words()] of the tokens that are allowed.
 using AllowTokens = std::function<void(std::span<std::uint64_t> allowed)>;
 
-/// Makes -infinity of the logits of tokens that are not `allowed` [mask_words()].
+/// Sets the logits of tokens that are not `allowed` [mask_words()] to -infinity.
 void forbid_others(std::span<const std::uint64_t> allowed, std::span<float> logits);
 
 /// `logits` with those of the tokens in `history` penalised.
 std::vector<float> penalize_seen(std::span<const float> logits,
                                  std::span<const std::int32_t> history, float penalty);
 
-/// Throws Error where so many tokens cannot be sampled from.
+/// Throws Error if a vocabulary of this size cannot be sampled from.
 void check_vocabulary(std::size_t tokens);
 
-/// The token that `rule` chooses from `logits` [vocabulary], those that are not numbers last, or
-/// kNoToken. `history`: the tokens that count as seen. `allowed` [mask_words()]: no others; empty:
-/// all. Throws Error as check_vocabulary() does unless the rule is certain.
+/// The token that `rule` chooses from `logits` [vocabulary], with NaN ordered last, or
+/// kNoToken. `history`: the tokens that count as seen. `allowed` [mask_words()]: the candidates;
+/// empty: all are allowed. Throws Error as check_vocabulary() does unless the rule is certain.
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> history,
                           const TokenRule& rule, std::span<const std::uint64_t> allowed = {});
 
-/// Makes -infinity of the logits of all tokens that `rule`, which draws and has no penalty, never
-/// draws. Throws Error as check_vocabulary() does.
+/// Sets the logits of all tokens that `rule` never draws to -infinity. The rule must draw and have
+/// no penalty. Throws Error as check_vocabulary() does.
 void keep_candidates(std::span<float> logits, const TokenRule& rule);
 
 }  // namespace winnow::ops

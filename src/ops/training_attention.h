@@ -9,11 +9,11 @@
 
 namespace winnow::ops {
 
-/// What forward and backward share. Query i sees key j iff first_key[i] <= j <= i and, with a
+/// Operands of forward and backward. Query i sees key j iff first_key[i] <= j <= i and, with a
 /// reach, i - j < reach. Its score is
 ///   cap(scale * q_i . k_j) + (i - j > window ? bias_j : 0)
-/// (docs/method.md), cap(s) = soft_cap * tanh(s / soft_cap). bias_j is log(1 - alpha) of the
-/// decision that concerns key j, per KV head.
+/// (docs/method.md), cap(s) = soft_cap * tanh(s / soft_cap). bias_j is log(1 - alpha) for the
+/// decision about key j, per KV head.
 struct TrainingAttention {
   int head_dim = 0;  // D, a multiple of 8
   int group = 0;     // query heads per KV head (G)
@@ -25,9 +25,9 @@ struct TrainingAttention {
   Matrix<const float> keys;     // [T, kv_heads * D], after RoPE
   Matrix<const float> values;   // [T, kv_heads * D]
   Matrix<const float> bias;     // [T, kv_heads], or empty: plain causal attention
-  int reach = 0;                // 0: everything before
+  int reach = 0;                // 0: all keys up to the query's own
   float soft_cap = 0.0F;        // 0: none
-  /// [kv_heads * G] or empty: logits that join the softmax's denominator and have no value.
+  /// [kv_heads * G] or empty: logits that join the softmax's denominator without a value.
   std::span<const float> sinks = {};
 };
 
@@ -46,8 +46,8 @@ struct TrainingAttentionGradients {
   std::span<float> sinks = {};  // [kv_heads * G]
 };
 
-/// Adds the gradients of queries, keys, values, bias and sinks, given that of `out`. The same to
-/// the last bit for every number of threads.
+/// Adds the gradients of queries, keys, values, bias and sinks, from the gradient of `out`. Has the
+/// same bits on any number of threads.
 void training_attention_backward(Workspace& workspace, const TrainingAttention& attention,
                                  Matrix<const float> out, Matrix<const float> normalizers,
                                  Matrix<const float> dout,

@@ -11,21 +11,21 @@ namespace winnow::ops {
 
 enum class WeightFormat : std::uint8_t { f32, f16, bf16, int8, int4, mxfp4 };
 
-/// Whether a weight of this format is integers with scales.
+/// Whether a weight of this format is stored as integers with scales.
 constexpr bool is_quantized(WeightFormat format) {
   return format >= WeightFormat::int8;
 }
 
-/// What the codes of mxfp4 stand for: twice the values of e2m1, a sign, two bits of exponent and
-/// one of mantissa.
+/// The values of mxfp4's codes, doubled: e2m1 has a sign, two bits of exponent and one of
+/// mantissa.
 inline constexpr std::array<std::int8_t, 16> kTwiceE2m1{0, 1,  2,  3,  4,  6,  8,  12,
                                                         0, -1, -2, -3, -4, -6, -8, -12};
 
 /// Row-major [rows, cols] = [out features, in features], as Hugging Face stores it. Quantised
 /// formats keep one bf16 scale per `group` consecutive columns of a row ([rows, cols / group]);
 /// value = scale * q with q in [-128, 127] (int8), [-8, 7] (int4, two per byte, the even column in
-/// the low nibble, stored + 8) or kTwiceE2m1 (mxfp4, two codes per byte in the same order;
-/// checkpoints bring it, nothing is quantised to it). A view, which does not own its memory.
+/// the low nibble, stored + 8) or kTwiceE2m1 (mxfp4, two codes per byte in the same order; only
+/// checkpoints supply it, nothing is quantised to it). A view, which does not own its memory.
 struct Weight {
   WeightFormat format = WeightFormat::bf16;
   std::int64_t rows = 0;
@@ -33,7 +33,7 @@ struct Weight {
   const void* data = nullptr;
   const bf16* scales = nullptr;
   int group = 0;
-  bool symmetric = false;  // int8: no code is -128; false: some may be
+  bool symmetric = false;  // int8: true: no code is -128; false: some may be
 
   /// Bytes that reading the whole matrix moves.
   [[nodiscard]] std::size_t bytes() const;
