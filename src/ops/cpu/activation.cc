@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The functions below take the numbers from `i` on of which there are whole vectors, and return the
-// number behind them.
+// The functions below process as many whole vectors as there are from index `i` on, and return the
+// index after the last one.
 template <class Act, class D>
 HWY_INLINE std::size_t ActivateFrom(D d, std::size_t i, std::span<float> x) {
   for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {

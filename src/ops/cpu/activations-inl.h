@@ -1,4 +1,4 @@
-// Activation functions and their slopes, for the target being compiled (Highway -inl style).
+// Activation functions and their derivatives, for the target being compiled (Highway -inl style).
 
 // The guard is per target: foreach_target.h includes this file once for each.
 #if defined(WINNOW_OPS_CPU_ACTIVATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -20,8 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Vectors = hn::ScalableTag<float>;
 using Single = hn::CappedTag<float, 1>;
 
-// 1 / x, to a bit or so. Dividing is most of what a sigmoid costs where vectors are wide; for
-// narrow ones there is no guess of as many bits.
+// 1 / x, to about one bit. Division is most of a sigmoid's cost on wide vectors. For narrow vectors
+// no approximation is precise enough for one refinement.
 template <class D>
 HWY_INLINE hn::Vec<D> Reciprocal(D d, hn::Vec<D> x) {
   if constexpr (HWY_TARGET <= HWY_AVX3 && hn::MaxLanes(D()) >= 16) {
@@ -31,8 +31,8 @@ HWY_INLINE hn::Vec<D> Reciprocal(D d, hn::Vec<D> x) {
   return hn::Div(hn::Set(d, 1.0F), x);
 }
 
-// 1 / (1 + exp(-x)). Highway's Exp does not become infinite for what is too large for it; there the
-// sigmoid vanishes.
+// 1 / (1 + exp(-x)). Highway's Exp does not overflow to infinity for arguments that are too large;
+// for these the sigmoid is set to zero.
 template <class D>
 HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0F);
@@ -41,8 +41,8 @@ HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
   return hn::IfThenElseZero(seen, Reciprocal(d, hn::Add(one, e)));
 }
 
-// at() of an activation: what it gives for x, and how that changes with x. Callers that take the
-// value alone do not compute the slope: all of this is inlined.
+// at() of an activation: its value at x and its derivative. For callers that use only the value the
+// derivative is not computed: everything is inlined.
 
 struct Silu {
   template <class D>
@@ -53,13 +53,13 @@ struct Silu {
   }
 };
 
-// (1 + tanh(u)) / 2 is sigmoid(2u), here of 2u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+// (1 + tanh(u)) / 2 is sigmoid(2u), with 2u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
 struct GeluTanh {
   template <class D>
   static HWY_INLINE void at(D d, hn::Vec<D> x, hn::Vec<D>& value, hn::Vec<D>& slope) {
     const auto linear = hn::Set(d, 1.5957691216F);
     const auto cubic = hn::Set(d, 1.5957691216F * 0.044715F);
-    // Further out the sigmoid is 0 or 1, and the cube could overflow.
+    // Beyond this bound the sigmoid is 0 or 1, and the cube could overflow.
     const auto bound = hn::Set(d, 12.0F);
     const auto c = hn::Max(hn::Min(x, bound), hn::Neg(bound));
     const auto square = hn::Mul(c, c);
@@ -71,7 +71,7 @@ struct GeluTanh {
   }
 };
 
-// Phi by Abramowitz and Stegun's 7.1.26, to 1e-7. The slope is Phi(x) + x phi(x).
+// Phi by Abramowitz and Stegun's 7.1.26, to 1e-7. The derivative is Phi(x) + x phi(x).
 struct Gelu {
   template <class D>
   static HWY_INLINE void at(D d, hn::Vec<D> x, hn::Vec<D>& value, hn::Vec<D>& slope) {

@@ -9,9 +9,9 @@
 namespace winnow::ops {
 namespace {
 
-constexpr std::size_t kChannelBlock = 64;  // channels of a piece of work
+constexpr std::size_t kChannelBlock = 64;  // channels per task
 
-// Row t of the text that continues after the tail, from channel `first` on; t may be negative.
+// Row t of tail and text together, from channel `first` on; a negative t is in the tail.
 const float* row_at(Matrix<const float> x, std::span<const float> tail, std::ptrdiff_t t,
                     std::size_t first) {
   if (t >= 0) {
@@ -25,7 +25,7 @@ void convolve(Matrix<float> out, Matrix<const float> x, std::span<const float> t
               std::span<const float> bias, std::span<const float> tail, std::size_t first,
               std::size_t last) {
   const std::size_t count = taps.size() / x.cols;
-  std::vector<float> by_tap(count * kChannelBlock);  // as rows of x lie
+  std::vector<float> by_tap(count * kChannelBlock);  // transposed: [tap][channel], like rows of x
   for (std::size_t c = first; c < last; ++c) {
     for (std::size_t k = 0; k < count; ++k) {
       by_tap[k * kChannelBlock + c - first] = taps[c * count + k];

@@ -1,4 +1,4 @@
-// The piece of work of delta rules on the CPU.
+// The unit of work of delta rules on the CPU.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace winnow::ops::cpu {
 
-/// Columns of a state go their own ways: a piece of work is a few of them, which stay in the cache
-/// nearest to the core for all tokens of a chunk.
+/// Columns of a state are independent: a task is a few of them, which stay in the core's
+/// first-level cache for all tokens of a chunk.
 inline constexpr std::size_t kDeltaColumns = 16;
 
-/// Columns of a value head's state from `first` on, and where the rows of a chunk have their part.
+/// Columns of a value head's state from `first` on, and the matching columns of a chunk's rows.
 struct DeltaColumns {
   DeltaColumns(const DeltaRuleShape& shape, std::size_t value_head, std::size_t first)
       : head(value_head),

@@ -19,7 +19,7 @@
 #define WINNOW_OPS_DELTA_RULE_BLOCK
 namespace winnow::ops {
 
-// A token, as a block of one head's columns sees it. The arrays of columns are padded to a block.
+// A token's operands for a block of one head's columns, whose arrays are padded to a block.
 struct DeltaToken {
   const float* query;
   const float* key;
@@ -52,7 +52,7 @@ float DeltaMatch(const float* key, const float* query, std::size_t rows) {
   return match;
 }
 
-// With m = S^T k and n = S^T q of the state before the token, its output is
+// With m = S^T k and n = S^T q of the state before the token, the output is
 // decay n + (k . q) u, where u = rate (v - decay m): the state is read twice and written once.
 void DeltaStep(float* state, std::size_t stride, std::size_t rows, const DeltaToken& token) {
   const hn::CappedTag<float, kDeltaColumns> d;
@@ -173,7 +173,7 @@ namespace {
 
 // log(1 + exp(x))
 float softplus(float x) {
-  constexpr float kLinear = 20.0F;  // from there on it is x
+  constexpr float kLinear = 20.0F;  // above this value it is x to float precision
   return x > kLinear ? x : std::log1p(std::exp(x));
 }
 

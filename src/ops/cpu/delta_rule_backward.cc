@@ -13,7 +13,7 @@ namespace {
 
 using cpu::kDeltaColumns;
 
-constexpr std::size_t kSpan = 64;  // tokens whose states are held at a time
+constexpr std::size_t kSpan = 64;  // tokens whose states are held in memory at a time
 
 using Row = std::array<float, kDeltaColumns>;
 using State = std::vector<Row>;  // [key_dim]
@@ -32,7 +32,7 @@ void add(Row& to, float factor, const Row& x) {
   }
 }
 
-// States are computed again, a span of tokens at a time, from those that the first pass leaves
+// States are recomputed, a span of tokens at a time, from the states that the first pass stores
 // between spans.
 class BlockBackward {
  public:
@@ -57,7 +57,7 @@ class BlockBackward {
     for (std::size_t span = starts.size(); span-- > 0;) {
       const std::size_t first = span * kSpan;
       const std::size_t last = std::min(first + kSpan, tokens);
-      std::vector<State> states{starts[span]};  // before each token, and behind the last one
+      std::vector<State> states{starts[span]};  // before each token, and after the last one
       for (std::size_t t = first; t < last; ++t) {
         states.push_back(states.back());
         advance(t, states.back());
@@ -78,7 +78,7 @@ class BlockBackward {
     return row;
   }
 
-  // What is added to the state: value - decay S^T key, of the state before the token; or the value.
+  // The value added to the state: value - decay S^T key (S before the token), or the value itself.
   [[nodiscard]] Row error(std::size_t t, const State& before) const {
     Row error = part_of(chunk_.values, t);
     if (!corrects_) {
@@ -103,7 +103,7 @@ class BlockBackward {
     }
   }
 
-  // `gradient` is that of the state behind the token, and then of the one before it.
+  // `gradient`: in, the gradient of the state after the token; out, of the state before it.
   void retreat(std::size_t t, const State& before, const State& behind, State& gradient) {
     const float* query = chunk_.queries.row(t).data() + columns_.key_column;
     float* dquery = g_.queries.row(t).data() + columns_.key_column;
@@ -153,7 +153,7 @@ void delta_rule_backward(const DeltaRuleShape& shape, std::span<const DeltaRuleC
   assert(chunks.size() == dout.size() && chunks.size() == gradients.size());
   const auto key_heads = static_cast<std::size_t>(shape.key_heads);
   const auto group = static_cast<std::size_t>(shape.value_heads / shape.key_heads);
-  // What adds up to one gradient is one piece of work.
+  // Everything that adds to the same gradient is one task.
   parallel_each(chunks.size() * key_heads, [&](std::size_t i, int) {
     const std::size_t c = i / key_heads;
     const std::size_t first = i % key_heads * group;
@@ -175,7 +175,7 @@ void delta_gates_backward(Matrix<float> ddecays, Matrix<float> drates, std::span
       const float x = logits.row(t)[h] + bias[h];
       const float decay = decays.row(t)[h];
       float& gradient = ddecays.row(t)[h];
-      // decay = exp(-softplus(x) exp(log_decay)), so its logarithm is the slope along log_decay.
+      // decay = exp(-softplus(x) exp(log_decay)), so log(decay) is d log(decay) / d log_decay.
       const float along = decay > 0.0F ? gradient * decay * std::log(decay) : 0.0F;
       gradient *= -decay * std::exp(log_decay[h]) / (1.0F + std::exp(-x));
       if (!dlog_decay.empty()) {

@@ -1,6 +1,6 @@
-// Kernels that keep vectors in arrays and classes include this before Highway. SVE's vectors have
-// no size that a compiler knows, so no array can hold them: such a kernel is compiled for NEON on
-// all of aarch64.
+// Kernels that keep vectors in arrays and classes include this before Highway. The compiler does
+// not know the size of SVE's vectors, so arrays cannot hold them: such a kernel is compiled for
+// NEON on all of aarch64.
 #pragma once
 
 #if defined(__aarch64__)

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// out() of a gated unit, and backward(): the gradients of its gate and of its other half.
+// out() of a gated unit, and backward(): the gradients of its gate and of its other factor.
 template <class Act>
 struct Gated {
   template <class D>
@@ -35,8 +35,8 @@ struct Gated {
   }
 };
 
-// With z = 1.702 x, x sigmoid(1.702 x) is silu(z) / 1.702, and its slope is that of silu at z.
-// What is clamped has no gradient.
+// With z = 1.702 x, x sigmoid(1.702 x) is silu(z) / 1.702, and its derivative is silu'(z).
+// Clamped values have no gradient.
 struct ClampedGated {
   static constexpr float kSharpness = 1.702F;
   float limit;
@@ -69,8 +69,8 @@ struct ClampedGated {
   }
 };
 
-// The functions below take the numbers from `i` on of which there are whole vectors, and return the
-// number behind them.
+// The functions below process as many whole vectors as there are from index `i` on, and return the
+// index after the last one.
 template <class Glu, class D>
 HWY_INLINE std::size_t MultiplyFrom(D d, std::size_t i, const Glu& glu, std::span<float> gate,
                                     std::span<const float> up) {
@@ -122,7 +122,7 @@ HWY_INLINE std::size_t GateBackwardFrom(D d, std::size_t i, std::span<float> dx,
   return i;
 }
 
-// What is left of a row.
+// The rest of a row, less than a vector.
 template <class Glu>
 HWY_INLINE void MultiplyRest(std::size_t i, const Glu& glu, std::span<float> gate,
                              std::span<const float> up) {
@@ -136,8 +136,8 @@ HWY_INLINE void MultiplyBackwardRest(std::size_t i, const Glu& glu, std::span<fl
   MultiplyBackwardFrom(Single(), i, glu, dgate, dup, dout, gate, up);
 }
 
-// SwiGLU's by the C library's exponential: training that goes on from an older checkpoint gets the
-// bits that it got before.
+// SwiGLU's rest uses the C library's exponential: training that resumes from an older checkpoint
+// must reproduce its earlier bits.
 HWY_INLINE void MultiplyRest(std::size_t i, const Gated<Silu>&, std::span<float> gate,
                              std::span<const float> up) {
   for (; i < gate.size(); ++i) {
@@ -157,7 +157,7 @@ HWY_INLINE void MultiplyBackwardRest(std::size_t i, const Gated<Silu>&, std::spa
   }
 }
 
-// Calls f with what computes the gated unit.
+// Calls f with the type that computes the gated unit.
 template <class F>
 HWY_INLINE void with_glu(const GatedActivation& activation, const F& f) {
   if (activation.limit > 0.0F) {

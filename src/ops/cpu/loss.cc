@@ -13,7 +13,7 @@
 namespace winnow::ops {
 namespace {
 
-/// loss(), which replaces capped logits by their gradient, of logits that are not capped yet.
+/// loss(), which replaces capped logits by their gradient, for logits that are not capped yet.
 template <class Loss>
 double loss_of_capped(std::span<float> logits, float cap, const Loss& loss) {
   thread_local std::vector<float> capped;
@@ -24,8 +24,8 @@ double loss_of_capped(std::span<float> logits, float cap, const Loss& loss) {
   return result;
 }
 
-/// The sum of loss_of_row(m) over the rows whose weight is not 0, in their order whatever the
-/// number of threads. The other rows of `gradient` become 0.
+/// The sum of loss_of_row(m) over the rows whose weight is not 0, in row order for any number of
+/// threads. The other rows of `gradient` become 0.
 template <class LossOfRow>
 double sum_of_losses(Matrix<float> gradient, std::span<const float> weights, float final_soft_cap,
                      const LossOfRow& loss_of_row) {
@@ -44,8 +44,8 @@ double sum_of_losses(Matrix<float> gradient, std::span<const float> weights, flo
   return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
-/// Turns logits into probabilities times `factor`; returns the logarithm of what they were divided
-/// by.
+/// Turns logits into probabilities times `factor`; returns the logarithm of the softmax's
+/// denominator (log-sum-exp).
 double softmax(std::span<float> logits, float factor) {
   const float largest = cpu::max_of(logits);
   const float sum = cpu::exp_shifted(logits, largest);
@@ -84,7 +84,7 @@ double forward_row(std::span<float> student, std::span<const float> teacher, flo
   return difference - teacher_normalizer + student_normalizer;
 }
 
-// KL(p || q); d/dz_v = p_v (log p_v - log q_v - KL), where the normalizers cancel but for KL's own.
+// KL(p || q); d/dz_v = p_v (log p_v - log q_v - KL); the normalizers cancel except in KL itself.
 double reverse_row(std::span<float> student, std::span<const float> teacher, float weight) {
   thread_local std::vector<float> p;
   thread_local std::vector<float> q;

@@ -97,7 +97,7 @@ void rms_norm(Matrix<float> out, Matrix<const float> x, std::span<const float> w
   });
 }
 
-// With r = 1 / sqrt(mean(x^2) + eps) and w the offset and the weight together: out_i = r x_i w_i
+// With r = 1 / sqrt(mean(x^2) + eps) and w = offset + weight: out_i = r x_i w_i
 // and dr/dx_i = -r^3 x_i / N.
 void rms_norm_backward(Workspace& workspace, Matrix<float> dx, std::span<float> dweight,
                        Matrix<const float> dout, Matrix<const float> x,
@@ -153,7 +153,7 @@ Moments moments_of(std::span<const float> row, float eps) {
   return {mean, 1.0F / std::sqrt(squares / count + eps)};
 }
 
-/// Where row m of N columns begins in weights of one row or of several.
+/// The start of row m's weights (N columns), in weights of one row or of several.
 std::size_t part_of(std::span<const float> weight, std::size_t columns, std::size_t m) {
   return m % (weight.size() / columns) * columns;
 }
@@ -206,7 +206,7 @@ void layer_norm_backward(Workspace& workspace, const LayerNormGradients& gradien
       target[i] += root * (g - sum / count - (row[i] - mean) * root * along / count);
     }
   });
-  // Each column is one thread's, which goes through the rows in order.
+  // Each column belongs to one thread, which adds the rows in order.
   parallel_ranges(x.cols, [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t m = 0; m < x.rows; ++m) {
       const std::size_t part = part_of(weight, x.cols, m);

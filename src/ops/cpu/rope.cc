@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rotates the planes (x[i], x[i + half]) of one head's rotary channels by their angles times
+// Rotates the pairs (x[i], x[i + half]) of one head's rotary channels by their angles times
 // `sign`.
 void RotateHead(std::span<float> x, const float* cosines, const float* sines, float sign) {
   const hn::ScalableTag<float> d;
@@ -41,7 +41,7 @@ void RotateHead(std::span<float> x, const float* cosines, const float* sines, fl
   }
 }
 
-// The same of planes (x[2i], x[2i + 1]).
+// The same for pairs (x[2i], x[2i + 1]).
 void RotatePairs(std::span<float> x, const float* cosines, const float* sines, float sign) {
   for (std::size_t i = 0; i < x.size() / 2; ++i) {
     const float a = x[2 * i];
@@ -67,7 +67,7 @@ void RopeAngles::compute(std::span<const float> frequencies,
   half_ = frequencies.size();
   cosines_.ensure(half_ * positions.size());
   sines_.ensure(half_ * positions.size());
-  constexpr std::size_t kCost = 32;  // of both functions, in simple steps
+  constexpr std::size_t kCost = 32;  // of cos and sin, in simple steps
   cpu::for_rows(positions.size(), half_ * kCost, [&](std::size_t t) {
     for (std::size_t i = 0; i < half_; ++i) {
       // The product is rounded to float, as in the frameworks that trained the model.
@@ -80,7 +80,7 @@ void RopeAngles::compute(std::span<const float> frequencies,
 
 namespace {
 
-// Rotates every plane by its angle times `sign`.
+// Rotates every pair by its angle times `sign`.
 void rotate_heads(Matrix<float> x, int head_dim, const RopeAngles& angles, float sign) {
   const auto dim = static_cast<std::size_t>(head_dim);
   const std::size_t rotary = angles.rotary();

@@ -7,7 +7,7 @@
 
 namespace winnow::ops::cpu {
 
-/// body(row) for every row; on several threads when there is enough to do.
+/// body(row) for every row; on several threads if there is enough work.
 template <class Body>
 void for_rows(std::size_t rows, std::size_t elements_per_row, const Body& body) {
   constexpr std::size_t kWorthATeam = std::size_t{1} << 14;

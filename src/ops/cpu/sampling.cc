@@ -13,7 +13,7 @@
 namespace winnow::ops {
 namespace {
 
-// A candidate by its place in their order: its distance, then its number.
+// A candidate's sort key: its distance, then its token id.
 using Place = std::uint64_t;
 
 Place place_of(std::uint32_t distance, std::uint32_t token) {
@@ -26,13 +26,13 @@ std::uint64_t weight_of(Place place) {
   return weight(distance_of(place));
 }
 
-// The upper half of a product: `fraction` of `whole`, where all of it is 2^64.
+// The upper half of a product: the part of `whole` that `fraction` in units of 2^-64 gives.
 std::uint64_t part_of(std::uint64_t whole, std::uint64_t fraction) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>(Wide{whole} * fraction >> 64);
 }
 
-// Those of the tokens that `rule` may draw, the first rule.most of them, in any order.
+// The tokens that `rule` may draw, the first rule.most of them, in any order.
 std::vector<Place> candidates_of(std::span<const float> logits, float largest,
                                  const TokenRule& rule) {
   std::vector<Place> places(logits.size());
@@ -50,8 +50,8 @@ std::vector<Place> candidates_of(std::span<const float> logits, float largest,
   return places;
 }
 
-// The candidates up to a place, which is found without sorting them: sums over bins of their
-// distance say in which bin a sum passes what is asked for, and only that bin is sorted.
+// The candidates up to a cut, which is found without sorting all of them: candidates are binned by
+// distance, the bins' sums of weights tell which bin contains the cut, and only it is sorted.
 class Candidates {
  public:
   explicit Candidates(std::vector<Place> places)
@@ -62,11 +62,11 @@ class Candidates {
     weight_ = std::accumulate(bins_.begin(), bins_.end(), std::uint64_t{0});
   }
 
-  // The weight of all that are kept.
+  // The weight of all candidates that are kept.
   [[nodiscard]] std::uint64_t weight() const { return weight_; }
 
-  // Drops those behind the first up to which the sum of weights exceeds `target` < weight().
-  // Returns its token.
+  // Keeps the fewest first candidates whose weights add up to more than `target` < weight().
+  // Returns the token of the last one.
   std::int32_t keep_beyond(std::uint64_t target) {
     std::size_t bin = 0;
     std::uint64_t before = 0;
@@ -83,7 +83,7 @@ class Candidates {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(last_));
   }
 
-  // The tokens of all that are kept, in any order.
+  // The tokens of all candidates that are kept, in any order.
   [[nodiscard]] std::vector<std::size_t> kept() const {
     std::vector<std::size_t> tokens;
     for (const Place place : places_) {
@@ -94,7 +94,7 @@ class Candidates {
     return tokens;
   }
 
-  // Drops those that are farther away.
+  // Drops candidates that are farther away.
   void drop_beyond(std::uint32_t distance) {
     if (distance >= distance_of(last_)) {
       return;
@@ -121,11 +121,11 @@ class Candidates {
 
   std::vector<Place> places_;
   std::vector<std::uint64_t> bins_;      // sums of weights
-  Place last_ = place_of(kNoWeight, 0);  // nothing behind it is kept
+  Place last_ = place_of(kNoWeight, 0);  // candidates after this one are dropped
   std::uint64_t weight_ = 0;
 };
 
-// Those that `rule` may draw from logits of which `largest` is the largest.
+// The candidates that `rule` may draw from `logits`, whose maximum is `largest`.
 Candidates truncated(std::span<const float> logits, float largest, const TokenRule& rule) {
   Candidates candidates(candidates_of(logits, largest, rule));
   if (rule.share > 0) {
@@ -137,8 +137,8 @@ Candidates truncated(std::span<const float> logits, float largest, const TokenRu
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// Of what is a number; kLowest if nothing is larger. Four floats are a vector on every CPU that
-// there is, and four of them keep it busy.
+// The largest number that is not NaN; kLowest if none is larger. Four floats are a vector on every
+// CPU, and four vectors in flight hide the latency.
 float largest_of(std::span<const float> x) {
   using Vector = float __attribute__((vector_size(16)));
   constexpr std::size_t kLanes = sizeof(Vector) / sizeof(float);
@@ -164,12 +164,12 @@ float largest_of(std::span<const float> x) {
   return result;
 }
 
-// The first of the largest of what is a number.
+// The first of the largest logits, ignoring NaN.
 std::int32_t most_likely(std::span<const float> logits) {
-  // The first block that has it is searched for its place.
+  // Finds the first block that contains the maximum, then searches only that block.
   constexpr std::size_t kBlock = 512;
   float largest = kLowest;
-  std::span<const float> searched = logits;  // for kLowest, if there is nothing else
+  std::span<const float> searched = logits;  // all logits: used if the maximum is kLowest
   for (std::size_t begin = 0; begin < logits.size(); begin += kBlock) {
     const auto block = logits.subspan(begin, std::min(kBlock, logits.size() - begin));
     if (const float x = largest_of(block); x > largest) {

@@ -63,8 +63,8 @@ float along(std::span<const float> gradient, std::span<const float> x,
   return sum;
 }
 
-/// What state i sends back to the entries that it averages, [T * heads][span] each: to entry
-/// first(i) + n the n-th. Written by states, gathered by entries, so no two threads add to one sum.
+/// Gradients that state i sends back to the entries that it averages, [T * heads][span] each:
+/// column n is for entry first(i) + n. States write, entries gather: no two threads share a sum.
 struct Shares {
   Matrix<float> means;   // weight_j / z
   Matrix<float> omegas;  // d omega_j

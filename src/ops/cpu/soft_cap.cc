@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The numbers from `i` on of which there are whole vectors; returns the number behind them.
+// Processes as many whole vectors as there are from index `i` on; returns the index after them.
 template <class D>
 HWY_INLINE std::size_t SoftCapVectors(D d, std::span<float> x, std::size_t i, float cap) {
   const auto caps = hn::Set(d, cap);

@@ -1,4 +1,4 @@
-// The inner loops of decode attention where the CPU adds up products of pairs of bf16.
+// The inner loops of decode attention on CPUs with bf16 dot product instructions.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace winnow::ops::cpu {
 
-/// Whether the functions below take pages of this layout on this CPU: codes that bf16 holds
+/// Whether the functions below support pages of this layout on this CPU: codes that bf16 represents
 /// exactly (bf16, fp8, int8), head_dim a multiple of 32, has_bf16_dots().
 bool attends_in_dots(const PageLayout& layout);
 
@@ -18,8 +18,8 @@ void score_page_in_dots(const PageLayout& layout, const std::byte* page, const b
                         std::size_t query_stride, std::size_t rows, float* scores,
                         std::size_t score_stride, std::span<const std::byte> upcoming);
 
-/// accumulate_page() with weights in bf16; behind an odd number of entries there is one more, any
-/// finite number.
+/// accumulate_page() with weights in bf16. After an odd number of weights, one more is read: it may
+/// be any finite number.
 void accumulate_page_in_dots(const PageLayout& layout, const std::byte* page, int entries,
                              const bf16* weights, std::size_t weight_stride, std::size_t rows,
                              float* out, std::size_t out_stride,

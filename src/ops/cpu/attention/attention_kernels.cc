@@ -22,11 +22,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using PanelTag = hn::CappedTag<float, kPageEntries>;
 constexpr std::size_t kPanelVectors = kPageEntries / hn::MaxLanes(PanelTag());
 
-// Rows whose scores are computed together: enough independent sums to hide the latency of adding.
+// Rows whose scores are computed together: enough independent sums to hide the latency of an add.
 constexpr int kScoreRows = kPanelVectors == 1 ? 12 : 6;
 constexpr int kFewerRows = 6;
 
-// Partial sums per score: channels are dealt out among them, so that few rows hide that latency
+// Partial sums per score: channels are distributed among them, so that a few rows hide that latency
 // too.
 template <int R>
 constexpr int kPartialSums = R* static_cast<int>(kPanelVectors) <= 3 ? 4
@@ -151,13 +151,13 @@ HWY_INLINE void accumulate_rows(D d, const std::byte* values, std::size_t row_co
   }
 }
 
-// Codes from one row of values to the next.
+// The number of codes from one row of values to the next.
 std::size_t row_codes(const PageLayout& layout) {
   return layout.format() == EntryFormat::q4 ? 2 * layout.row_bytes()
                                             : static_cast<std::size_t>(layout.head_dim());
 }
 
-// What weights [rows, entries] make of values, which go to `out` [rows, head_dim].
+// A product of weights [rows, entries] and values, which is added to `out` [rows, head_dim].
 struct Weighing {
   const float* weights;
   std::size_t weight_stride;

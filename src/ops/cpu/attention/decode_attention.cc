@@ -20,11 +20,11 @@ using cpu::Half;
 using cpu::Segment;
 using cpu::Split;
 
-// Keys or values of a page that are fetched while those this much before them are read. So a core,
-// which waits for only so many lines at a time, is asked for them evenly.
+// The distance of prefetching, in halves of pages (keys or values): small, steady requests suit a
+// core, which can wait for only a few cache lines at a time.
 constexpr int kPartsAhead = 8;
 
-// What a split leaves behind, per query head: unnormalised output, the sum and the shift of its
+// The result of a split, per query head: unnormalised output, the sum and the shift of its
 // exponentials.
 struct Partials {
   std::span<float> out;    // [splits, G, head_dim]
@@ -32,17 +32,17 @@ struct Partials {
   std::span<float> shift;  // [splits, G]
 };
 
-// Numbers of a row of scores: the last page is written whole, wherever it begins.
+// Floats of a row of scores: the last page is written whole, whatever its first entry.
 constexpr std::size_t kScoreStride = cpu::kMostSplitEntries + kPageEntries;
 
-// What a thread computes a split with.
+// A thread's scratch memory for a split.
 struct Scratch {
-  std::span<float> scores;  // [G, kScoreStride]: then weights
+  std::span<float> scores;  // [G, kScoreStride]: scores, then weights
   std::span<float> scales;  // [kScoreStride]
-  std::span<bf16> in_bf16;  // [G, kScoreStride]: weights; before that queries, [G, head_dim]
+  std::span<bf16> in_bf16;  // [G, kScoreStride]: weights; earlier, queries [G, head_dim]
 };
 
-// The scales of the keys or values of a segment, behind each other.
+// The scales of the keys or values of a segment, written contiguously.
 void read_scales(const Segment& segment, Half half, std::span<float> out) {
   const std::size_t first = half == Half::keys ? 0 : segment.layout->first_value_scale();
   for (int page = 0; page < segment.page_count(); ++page) {
@@ -55,8 +55,8 @@ void read_scales(const Segment& segment, Half half, std::span<float> out) {
   }
 }
 
-// Multiplies each head's scores or weights of a segment, from `first` on, by `unit` and, if there
-// are any, by the entries' scales.
+// Multiplies each head's scores or weights of a segment, from `first` on, by `unit` and by the
+// entries' scales, if the format has any.
 void apply_scales(const Segment& segment, Half half, std::size_t first, std::size_t group,
                   float unit, const Scratch& scratch) {
   const bool scaled = segment.layout->scaled();
@@ -84,7 +84,7 @@ void for_segments(const Split& split, const F& f) {
   }
 }
 
-// The weights of a split, of query head g.
+// The weights of query head g in a split.
 std::span<float> weights_of(const DecodeRow& row, const Split& split, std::size_t g) {
   const auto row_entries = static_cast<std::size_t>(row.archive.count + row.window.count);
   return {row.weights + g * row_entries + static_cast<std::size_t>(split.first),
@@ -100,8 +100,8 @@ class SplitAttention {
         dots_(dots && (cpu::attends_in_dots(shape.archive) || cpu::attends_in_dots(shape.window))),
         scratch_(scratch) {}
 
-  /// Leaves what the split gives in `out` [G, head_dim] and `partials`, and the row's weights if
-  /// these are asked for.
+  /// Writes the split's result to `out` [G, head_dim] and `partials`, and the row's weights if they
+  /// are requested.
   void run(const Split& split, std::size_t index, const DecodeRow& row, std::span<float> out,
            const Partials& partials, cpu::ReadingOrder& upcoming) const {
     compute_scores(split, row.query, upcoming);
@@ -149,7 +149,7 @@ class SplitAttention {
     });
   }
 
-  // The weights in bf16. Behind them a zero, as dots of an odd number take one more.
+  // The weights in bf16, and a zero after them: dots of an odd number read one more.
   void round_weights(const Split& split) const {
     const auto entries = static_cast<std::size_t>(split.entries());
     for (std::size_t g = 0; g < group_; ++g) {
@@ -193,12 +193,12 @@ class SplitAttention {
   const Scratch& scratch_;
 };
 
-// A query head's sum of exponentials relative to `shift`, its sink's included.
+// A query head's sum of exponentials relative to `shift`, including its sink's.
 float with_sink(const DecodeRow& row, std::size_t g, float sum, float shift) {
   return row.sinks == nullptr ? sum : sum + std::exp(row.sinks[g] - shift);
 }
 
-// What the only split of a row has left in its output, over the sum of the exponentials.
+// Normalises the output of a row with one split: divides it by the sum of the exponentials.
 void finish_row(const Split& split, std::size_t index, const AttentionShape& shape,
                 const DecodeRow& row, const Partials& partials) {
   const auto group = static_cast<std::size_t>(shape.group);

@@ -1,4 +1,4 @@
-// What decode attention reads, cut into tasks of about one size.
+// Splits the entries that decode attention reads into tasks of similar size.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 
 namespace winnow::ops::cpu {
 
-/// Entries of a split, about.
+/// The typical number of entries of a split.
 inline constexpr int kSplitEntries = 256;
-/// And at most: what would leave a small rest behind is not cut.
+/// The maximum: a small remainder stays in the last split.
 inline constexpr int kMostSplitEntries = kSplitEntries + kSplitEntries / 2;
 
-/// Entries that follow each other in a row's archive or window, from a page's first one on.
+/// Consecutive entries of a row's archive or window, starting with the first one of a page.
 struct Segment {
   const PageLayout* layout = nullptr;
   const std::byte* base = nullptr;
@@ -29,38 +29,38 @@ struct Segment {
   }
 };
 
-/// Some entries of one row: of its archive, its window, or the last of the one and all of the
-/// other.
+/// Some entries of one row: only of its archive, only of its window, or the archive's last entries
+/// and the whole window.
 struct Split {
   std::size_t row = 0;
-  int first = 0;                    // entry, of the row's archive and the window behind it
+  int first = 0;                    // index of its first entry in the archive, then the window
   std::array<Segment, 2> segments;  // any may be empty
 
   [[nodiscard]] int entries() const { return segments[0].entries + segments[1].entries; }
 };
 
-/// All rows, one after another. Where a row is cut depends on its own length alone, so that its
-/// sums have the same order no matter what else is in the call.
+/// All rows, one after another. The places where a row is split depend only on its own length, so
+/// that its sums have the same order regardless of the other rows in the call.
 struct Splits {
   std::vector<Split> all;
-  std::vector<std::size_t> begins;  // of each row, and the end
+  std::vector<std::size_t> begins;  // the first split of each row, then the number of splits
 
   [[nodiscard]] std::size_t of_row(std::size_t row) const { return begins[row + 1] - begins[row]; }
 };
 
-/// The layouts of `shape` and the pages of `rows` must outlive what is returned.
+/// The layouts of `shape` and the pages of `rows` must outlive the returned value.
 Splits cut_into_splits(const AttentionShape& shape, std::span<const DecodeRow> rows);
 
-/// Of a page: the keys, or the values and the scales.
+/// A half of a page: the keys, or the values with all scales.
 enum class Half : std::uint8_t { keys, values };
 
-/// What a thread reads: of each split the keys of all pages, then the values (and scales) of all
-/// pages. Pages lie anywhere in memory, so only we know which one comes next.
+/// The order in which a thread reads pages: for each split the keys of all pages, then the values
+/// (and scales) of all pages. Pages are scattered in memory, so the CPU cannot guess the next one.
 class ReadingOrder {
  public:
   explicit ReadingOrder(std::span<const Split> splits) : splits_(splits) {}
 
-  /// The next half of a page; behind the last one nothing.
+  /// The next half of a page; nothing after the last one.
   std::span<const std::byte> next();
 
  private:

@@ -23,8 +23,8 @@ namespace winnow::ops::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Codes of each storage format as float vectors, without scales: those from number `index` on of a
-// part of a page, where index is a multiple of the lanes.
+// Codes of each storage format as float vectors, without scales. They start at index `index` of a
+// part of a page; the index is a multiple of the lanes.
 struct F32Codes {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
@@ -42,7 +42,7 @@ struct Bf16Codes {
   }
 };
 
-// Read as a binary16 with the same bits, an e4m3 is 2^-8 of its value: code_unit() makes up for it.
+// Read as a binary16, the bits of an e4m3 give 2^-8 of its value: code_unit() compensates for that.
 struct F8Codes {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
@@ -66,7 +66,7 @@ struct I8Codes {
   }
 };
 
-// Every lane takes the word that holds its code and shifts it down; a permutation looks it up.
+// Every lane loads the word that holds its code and shifts it down; a permutation looks it up.
 struct Q4Codes {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* part, std::size_t index) {
@@ -85,7 +85,7 @@ struct Q4Codes {
   }
 
  private:
-  // The level that the lowest four bits of each lane number.
+  // The level that the lowest four bits of each lane select.
   template <class D>
   static HWY_INLINE hn::Vec<D> look_up(D d, hn::Vec<hn::RebindToUnsigned<D>> words) {
     const hn::RebindToUnsigned<D> du32;
@@ -99,7 +99,7 @@ struct Q4Codes {
       return hn::TableLookupLanes(hn::LoadU(d, kSigned),
                                   hn::IndicesFromVec(d, hn::BitCast(di32, code)));
     } else {
-      constexpr std::uint32_t kEntries = hn::MaxLanes(D()) >= 8 ? 8 : 4;  // of a table
+      constexpr std::uint32_t kEntries = hn::MaxLanes(D()) >= 8 ? 8 : 4;  // of one lookup table
       const auto number =
           hn::IndicesFromVec(d, hn::BitCast(di32, hn::And(words, hn::Set(du32, kEntries - 1))));
       const auto sign = hn::ShiftLeft<28>(hn::And(words, hn::Set(du32, 8U)));

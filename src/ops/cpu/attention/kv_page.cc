@@ -18,7 +18,7 @@ constexpr std::size_t round_up(std::size_t x, std::size_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// The least bf16 that keeps amax / scale within the format's largest code; normal, because the
+// The smallest bf16 that keeps amax / scale within the format's largest code; normal, because the
 // inverse of a subnormal may overflow.
 bf16 scale_for(std::span<const float> x, float largest_code) {
   float amax = 0.0F;
@@ -36,9 +36,9 @@ bf16 scale_for(std::span<const float> x, float largest_code) {
   return std::isfinite(to_float(scale)) ? scale : to_bf16(1.0F);
 }
 
-// The root of the mean square of x, scaled by its largest size so that no square overflows. Zero
-// where it is no normal number, because its inverse may overflow. Sums have the order of a warp of
-// the device, whose lanes hold pairs of channels half a head apart.
+// The root mean square of x, computed relative to its largest magnitude so that no square
+// overflows. Zero if it is not a normal number, because its inverse may overflow. Sums have the
+// same order as in a warp on the device, whose lanes hold pairs of channels half a head apart.
 bf16 mean_size(std::span<const float> x) {
   constexpr std::size_t kLanes = 32;
   float amax = 0.0F;
@@ -71,8 +71,8 @@ std::span<T> elements(std::span<std::byte> codes) {
   return {reinterpret_cast<T*>(codes.data()), codes.size() / sizeof(T)};
 }
 
-// Calls f(read, write) for the format: read(codes, index) and write(codes, index, code) of elements
-// as they are.
+// Calls f(read, write) for the format: read(codes, index) and write(codes, index, code) copy codes
+// without conversion.
 template <class F>
 void with_elements(EntryFormat format, const F& f) {
   const auto plain = [&]<class T>(T*) {

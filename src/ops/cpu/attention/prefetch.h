@@ -1,4 +1,4 @@
-// Memory that a loop asks for while it computes.
+// Memory that a loop prefetches while it computes.
 #pragma once
 
 #include <hwy/base.h>
@@ -9,16 +9,16 @@
 
 namespace winnow::ops::cpu {
 
-/// Memory that the steps of a loop fetch, each an equal share of it, into the second-level cache:
-/// for the first one a core waits for fewer lines at a time.
+/// Memory that a loop prefetches into the second-level cache, an equal share in each step. A core
+/// can wait for fewer lines at a time if they go to the first level.
 class Upcoming {
  public:
   Upcoming() = default;
   Upcoming(std::span<const std::byte> memory, std::size_t steps)
       : memory_(memory), share_((memory.size() + steps - 1) / steps) {}
 
-  /// What `count` steps from `step` on fetch. Always inline: GCC drops calls of a function that
-  /// does nothing but fetch.
+  /// Prefetches the shares of `count` steps from `step` on. Always inline: GCC drops calls of a
+  /// function that only prefetches.
   HWY_INLINE void fetch(std::size_t step, std::size_t count) const {
     constexpr std::size_t kCacheLine = 64;
     const std::size_t end = std::min((step + count) * share_, memory_.size());

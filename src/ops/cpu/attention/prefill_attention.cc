@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBlockPages = 8;
 constexpr std::size_t kBlockEntries = kBlockPages * kPageEntries;
-constexpr std::size_t kTileRows = 96;  // query rows (tokens x group) per tile, about
+constexpr std::size_t kTileRows = 96;  // approximate query rows (tokens x group) per tile
 
 // Query tokens [first, last) of one head.
 struct QueryTile {
@@ -28,7 +28,7 @@ struct Visible {
   std::int64_t last;
 };
 
-// One thread's scratch and the state of the tile it works on.
+// One thread's scratch memory and the state of its current tile.
 class TileRunner {
  public:
   TileRunner(const AttentionShape& shape, std::size_t tile_tokens, std::span<float> memory)
@@ -133,8 +133,8 @@ class TileRunner {
                 page.begin() + static_cast<std::ptrdiff_t>(key_floats));
   }
 
-  // Entries [first, first + count) of a source lie in block_ as floats; visible(t) says which of
-  // the source's entries token t sees.
+  // block_ holds entries [first, first + count) of a source as floats; visible(t) is the range of
+  // the source's entries that token t sees.
   template <class VisibleOf>
   void attend_block(const QueryTile& tile, std::int64_t first, std::int64_t count,
                     const VisibleOf& visible) {
@@ -163,7 +163,7 @@ class TileRunner {
     return reinterpret_cast<const std::byte*>(&block_[p * page_floats(dim_)]);
   }
 
-  // Converts one row's scores to weights relative to its new shift; unseen entries weigh nothing.
+  // Converts one row's scores to weights relative to its new shift; unseen entries get weight 0.
   void update_softmax(std::size_t row, std::size_t entries, Visible range) {
     const auto scores = scores_.subspan(row * kBlockEntries, entries);
     const auto begin = static_cast<std::size_t>(range.first);

@@ -9,7 +9,7 @@
 namespace winnow::ops {
 namespace {
 
-constexpr std::size_t kLanes = 32;  // of the device's warps
+constexpr std::size_t kLanes = 32;  // lanes of a warp on the device
 
 void flip_signs(std::span<float> x) {
   for (std::size_t d = 0; d < x.size(); ++d) {
@@ -25,7 +25,7 @@ void mix(std::span<float> x, std::size_t i, std::size_t distance) {
   x[i + distance] = a - b;
 }
 
-// The `blocks` numbers x[0], x[block], x[2 block] ... minus 2 / blocks of their sum.
+// Subtracts 2 / blocks of their sum from the `blocks` numbers x[0], x[block], x[2 block] ...
 void reflect(float* x, std::size_t block, std::size_t blocks) {
   const std::size_t groups = std::max<std::size_t>(1, kLanes / block);
   std::array<float, kLanes> sums{};
@@ -43,12 +43,12 @@ void reflect(float* x, std::size_t block, std::size_t blocks) {
   }
 }
 
-// The rotation but for its signs; its own inverse. The two halves of the channels are one factor of
-// the Hadamard matrix, the places within a block of each half the others.
+// The rotation without its sign flips; its own inverse. One factor of the Hadamard matrix mixes the
+// two halves of the channels, the others mix the places within a block of each half.
 void mix_channels(std::span<float> x) {
   assert(x.size() % 8 == 0);
   const std::size_t half = x.size() / 2;
-  const std::size_t block = half & (~half + 1);  // the largest power of two in it
+  const std::size_t block = half & (~half + 1);  // the largest power of two that divides it
   for (std::size_t width = 1; width < block; width *= 2) {
     for (std::size_t first = 0; first < x.size(); first += 2 * width) {
       for (std::size_t i = first; i < first + width; ++i) {

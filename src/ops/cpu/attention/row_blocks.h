@@ -7,7 +7,7 @@
 
 namespace winnow::ops::cpu {
 
-/// f.template operator()<rows>(row): those are the last, and fewer than Most.
+/// f.template operator()<rows>(row) for the last rows, which are fewer than Most.
 template <std::size_t Most, class F>
 HWY_INLINE void last_row_block(std::size_t row, std::size_t rows, const F& f) {
   if constexpr (Most > 1) {
@@ -18,9 +18,9 @@ HWY_INLINE void last_row_block(std::size_t row, std::size_t rows, const F& f) {
   }
 }
 
-/// Splits `rows` into blocks of the largest size, of the next ones, and a rest smaller than all:
-/// f.template operator()<R>(first row). Inlined, so that it is compiled for the instructions of its
-/// caller: called by pointer, blocks take up to a third longer.
+/// Splits `rows` into blocks of the largest size, then of the smaller ones, then a smaller
+/// remainder: f.template operator()<R>(first row). Inlined, so that it is compiled for its caller's
+/// instruction set: with calls by pointer, blocks take up to a third longer.
 template <std::size_t Largest, std::size_t... Smaller, class F>
 HWY_INLINE void for_row_blocks(std::size_t rows, const F& f, std::size_t row = 0) {
   for (; row + Largest <= rows; row += Largest) {

@@ -1,4 +1,4 @@
-// One row of a softmax whose scores come block by block (Milakov and Gimelshein 2018).
+// One row of a softmax over scores that arrive block by block (Milakov and Gimelshein 2018).
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ struct RunningSoftmax {
   float shift = -std::numeric_limits<float>::infinity();
   float sum = 0.0F;
 
-  /// Converts the next scores to weights relative to the new shift; what `out` holds, the weighted
-  /// sum so far, is brought to it too.
+  /// Converts the next scores to weights relative to the new shift, and rescales `out`, the
+  /// weighted sum so far, to it as well.
   void take(std::span<float> scores, std::span<float> out) {
     if (scores.empty()) {
       return;
@@ -33,7 +33,7 @@ struct RunningSoftmax {
   }
 };
 
-/// The softmax of query head g before its first scores: empty, or its sink alone if heads have any.
+/// The softmax of query head g before its first scores: empty, or only its sink if there are sinks.
 inline RunningSoftmax softmax_after(const float* sinks, std::size_t g) {
   return sinks == nullptr ? RunningSoftmax() : RunningSoftmax{sinks[g], 1.0F};
 }

@@ -1,5 +1,5 @@
-// Training attention, backward: each tile's weights are computed again from the log-sum-exp that
-// forward left (Dao et al. 2022).
+// Training attention, backward: each tile's weights are recomputed from the log-sum-exp of the
+// forward pass (Dao et al. 2022).
 #include <cmath>
 #include <numeric>
 
@@ -14,7 +14,7 @@ using cpu::kBlock;
 using cpu::Tile;
 using cpu::TileScores;
 
-/// A KV head's share of what backward reads and adds to.
+/// A KV head's part of the operands that backward reads and of the gradients that it adds to.
 struct HeadGradients {
   Matrix<const float> out;          // [T, G * D]
   Matrix<const float> dout;         // [T, G * D]
@@ -43,7 +43,7 @@ class Backward {
     }
   }
 
-  /// A document: tokens that see no others and that no others see.
+  /// A document: its tokens and those of other documents do not see each other.
   void run(const Head& head, const HeadGradients& gradients, const Tile& document) {
     const std::size_t step = cpu::tile_tokens(*attention_);
     for (std::size_t first = document.first; first < document.last; first += step) {
@@ -76,7 +76,7 @@ class Backward {
 
   void run_block(const Head& head, const HeadGradients& gradients, const Tile& tile,
                  std::size_t block, const Tile& document) {
-    // The document's own keys: those of another one in the block are another task's to add to.
+    // Only the document's own keys: another task adds to other documents' keys in the block.
     const std::size_t first = std::max(document.first, block * kBlock);
     const std::size_t last = std::min(document.last, (block + 1) * kBlock);
     const std::size_t skipped = first - block * kBlock;
@@ -95,7 +95,7 @@ class Backward {
                      scores_.queries(tile));
   }
 
-  // P = exp(S - normalizer), 0 where nothing is seen.
+  // P = exp(S - normalizer), 0 for keys that a row does not see.
   void compute_weights(const Head& head, const HeadGradients& gradients, const Tile& tile,
                        std::size_t block) {
     scores_.compute(head, tile, block, capped_);
@@ -109,8 +109,8 @@ class Backward {
     }
   }
 
-  // dS = P (dP - out . dout), with dP = dout V^T; its sums beyond the window are the bias's
-  // gradient. Times the soft cap's slope it is the gradient of what was capped.
+  // dS = P (dP - out . dout), with dP = dout V^T; its sums over rows beyond the window are the
+  // bias's gradient. The soft cap's derivative then gives the gradient of the uncapped scores.
   void compute_dscores(const Head& head, const HeadGradients& gradients, const Tile& tile,
                        std::size_t block) {
     const std::size_t rows = scores_.rows(tile);
@@ -153,7 +153,7 @@ class Backward {
   std::span<float> dout_;      // [rows, D]
   std::span<float> dqueries_;  // [rows, D], before the scale
   std::span<float> dots_;      // [rows]: out . dout
-  std::span<float> capped_;    // [rows, kBlock]: scores behind the soft cap, or empty
+  std::span<float> capped_;    // [rows, kBlock]: scores after the soft cap, or empty
 };
 
 std::vector<Tile> documents_of(const TrainingAttention& attention) {
@@ -167,8 +167,8 @@ std::vector<Tile> documents_of(const TrainingAttention& attention) {
   return documents;
 }
 
-// A sink has a weight P and no value, so its dS is -P (out . dout). Summed head by head, so that
-// the threads do not matter.
+// A sink has a weight P and no value, so its dS is -P (out . dout). The sums are per head, so that
+// the number of threads does not matter.
 void add_sink_gradients(const TrainingAttention& attention, Matrix<const float> out,
                         Matrix<const float> normalizers, Matrix<const float> dout,
                         std::span<float> gradients) {

@@ -1,4 +1,4 @@
-// What forward and backward of training attention share: a tile of queries against a block of keys.
+// Shared by forward and backward of training attention: a tile of queries and a block of keys.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 namespace winnow::ops::cpu {
 
 inline constexpr std::size_t kBlock = 64;     // keys
-inline constexpr std::size_t kTileRows = 96;  // query rows (tokens x group), about
+inline constexpr std::size_t kTileRows = 96;  // approximate query rows (tokens x group)
 
-// Matrices of all heads, cut down to those of one KV head; keys and values also transposed.
+// One KV head's part of the matrices of all heads; keys and values also transposed.
 struct Head {
   Matrix<const float> queries;               // [T, G * D]
   Matrix<const float> keys;                  // [T, D]
   Matrix<const float> values;                // [T, D]
-  std::span<const float> keys_transposed;    // [blocks][D][kBlock], zeros past the end
+  std::span<const float> keys_transposed;    // [blocks][D][kBlock], padded with zeros
   std::span<const float> values_transposed;  // the same
   const float* bias;                         // bias_j at j * bias_stride, or null
   std::size_t bias_stride;
@@ -88,7 +88,7 @@ inline std::size_t tile_tokens(const TrainingAttention& attention) {
   return std::max<std::size_t>(1, kTileRows / static_cast<std::size_t>(attention.group));
 }
 
-// What one thread works with on a tile and a block of keys.
+// One thread's scratch memory for a tile and a block of keys.
 class TileScores {
  public:
   TileScores(Workspace& workspace, const TrainingAttention& attention)
@@ -100,7 +100,7 @@ class TileScores {
     queries_ = workspace.take<float>(rows * dim_);
   }
 
-  /// The tile's queries as rows [tokens * G, D], times the scale.
+  /// The tile's queries as rows [tokens * G, D], multiplied by the scale.
   void load_queries(const Head& head, const Tile& tile) {
     for (std::size_t t = tile.first; t < tile.last; ++t) {
       std::ranges::transform(head.queries.row(t), &queries_[(t - tile.first) * group_ * dim_],
@@ -118,8 +118,8 @@ class TileScores {
     return {queries_.data(), rows(tile), dim_};
   }
 
-  /// Scores of keys [block * kBlock, ...), the bias added; what a row does not see is left unused.
-  /// `capped` receives what the soft cap, if there is one, leaves of them before the bias.
+  /// Scores of keys [block * kBlock, ...), with the bias; those that a row does not see are
+  /// undefined. With a soft cap, `capped` receives the scores after the cap and before the bias.
   void compute(const Head& head, const Tile& tile, std::size_t block,
                std::span<float> capped = {}) {
     const Matrix<float> scores = matrix(tile);
@@ -153,7 +153,7 @@ class TileScores {
     const std::size_t token = tile.first + row / group_;
     return within(first_seen(*attention_, token), token + 1, block);
   }
-  /// Those of them that are further back than the window.
+  /// The keys among these that are beyond the window.
   [[nodiscard]] Range beyond_window(const Tile& tile, std::size_t row, std::size_t block) const {
     const std::size_t token = tile.first + row / group_;
     const auto window = static_cast<std::size_t>(attention_->window);

@@ -1,4 +1,4 @@
-// Tokens sorted by the experts that they take. What the passes over experts share.
+// Tokens sorted by the experts that they use, shared by the forward and the backward pass.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace winnow::ops::cpu {
 
-/// Pairs of a token and an expert that it takes, ordered by expert, then by token.
+/// Pairs of a token and one of its experts, ordered by expert, then by token.
 struct ExpertGroups {
   std::vector<std::size_t> begins;  // [experts + 1]: the pairs of each expert
   std::vector<std::size_t> pairs;   // [T * active]: token * active + rank of the expert
@@ -40,7 +40,7 @@ inline ExpertGroups group_by_expert(const Router& router, Matrix<const std::int3
   return groups;
 }
 
-/// body(expert, begin, end) for each expert that some token takes, with the range of its pairs.
+/// body(expert, begin, end) for each expert that some token uses, with the range of its pairs.
 template <class Body>
 void for_each_group(const ExpertGroups& groups, const Body& body) {
   for (std::size_t e = 0; e + 1 < groups.begins.size(); ++e) {
@@ -60,7 +60,7 @@ inline Routes take_routes(Context& context, const Router& router, std::size_t to
           take_matrix(context, tokens, active)};
 }
 
-/// The rows of x that the pairs [begin, end) take, each times its weight if there are `weights`.
+/// The rows of x that belong to pairs [begin, end), each times its weight if there are `weights`.
 inline Matrix<float> gather(Context& context, const ExpertGroups& groups, std::size_t begin,
                             std::size_t end, Matrix<const float> x, const float* weights) {
   const Matrix<float> rows = take_matrix(context, end - begin, x.cols);
@@ -74,8 +74,8 @@ inline Matrix<float> gather(Context& context, const ExpertGroups& groups, std::s
   return rows;
 }
 
-/// Adds rows of the pairs from `begin` on to those of their tokens, each times its weight if there
-/// are `weights`. No token is there twice.
+/// Adds rows of the pairs from `begin` on to the rows of their tokens, each times its weight if
+/// there are `weights`. No token occurs twice.
 inline void scatter_add(const ExpertGroups& groups, std::size_t begin, Matrix<float> out,
                         Matrix<const float> rows, const float* weights) {
   parallel_ranges(rows.rows, [&](std::size_t first, std::size_t last, int) {

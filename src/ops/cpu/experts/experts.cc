@@ -23,7 +23,7 @@ void project(Context& context, const MlpWeights& expert, Matrix<float> gate, Mat
   linear(context, targets, x);
 }
 
-// The same of all experts that a single token takes, in one go: they have their input in common.
+// The same for all experts of a single token, in one call: they share their input.
 void project_one_token(Context& context, const ExpertGroups& groups, const ExpertsWeights& weights,
                        const ExpertsActivations& a, Matrix<const float> x) {
   std::vector<LinearTarget> targets;

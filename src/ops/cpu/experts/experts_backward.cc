@@ -19,7 +19,7 @@ Matrix<float> take_zeros(Context& context, std::size_t rows, std::size_t cols) {
   return result;
 }
 
-// The pairs of one expert, from its output to its input.
+// Backward of one expert for its pairs.
 class ExpertBackward {
  public:
   ExpertBackward(Context& context, const ExpertGroups& groups, const ExpertsWeights& weights,

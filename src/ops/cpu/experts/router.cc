@@ -20,7 +20,7 @@ void divide(std::span<float> values, float by) {
   }
 }
 
-// The places of the `chosen.size()` largest values, of equal ones the first.
+// The indices of the `chosen.size()` largest values; on a tie, the lower index.
 void choose(std::span<std::int32_t> chosen, std::span<const float> values,
             std::vector<std::int32_t>& order) {
   order.resize(values.size());
@@ -35,7 +35,7 @@ void choose(std::span<std::int32_t> chosen, std::span<const float> values,
   std::copy(order.begin(), last, chosen.begin());
 }
 
-// What a choice with a bias goes by: the scores of all experts and the bias.
+// The scores that decide a choice with a bias: the scores of all experts plus the bias.
 std::vector<float> biased_scores(const Router& router, std::span<const float> logits) {
   std::vector<float> scores(logits.begin(), logits.end());
   if (router.score == RouterScore::sigmoid) {
@@ -51,8 +51,8 @@ std::vector<float> biased_scores(const Router& router, std::span<const float> lo
   return scores;
 }
 
-// sparse_mixer: of expert e, its share of the softmax that weighs the k-th of the chosen ones. Zero
-// for those that this softmax leaves out.
+// sparse_mixer: expert e's probability in the softmax that weighs the k-th of the chosen ones. Zero
+// for experts that this softmax leaves out.
 float mixed_share(const Router& router, std::span<const std::int32_t> chosen, std::size_t k,
                   std::span<const float> logits, std::size_t e) {
   const auto before = chosen.first(k);
@@ -70,7 +70,7 @@ float mixed_sum(const Router& router, std::span<const std::int32_t> chosen, std:
   return sum;
 }
 
-// Leaves the experts of the best groups in the choice.
+// Excludes all experts outside the best groups from the choice.
 void keep_best_groups(const Router& router, std::span<float> scores,
                       std::vector<std::int32_t>& order) {
   const std::size_t size = scores.size() / static_cast<std::size_t>(router.groups);
@@ -112,7 +112,7 @@ void weigh(const Router& router, std::span<float> weights, std::span<const std::
     }
     return;
   }
-  // A bias may choose others than the one with the largest logit.
+  // With a bias, the expert with the largest logit may not be chosen.
   const float largest = router.choice_bias == nullptr
                             ? logits[static_cast<std::size_t>(chosen.front())]
                             : *std::ranges::max_element(logits);
@@ -152,7 +152,7 @@ void mixed_backward_row(const Router& router, std::span<float> dlogits,
   }
 }
 
-// `weights`: without what multiplies each expert's, which `weighted` has.
+// `weights` excludes expert_scale; `weighted` includes it.
 void backward_row(const Router& router, std::span<float> dlogits,
                   std::span<const std::int32_t> chosen, std::span<const float> weights,
                   std::span<const float> weighted, std::span<const float> logits) {
@@ -162,7 +162,7 @@ void backward_row(const Router& router, std::span<float> dlogits,
   std::ranges::fill(dlogits, 0.0F);
   const float sum = std::accumulate(weighted.begin(), weighted.end(), 0.0F);
   const bool of_all = router.score == RouterScore::softmax && !router.normalized;
-  if (of_all) {  // also the logits of the others divide the weights
+  if (of_all) {  // the logits of the other experts also contribute to the denominator
     const float first = logits[static_cast<std::size_t>(chosen.front())];
     for (std::size_t e = 0; e < logits.size(); ++e) {
       dlogits[e] = -weights.front() / router.scale * std::exp(logits[e] - first) * sum;

@@ -20,7 +20,7 @@ std::size_t steps(const Weight& weight) {
   return static_cast<std::size_t>(weight.cols) / kCols;
 }
 
-/// Rows [first, first + kRows) of columns [k, k + kCols), as far as there are any.
+/// Copies rows [first, first + kRows) of columns [k, k + kCols), as many as exist.
 void copy_tile(const Weight& weight, std::size_t first, std::size_t k, bf16* to) {
   const auto rows = static_cast<std::size_t>(weight.rows);
   const auto cols = static_cast<std::size_t>(weight.cols);

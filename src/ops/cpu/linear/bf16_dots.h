@@ -1,4 +1,4 @@
-// Linear layers where the CPU adds up products of pairs of bf16.
+// Linear layers on CPUs with bf16 dot product instructions.
 #pragma once
 
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace winnow::ops::cpu {
 
-/// Whether this CPU has what our kernels of bf16 are made of: of x86, dot products (AVX512_BF16)
-/// and bytes looked up in tables (AVX512_VBMI); of aarch64, BF16.
+/// Whether this CPU has the instructions that our bf16 kernels use. x86: dot products (AVX512_BF16)
+/// and byte table lookups (AVX512_VBMI); aarch64: BF16.
 bool has_bf16_dots();
 
-/// As linear() in bf16, where has_bf16_dots(). A row's result does not depend on the other rows.
+/// Like linear() in bf16; requires has_bf16_dots(). A row's result does not depend on other rows.
 void gemm_bf16_dots(Workspace& workspace, std::span<const LinearTarget> targets,
                     Matrix<const float> x);
 

@@ -1,4 +1,4 @@
-// Linear layers of weights that lie in tiles.
+// Linear layers with weights stored as tiles.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace winnow::ops::cpu {
 
-/// Whether context.tiled has a copy of this weight, and products of so many inputs may take it.
+/// Whether context.tiled has a copy of this weight that products of this many inputs can use.
 bool takes_tiled(const Context& context, std::size_t rows, const Weight& weight);
 
-/// As gemm_amx(), of at least one input and of weights of which `weights` has copies: out =
-/// x weight^T with inputs as the first operand, so that neither these nor what is computed is
-/// brought into another order, and few inputs are multiplied without empty rows beside them. A
+/// Like gemm_amx(), for at least one input and weights that `weights` has copies of: out =
+/// x weight^T with inputs as the first operand, so that neither inputs nor results need
+/// reordering, and a few inputs are multiplied without padding them with empty rows. A
 /// row's result does not depend on the other rows.
 void gemm_amx_packed(Workspace& workspace, std::span<const LinearTarget> targets,
                      Matrix<const float> x, const AmxPackedWeights& weights);
 
-/// As add_linear().
+/// Like add_linear().
 void add_gemm_amx_packed(Workspace& workspace, const LinearTarget& target, Matrix<const float> x,
                          const AmxPackedWeights& weights);
 
-/// As add_mlp() of a gated MLP: act(gate) * up is written as the next product takes it.
+/// Like add_mlp() of a gated MLP: act(gate) * up is written in the next product's input format.
 void add_mlp_of_tiled(Workspace& workspace, Matrix<float> out, Matrix<const float> x,
                       const MlpWeights& mlp, const AmxPackedWeights& weights);
 

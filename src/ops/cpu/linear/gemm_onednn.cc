@@ -25,7 +25,7 @@ const dnnl::engine& engine() {
   return instance;
 }
 
-/// What tells one primitive from another. Of each operand one stride is 1.
+/// The key of a primitive. One stride of each operand is 1.
 struct Shape {
   std::size_t rows;
   std::size_t depth;
@@ -59,7 +59,7 @@ dnnl::matmul make_matmul(const memory::desc& a, const memory::desc& b, const mem
 #endif
 }
 
-/// The primitive made for a shape, and what its operands look like.
+/// The primitive made for a shape, and the descriptions of its operands.
 struct Matmul {
   explicit Matmul(const Shape& shape)
       : a({dim(shape.rows), dim(shape.depth)}, shape.type, dims(shape.a_strides)),
@@ -74,8 +74,8 @@ struct Matmul {
   dnnl::matmul primitive;
 };
 
-/// Making a primitive costs about as much as a small product, so a model's few shapes are kept; by
-/// each thread, as oneDNN's scratch memory belongs to the thread that made the primitive.
+/// Creating a primitive costs about as much as a small product, so a model's few shapes are cached,
+/// per thread, as oneDNN's scratch memory belongs to the thread that created the primitive.
 const Matmul& cached_matmul(const Shape& shape) {
   constexpr std::size_t kMostEntries = 256;
   thread_local std::map<Shape, Matmul> cache;
@@ -88,7 +88,7 @@ const Matmul& cached_matmul(const Shape& shape) {
   return cache.emplace(shape, Matmul(shape)).first->second;
 }
 
-/// While it lives, oneDNN, which asks OpenMP for its threads, stays on the calling one.
+/// While it exists, oneDNN, which gets its threads from OpenMP, stays on the calling one.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -118,15 +118,15 @@ template <class T>
 void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write) {
   assert(a.cols == b.rows && a.rows == out.rows && b.cols == out.cols);
   const OneThread one_thread;
-  // A kernel may keep values below its stack pointer, farther than the ABI allows; the handler of a
-  // program that we are part of would overwrite them, and the kernel write where it should not.
+  // A kernel may keep values below its stack pointer, farther than the ABI allows. A signal handler
+  // of the host program would overwrite them, and the kernel would write to wrong addresses.
   const NoSignals no_signals;
   const Shape shape{
       a.rows,     a.cols,   b.cols, {a.row_stride, a.col_stride}, {b.row_stride, b.col_stride},
       out.stride, kType<T>, write};
   const Matmul& matmul = cached_matmul(shape);
   thread_local dnnl::stream stream(engine());
-  // oneDNN takes no pointers to const, but only reads its sources.
+  // oneDNN accepts no pointers to const, but only reads its sources.
   const auto view = [](const memory::desc& desc, const void* data) {
     return memory(desc, engine(), const_cast<void*>(data));
   };

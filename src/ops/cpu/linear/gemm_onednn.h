@@ -1,4 +1,4 @@
-// The matrix products that oneDNN does for us. Only gemm_onednn.cc knows its versions.
+// The matrix products that oneDNN computes. Only gemm_onednn.cc depends on oneDNN's version.
 #pragma once
 
 #include "base/dtype.h"
@@ -9,7 +9,7 @@ namespace winnow::ops::cpu {
 /// Whether oneDNN multiplies bf16 matrices with bf16 instructions on this machine.
 bool has_fast_bf16();
 
-/// An operand of a product: a matrix as it lies, or transposed.
+/// An operand of a product: a matrix as stored, or transposed.
 template <class T>
 struct Operand {
   const T* data;
@@ -32,8 +32,8 @@ Operand<T> transposed(Matrix<const T> x) {
 enum class Write : bool { replace, add };
 
 /// out = a b, or out += a b, with sums in float, on the calling thread alone. The thread handles no
-/// signals meanwhile: a caller of many products holds one NoSignals for all of them. T is float, or
-/// bf16 where has_fast_bf16().
+/// signals during the call: a caller of many products holds one NoSignals for all of them. T is
+/// float, or bf16 if has_fast_bf16().
 template <class T>
 void onednn_product(const Operand<T>& a, const Operand<T>& b, Matrix<float> out, Write write);
 

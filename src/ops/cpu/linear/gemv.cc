@@ -22,8 +22,8 @@ namespace winnow::ops::cpu {
 
 inline constexpr std::size_t kMostRows = 16;
 
-/// Dequantised rows that leave the first-level cache room for a tile of inputs; a multiple of
-/// kRowBlock.
+/// The number of dequantised rows that leave room for a tile of inputs in the first-level cache; a
+/// multiple of kRowBlock.
 constexpr std::size_t cached_rows(std::size_t cols) {
   constexpr std::size_t kFloats = std::size_t{5} << 10;
   const std::size_t rows = kFloats / std::max<std::size_t>(cols, 1) / kRowBlock * kRowBlock;
@@ -36,11 +36,11 @@ constexpr std::size_t cached_rows(std::size_t cols) {
 HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
 
-/// Inputs per tile: with kRowBlock rows, the accumulators and operands that 16 registers hold.
+/// Inputs per tile: with kRowBlock rows, the accumulators and operands fit in 16 registers.
 inline constexpr std::size_t kTileInputs = 3;
 
 /// From this many inputs on, weights are dequantised to memory before use (measured: the cheaper
-/// the dequantising, the later that pays).
+/// dequantising is, the more inputs it takes for this to pay).
 template <class Row>
 inline constexpr std::size_t kManyInputs = Row::kBits < 16 ? 5 : 12;
 template <>
@@ -56,8 +56,8 @@ HWY_NOINLINE void some_inputs(const Row* rows, std::size_t count, Matrix<const f
   }
 }
 
-/// All inputs with `count` rows, in tiles; prefetching with the first of them. `Row` may read
-/// its weights as stored or as dequantised before.
+/// All inputs with `count` rows, in tiles; prefetches during the first tile. `Row` reads its
+/// weights as stored, or dequantised earlier.
 template <class Row, class Prefetch>
 void all_inputs(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                 Prefetch prefetcher, Matrix<float> out) {
@@ -66,13 +66,13 @@ void all_inputs(const Row* rows, std::size_t count, Matrix<const float> x, const
     const std::size_t left = x.rows - m;
     const Matrix<const float> input = x.slice(m, x.rows);
     const Matrix<float> output = out.slice(m, x.rows);
-    if (m == 0) {  // there are more than three
+    if (m == 0) {  // there are more than three inputs
       some_inputs<3>(rows, count, input, bias, prefetcher, output);
       m += 3;
     } else if (left == 1) {
       some_inputs<1>(rows, count, input, bias, NoPrefetcher(), output);
       m += 1;
-    } else if (left == 2 || left == 4) {  // a tile of one waits for its own sums
+    } else if (left == 2 || left == 4) {  // a single input would wait for its own sums
       some_inputs<2>(rows, count, input, bias, NoPrefetcher(), output);
       m += 2;
     } else {
@@ -117,8 +117,8 @@ void block_kernel(const Row* rows, std::size_t count, Matrix<const float> x, con
   all_inputs(dequantized, count, x, bias, rows_after, out);
 }
 
-/// Weight rows [begin, end) of the target, `most` at a time: body(rows, count, bias, out) with
-/// kMostRows rows to read, rows beyond the end repeat the last row of the target.
+/// Weight rows [begin, end) of the target, `most` at a time: body(rows, count, bias, out) gets
+/// kMostRows readable rows; rows beyond the end repeat the last row of the target.
 template <class Row, class Body>
 HWY_INLINE void for_row_blocks(const LinearTarget& target, std::size_t begin, std::size_t end,
                                std::size_t most, const Body& body) {
@@ -221,7 +221,7 @@ void gemv_rows(const LinearTarget& target, Matrix<const float> x, std::size_t be
                std::size_t end, std::span<float> scratch) {
   assert(begin % kRowBlock == 0);
   assert(scratch.size() >= gemv_scratch(x.cols));
-  // Inputs that stay in the second-level cache while all the weight rows pass by.
+  // The number of inputs that stay in the second-level cache while all weight rows are streamed.
   constexpr std::size_t kCachedFloats = std::size_t{64} << 10;
   const std::size_t chunk =
       std::max<std::size_t>(kCachedFloats / std::max<std::size_t>(x.cols, 1), 12);

@@ -1,4 +1,4 @@
-// The project's own product of activations with weights, for few rows or reproducible ones.
+// Our own product of activations with weights, for few rows or reproducible results.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace winnow::ops::cpu {
 std::size_t gemv_scratch(std::size_t cols);
 
 /// target.out[m, n] = x[m] . weight[n] + bias[n] for every m and for n in [begin, end); begin is a
-/// multiple of kRowBlock. Each weight is read once however many rows x has (once per few hundred
-/// rows). The order of every sum depends on K alone, so a row's result does not depend on the other
-/// rows, nor on how the weight rows are split.
+/// multiple of kRowBlock. Each weight is read only once for any number of rows of x up to a few
+/// hundred. The order of every sum depends only on K, so a row's result does not depend on the
+/// other rows, nor on how the weight rows are split.
 void gemv_rows(const LinearTarget& target, Matrix<const float> x, std::size_t begin,
                std::size_t end, std::span<float> scratch);
 

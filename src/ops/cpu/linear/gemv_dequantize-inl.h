@@ -22,7 +22,7 @@ namespace winnow::ops::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Columns handled at a time: the group of the quantised formats, and several vectors of any
+/// Columns processed at a time: a group of the quantised formats, and several vectors on any
 /// target.
 inline constexpr std::size_t kGroup = 32;
 
@@ -51,12 +51,12 @@ HWY_INLINE FloatVector load_floats(const f16* from) {
 }
 
 // One row of a weight in each format:
-//   data       is where the row is stored, kBits per column;
-//   group(k)   is columns [k, k + kGroup), k a multiple of kGroup, of which
-//   vector(s)  is the s-th vector, s < kSteps;
+//   data       points to the stored row, kBits per column;
+//   group(k)   is columns [k, k + kGroup), k a multiple of kGroup;
+//   vector(s)  is the s-th vector of such a group, s < kSteps;
 //   element(k) is one column.
 
-/// Columns stored one by one: a group is its address.
+/// Columns stored one by one: a group is represented by its address.
 template <class T>
 struct PlainRow {
   static constexpr std::size_t kBits = 8 * sizeof(T);
@@ -82,8 +82,8 @@ using F32Row = PlainRow<float>;
 using F16Row = PlainRow<f16>;
 using Bf16Row = PlainRow<bf16>;
 
-/// What the quantised formats share: signed bytes and their scale. The product is exact: q has 8
-/// bits and the scale 8.
+/// Shared by the quantised formats: signed bytes times their scale. The product is exact: q has 8
+/// significant bits and the scale 8.
 HWY_INLINE FloatVector scaled(const std::int8_t* q, FloatVector scale) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> d32;
@@ -91,7 +91,7 @@ HWY_INLINE FloatVector scaled(const std::int8_t* q, FloatVector scale) {
   return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, q))), scale);
 }
 
-/// A scale in every lane, without a detour through the integer registers.
+/// The scale in every lane, without a detour through the integer registers.
 HWY_INLINE FloatVector broadcast(bf16 scale) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Set(FloatTag(), to_float(scale));
@@ -127,7 +127,7 @@ struct Int8Row {
   const bf16* scales = nullptr;
 };
 
-/// Vector s of a group of nibbles: every lane takes the bytes of eight lanes and shifts to its own.
+/// Vector s of a group of nibbles: every lane loads eight lanes' bytes and shifts its own down.
 HWY_INLINE auto nibbles(const std::uint8_t* packed, std::size_t s) {
   const hn::RebindToSigned<FloatTag> d;
   constexpr std::size_t kLanes = hn::MaxLanes(FloatTag());

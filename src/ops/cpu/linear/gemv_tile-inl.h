@@ -24,10 +24,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace winnow::ops::cpu::HWY_NAMESPACE {
 
-// Every product is summed in one order, no matter which tile it is part of. Lane l of one
-// accumulator adds the columns k = l (mod lanes) one after another, the last columns padded to a
-// group with zeros. Then the lanes are added by the same tree. So tiles can be chosen for speed
-// without changing a bit.
+// Every product is summed in the same order, no matter which tile it is part of. Lane l of one
+// accumulator adds the columns k = l (mod lanes) one after another, with the last columns padded to
+// a group with zeros. Then the same tree adds the lanes. So tiles can be chosen for speed without
+// changing a bit.
 
 HWY_INLINE std::size_t whole_groups(std::size_t cols) {
   return cols / kGroup * kGroup;
@@ -88,8 +88,8 @@ HWY_INLINE void load_tail(const Row& row, std::size_t cols, Tail& tail) {
   }
 }
 
-/// Asks for stored weights before they are needed, kBytes in each step, in the order of memory. The
-/// hardware alone prefetches too late, and badly when it meets several short streams.
+/// Prefetches stored weights, kBytes in each step, in the order of memory. The hardware's own
+/// prefetches come too late, and work badly with several short streams.
 template <std::size_t kBytes>
 class Prefetcher {
  public:
@@ -115,12 +115,12 @@ HWY_INLINE const char* address(const Row& row) {
 template <class Row>
 inline constexpr std::size_t kGroupBytes = kGroup* Row::kBits / 8;
 
-/// Asks for nothing.
+/// Prefetches nothing.
 struct NoPrefetcher {
   HWY_INLINE void step() {}
 };
 
-/// Of M inputs with R rows.
+/// The sums of M inputs with R rows.
 template <std::size_t M, std::size_t R>
 using Sums = FloatVector[M][R];
 
@@ -180,8 +180,8 @@ HWY_INLINE Matrix<float> columns_from(Matrix<float> out, std::size_t n) {
   return {out.data + n, out.rows, out.cols - n, out.stride};
 }
 
-/// out[m, r] = x[m] . rows[r] (+ bias[r]) for the first M inputs of x and r < count; there are
-/// kRowBlock rows to read for every count.
+/// out[m, r] = x[m] . rows[r] (+ bias[r]) for the first M inputs of x and r < count; kRowBlock rows
+/// are readable for every count.
 template <std::size_t M, class Row, class Prefetch>
 HWY_INLINE void tile(const Row* rows, std::size_t count, Matrix<const float> x, const float* bias,
                      Prefetch& prefetcher, Matrix<float> out) {
@@ -206,12 +206,12 @@ HWY_INLINE void tile(const Row* rows, std::size_t count, Matrix<const float> x, 
   }
 }
 
-/// Rows that are streamed side by side: one is the fastest to read, but of cheap short rows and few
-/// inputs the latency of adding into one sum is longer than reading takes.
+/// Rows that are streamed at the same time. One is the fastest to read. But with few inputs and
+/// short, cheap rows, the latency of adding into one sum is longer than the time of reading.
 template <std::size_t M, class Row>
 inline constexpr std::size_t kStreams = std::clamp<std::size_t>(16 / Row::kBits / M, 1, kRowBlock);
 
-/// The same as tile(), a few rows after the other: memory is read in about its own order.
+/// The same as tile(), a few rows at a time: memory is read in nearly its own order.
 template <std::size_t M, class Row>
 HWY_INLINE void streamed_tile(const Row* rows, std::size_t count, Matrix<const float> x,
                               const float* bias, Matrix<float> out) {

@@ -20,14 +20,14 @@
 namespace winnow::ops {
 namespace {
 
-// From these numbers of rows on dequantised weights and oneDNN are the faster (measured;
+// From these numbers of rows on, dequantised weights and oneDNN are faster (measured;
 // benchmarks/linear_benchmark.cc).
 constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
-// Where the CPU has tiles that inputs fit, gemm_amx() is from this number on.
+// On CPUs with tiles, and with inputs that fit them, gemm_amx() is faster from this number on.
 constexpr std::size_t kManyRowsInTiles = 5;
-// Up to this many gemm_bf16_dots() is faster than oneDNN, where that has bf16 (measured on an EPYC:
-// by 1.5 times at 16 rows, and by little at 512).
+// Up to this many rows gemm_bf16_dots() is faster than oneDNN's bf16 products (measured on an EPYC:
+// 1.5 times at 16 rows, and a little at 512).
 constexpr std::size_t kFewRowsBf16 = 64;
 
 /// Our kernel over all targets at once.
@@ -43,7 +43,7 @@ void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
   });
 }
 
-/// As linear_as_stored(), of weights of one format.
+/// linear_as_stored() for weights of one format.
 void linear_stored_as(WeightFormat format, Workspace& workspace,
                       std::span<const LinearTarget> targets, Matrix<const float> x, bool rounds) {
   if (rounds && format == WeightFormat::bf16 && cpu::has_bf16_dots()) {
@@ -56,7 +56,7 @@ void linear_stored_as(WeightFormat format, Workspace& workspace,
 }
 
 /// For few rows, or rows that must not depend on each other, weights are not dequantised to memory.
-/// They are multiplied directly: by what the CPU has for numbers of 16 or 8 bits if inputs may be
+/// They are multiplied directly: with the CPU's 16-bit or 8-bit instructions if inputs may be
 /// rounded, otherwise in float.
 void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
                       Matrix<const float> x, bool rounds) {
@@ -70,7 +70,7 @@ void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> target
   }
 }
 
-/// Whether the integers of these weights are multiplied as they are, however many rows there are.
+/// Whether these weights are multiplied as integers for any number of rows.
 bool as_integers(std::span<const LinearTarget> targets) {
   return cpu::quantized_dots_take_many_rows() &&
          std::ranges::all_of(targets, [](const LinearTarget& target) {

@@ -9,8 +9,8 @@
 namespace winnow::ops {
 namespace {
 
-// Rows of a matrix that one task takes. They do not depend on the number of threads, so that sums
-// are taken in the same order on any.
+// Rows of a matrix per task. Independent of the number of threads, so that sums have the same order
+// with any number.
 constexpr std::size_t kPanel = 128;
 
 std::size_t panels(std::size_t rows) {

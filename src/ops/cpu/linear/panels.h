@@ -1,4 +1,4 @@
-// Linear layers cut into panels of columns, each a product of its own.
+// Linear layers split into panels of output columns, each a separate product.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace winnow::ops::cpu {
 
-/// Some columns of a target's output: what one call of oneDNN computes.
+/// Some columns of a target's output: one call of oneDNN computes them.
 struct Panel {
   const LinearTarget* target;
   std::size_t begin;

@@ -14,10 +14,10 @@
 namespace winnow::ops::cpu {
 
 inline constexpr auto kGroup = static_cast<std::size_t>(QuantizedWeight::kGroup);
-/// Groups side by side, as many as a vector may have lanes.
+/// Groups processed in parallel, at least as many as a vector has lanes.
 inline constexpr std::size_t kTogether = 16;
 
-/// Values or codes of groups side by side: a vector has one of each group.
+/// Interleaved values or codes of groups: a vector holds one element of each group.
 template <class T>
 struct alignas(64) Groups {
   T of[kGroup][kTogether] = {};
@@ -33,7 +33,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::CappedTag<float, kTogether>;
 using Vector = hn::Vec<Tag>;
 
-/// Every lane a group of its own, from `lane` on.
+/// Each lane works on its own group, from group `lane` on.
 class Lanes {
  public:
   Lanes(const Groups<float>& values, std::size_t lane) : values_(values), lane_(lane) {}
@@ -54,7 +54,7 @@ struct Range {
 constexpr Range kInt8{-127.0F, 127.0F};
 constexpr Range kInt4{-8.0F, 7.0F};
 
-/// To nearest even; x is a number.
+/// To nearest even; x must not be NaN.
 HWY_INLINE Vector rounded_to_bf16(Vector x) {
   const hn::RebindToUnsigned<Tag> du;
   const auto bits = hn::BitCast(du, x);
@@ -63,7 +63,7 @@ HWY_INLINE Vector rounded_to_bf16(Vector x) {
   return hn::BitCast(Tag(), hn::And(rounded, hn::Set(du, 0xFFFF0000)));
 }
 
-/// 1 / scale, 0 of 0.
+/// 1 / scale, or 0 if the scale is 0.
 HWY_INLINE Vector inverse(Vector scale) {
   const Tag d;
   return hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), hn::Div(hn::Set(d, 1.0F), scale));
@@ -84,7 +84,7 @@ HWY_INLINE Vector largest_magnitude(const Lanes& values) {
   return largest;
 }
 
-/// The scale that fits values = scale * q best, q being the values quantised with `scale`.
+/// The scale that fits values = scale * q best, with q the values quantised with `scale`.
 HWY_INLINE Vector refit_int4(const Lanes& values, Vector scale) {
   const Tag d;
   const auto factor = inverse(scale);
@@ -111,7 +111,7 @@ HWY_INLINE Vector int4_error(const Lanes& values, Vector scale) {
   return error;
 }
 
-/// Starts from scales that put the largest magnitude at 6 to 10 steps (beyond 8 clips it).
+/// The search starts at scales that put the largest magnitude at 6 to 10 steps (8 or more clips).
 HWY_INLINE Vector int4_scale(const Lanes& values) {
   constexpr int kCandidates = 17;
   const Tag d;

@@ -1,4 +1,4 @@
-// Quantising weights: groups of values to integers and scales.
+// Quantises weights: groups of values become integers and scales.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace winnow::ops::cpu {
 
-/// Codes and scales, as Weight lays them out, of groups of QuantizedWeight::kGroup values.
+/// Codes and scales, in Weight's layout, of groups of QuantizedWeight::kGroup values.
 ///   int8  the scale puts the largest magnitude at 127
-///   int4  the scale of either sign with the least squared error of those tried: the range is not
-///         symmetric, so the sign chooses which side gets the extra step
-/// Each scale and code is computed by the same roundings on every CPU, and on CUDA devices.
+///   int4  the one with the least squared error of the scales tried, of either sign: the range is
+///         not symmetric, so the sign chooses which side gets the extra step
+/// Every CPU and CUDA device computes each scale and code with the same roundings.
 void quantize_groups(WeightFormat format, std::span<const float> values, std::uint8_t* codes,
                      bf16* scales);
 

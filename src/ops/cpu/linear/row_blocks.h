@@ -13,9 +13,9 @@ namespace winnow::ops::cpu {
 /// Our kernels handle weight rows in blocks of this many, or of a multiple.
 inline constexpr std::size_t kRowBlock = 4;
 
-/// body(target, begin, end, thread) for ranges of weight rows that together are all rows of all
-/// targets, split at multiples of kBlock. Their blocks form one range for the threads, so that
-/// small targets share one loop.
+/// body(target, begin, end, thread) for ranges of weight rows that together cover all rows of all
+/// targets, split at multiples of kBlock. The blocks of all targets form one range, so that small
+/// targets share one parallel loop.
 template <std::size_t kBlock = kRowBlock, class Body>
 void for_weight_rows(std::span<const LinearTarget> targets, const Body& body) {
   const auto row_blocks = [](const LinearTarget& target) {
@@ -40,8 +40,8 @@ void for_weight_rows(std::span<const LinearTarget> targets, const Body& body) {
   });
 }
 
-/// As for_weight_rows<kLarge>(), or, where threads would share so large blocks unevenly,
-/// <kSmall>().
+/// Like for_weight_rows<kLarge>() or, if blocks so large would be shared unevenly among threads,
+/// like <kSmall>().
 template <std::size_t kSmall, std::size_t kLarge, class Body>
 void for_weight_rows_evenly(std::span<const LinearTarget> targets, const Body& body) {
   std::size_t rows = 0;

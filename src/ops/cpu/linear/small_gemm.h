@@ -1,4 +1,4 @@
-// Products of small matrices that lie in the cache, in whichever order.
+// Products of small matrices that fit in the cache, with any strides.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace winnow::ops::cpu {
 
-/// A matrix whose rows and columns may be apart by any distance: also a transposed view.
+/// A matrix with arbitrary strides between rows and between columns: also a transposed view.
 struct Strided {
   const float* data;
   std::size_t row_stride;

@@ -17,10 +17,10 @@ HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+crypto+bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-// A dot (BFDOT) adds up the products of a pair of neighbours in each of four lanes. Of keys, which
-// lie channel by channel, a pair is two channels of the lane's entry; of values, which lie entry by
-// entry, it is the lane's channel of two entries.
-constexpr std::size_t kCodes = 16;  // brought into pairs together, with as many others
+// A dot product (BFDOT) adds the products of a pair of neighbours to each of four lanes. Keys are
+// channel-major: a pair is two channels of the lane's entry. Values are entry-major: a pair is the
+// lane's channel of two entries.
+constexpr std::size_t kCodes = 16;  // kCodes codes are interleaved with as many others
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kVectors = kCodes / kLanes;
 static_assert(kPageEntries == kCodes);
@@ -38,7 +38,7 @@ struct Bf16Codes {
   }
 };
 
-/// The upper halves of floats: bf16, of what that holds exactly.
+/// The upper halves of floats: exact for values that bf16 can represent.
 uint16x8_t upper_halves(float32x4_t a, float32x4_t b) {
   return vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b));
 }
@@ -57,8 +57,8 @@ struct I8Codes {
   }
 };
 
-/// Read as a binary16 with the same bits, an e4m3 is 2^-8 of its value: code_unit() makes up for
-/// it.
+/// Read as a binary16, the bits of an e4m3 give 2^-8 of its value: code_unit() compensates for
+/// that.
 struct F8Codes {
   static constexpr std::size_t kBytes = 1;
   static Codes load(const std::byte* from) {
@@ -86,7 +86,7 @@ void with_codes(const PageLayout& layout, const F& f) {
   }
 }
 
-/// kCodes pairs.
+/// kCodes pairs of codes.
 struct Pairs {
   Pairs(const Codes& a, const Codes& b)
       : vectors{pairs(vzip1q_u16(a.first, b.first)), pairs(vzip2q_u16(a.first, b.first)),
@@ -98,7 +98,7 @@ struct Pairs {
   static bfloat16x8_t pairs(uint16x8_t bits) { return vreinterpretq_bf16_u16(bits); }
 };
 
-/// A pair in every lane.
+/// The pair in every lane.
 bfloat16x8_t every_lane(const bf16* pair) {
   std::uint32_t bits;
   std::memcpy(&bits, pair, sizeof(bits));
@@ -151,7 +151,7 @@ void accumulate_rows(const std::byte* values, std::size_t head_dim, std::size_t 
       if (c == 0) {
         upcoming.fetch(j, 2);
       }
-      const bool seen = j + 1 < entries;  // otherwise there may be no number
+      const bool seen = j + 1 < entries;  // otherwise the memory may hold a NaN
       const Pairs pairs(Format::load(entry), seen ? Format::load(entry + row_bytes) : Codes{});
 #pragma GCC unroll 4
       for (std::size_t r = 0; r < R; ++r) {
@@ -172,7 +172,7 @@ void accumulate_rows(const std::byte* values, std::size_t head_dim, std::size_t 
   }
 }
 
-/// Rows whose sums stay in registers together.
+/// Rows whose sums are kept in registers at the same time.
 constexpr std::size_t kRowsAtOnce = 4;
 
 void score(const PageLayout& layout, const std::byte* page, const bf16* query,
@@ -209,7 +209,7 @@ HWY_POP_ATTRIBUTES
 namespace winnow::ops::cpu {
 
 bool attends_in_dots(const PageLayout& layout) {
-  constexpr int kChannels = 32;  // as the contract says, of which half would do
+  constexpr int kChannels = 32;  // the contract guarantees multiples of 32, although 16 would do
   return has_bf16_dots() && !layout.joint() && layout.head_dim() % kChannels == 0 &&
          layout.format() != EntryFormat::f32 && layout.format() != EntryFormat::q4;
 }

@@ -18,19 +18,19 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-// A dot adds up the products of a pair of neighbours in each of 16 lanes. Of keys, which lie
-// channel by channel, a pair is two channels of the lane's entry; of values, which lie entry by
-// entry, it is the lane's channel of two entries.
+// A dot product instruction adds the products of a pair of neighbours to each of 16 lanes. Keys are
+// channel-major: a pair is two channels of the lane's entry. Values are entry-major: a pair is the
+// lane's channel of two entries.
 constexpr std::size_t kLanes = 16;
 static_assert(kPageEntries == kLanes);
-/// Vectors of pairs that are brought into order together.
+/// Vectors of pairs that are interleaved together.
 constexpr std::size_t kVectors = 2;
 constexpr std::size_t kKeyChannels = 2 * kVectors;
 constexpr std::size_t kValueChannels = kLanes * kVectors;
 
 using Pairs = __m512bh[kVectors];
 
-/// Indices for a permutation: index(vector, lane, half) of where half a pair comes from.
+/// Indices for a permutation: index(vector, lane, half) is the source position of half a pair.
 template <class T, class Index>
 constexpr std::array<T, 64 / sizeof(T)> order_of(std::size_t vector, Index index) {
   std::array<T, 64 / sizeof(T)> order{};
@@ -54,7 +54,7 @@ struct Bf16Pairs {
     }
   }
 
-  /// kValueChannels channels of an entry and of the next one, which is zero if it is not `seen`.
+  /// kValueChannels channels of an entry and of the next one, which reads as zero unless `seen`.
   void values(const std::byte* entry, const std::byte* next, bool seen, Pairs& out) const {
     static constexpr auto kIndex = [](std::size_t vector, std::size_t lane, std::size_t half) {
       return kValueChannels * half + kLanes * vector + lane;
@@ -70,7 +70,7 @@ struct Bf16Pairs {
   }
 };
 
-/// The bytes of the bf16 that the magnitudes 0 ... 127 of a code stand for, divided by code_unit().
+/// The bytes of the bf16 values of a code's magnitudes 0 ... 127, divided by code_unit().
 struct Magnitudes {
   explicit Magnitudes(const PageLayout& layout) {
     for (std::size_t i = 0; i < 128; ++i) {
@@ -87,7 +87,7 @@ struct Magnitudes {
   std::array<std::uint8_t, 128> upper;
 };
 
-/// fp8 or int8, told apart by how a code is made of a sign and a magnitude.
+/// fp8 or int8: they differ in how a sign and a magnitude make a code.
 template <EntryFormat Format>
 class BytePairs {
  public:
@@ -116,8 +116,8 @@ class BytePairs {
  private:
   using Order = std::array<std::uint8_t, 64>;
 
-  /// Interleaving takes of each quarter the first eight bytes to the first vector and the others to
-  /// the second: so they are put there. Halves of a pair lie `half` bytes apart, vectors `vector`.
+  /// Interleaving moves the first eight bytes of each quarter to the first vector and the others to
+  /// the second: this order compensates. Halves of a pair are `half` bytes apart, vectors `vector`.
   static constexpr Order byte_order(std::size_t half, std::size_t vector) {
     Order order{};
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -128,7 +128,7 @@ class BytePairs {
   }
 
   void expand(const Order& order, __m512i codes, Pairs& out) const {
-    constexpr auto kAll = ~__mmask64{0};  // GCC 12 warns of the plain one's own undefined operand
+    constexpr auto kAll = ~__mmask64{0};  // GCC 12 warns about the unmasked one's undefined operand
     const __m512i q = _mm512_maskz_permutexvar_epi8(kAll, _mm512_loadu_si512(order.data()), codes);
     const __m512i magnitude = Format == EntryFormat::i8 ? _mm512_abs_epi8(q) : q;
     const __m512i lower = _mm512_permutex2var_epi8(lower_[0], magnitude, lower_[1]);
@@ -142,7 +142,7 @@ class BytePairs {
   __m512i upper_[2];
 };
 
-/// Calls f with what brings codes of the layout's format into pairs.
+/// Calls f with the converter of the layout's format to pairs.
 template <class F>
 void with_pairs(const PageLayout& layout, const F& f) {
   switch (layout.format()) {
@@ -155,7 +155,7 @@ void with_pairs(const PageLayout& layout, const F& f) {
   }
 }
 
-/// A pair in every lane.
+/// The pair in every lane.
 __m512bh every_lane(const bf16* pair) {
   std::int32_t bits;
   std::memcpy(&bits, pair, sizeof(bits));
@@ -226,7 +226,7 @@ void accumulate_rows(const Codes& codes, const std::byte* values, std::size_t he
   }
 }
 
-/// Rows whose sums stay in registers together.
+/// Rows whose sums are kept in registers at the same time.
 constexpr std::size_t kRowsAtOnce = 4;
 
 void score(const PageLayout& layout, const std::byte* page, const bf16* query,

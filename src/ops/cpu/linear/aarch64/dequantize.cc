@@ -9,8 +9,8 @@
 
 namespace winnow::ops::cpu {
 
-// Row by row, without haste: integers are multiplied as they are, unless weights of other formats
-// share the inputs.
+// Row by row, not optimised: quantised weights are multiplied as integers, unless weights of other
+// formats share the inputs.
 void dequantize(const Weight& weight, std::size_t begin, Matrix<bf16> out) {
   assert(is_quantized(weight.format));
   std::vector<float> values(out.cols);

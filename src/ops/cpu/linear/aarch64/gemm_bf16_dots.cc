@@ -13,28 +13,28 @@
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/rows.h"
 
-// After what is compiled for every CPU:
+// After headers that are compiled for every CPU:
 #include <arm_neon.h>
 
 HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+crypto+bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-// An instruction (BFMMLA) multiplies two rows of four bf16 with two others: rows go in pairs. A
-// pair of inputs lies in memory as it takes them, four columns of one and of the other; weight rows
-// are paired in registers.
+// An instruction (BFMMLA) multiplies two rows of four bf16 with two others, so rows are paired.
+// Pairs of inputs are stored in operand order: four columns of one, then four of the other. Weight
+// rows are paired in registers.
 constexpr std::size_t kPair = 2;
-constexpr std::size_t kColumns = 4;  // of an instruction
+constexpr std::size_t kColumns = 4;  // columns per instruction
 constexpr std::size_t kStep = 2 * kColumns;
 constexpr std::size_t kRowPairs = kRowBlock / kPair;
-constexpr std::size_t kTilePairs = 6;  // of inputs, whose sums and operands 32 registers hold
+constexpr std::size_t kTilePairs = 6;  // pairs of inputs; sums and operands fit in 32 registers
 
-/// Pairs of inputs, the last of which may be half empty; columns go on with zeros to a whole step.
+/// Pairs of inputs, the last of which may be half empty; columns are padded with zeros to a step.
 struct Inputs {
   const bf16* data;
   std::size_t rows;
   std::size_t cols;
-  std::size_t padded;  // columns
+  std::size_t padded;  // columns, including padding
 
   [[nodiscard]] std::size_t pairs() const { return (rows + kPair - 1) / kPair; }
   [[nodiscard]] const bf16* pair(std::size_t p) const { return data + p * kPair * padded; }
@@ -46,7 +46,7 @@ struct Inputs {
 /// Some weight rows of a target, at most kRowBlock.
 struct Block {
   Matrix<const bf16> weight;
-  const float* bias;  // of the first of them, or null
+  const float* bias;  // of the first row, or null
 };
 
 bfloat16x8_t load(const bf16* from) {
@@ -69,7 +69,7 @@ struct RowPair {
 template <std::size_t P>
 using Sums = float32x4_t[kRowPairs][P];
 
-/// Adds kStep columns, which lie at `rows` and, of pairs of inputs, at column k.
+/// Adds kStep columns: those at `rows`, and column k onwards of the pairs of inputs.
 template <std::size_t P>
 void add_step(const bf16* const (&rows)[kRowBlock], const Inputs& x, std::size_t k, Sums<P>& sums) {
   const RowPair weights[kRowPairs] = {{rows[0], rows[1]}, {rows[2], rows[3]}};
@@ -133,10 +133,10 @@ void all_inputs(const Block& block, const Inputs& x, Matrix<float> out) {
   }
 }
 
-/// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16.
+/// Rows [begin, end) of the target's weight; `memory` receives their bf16 copies if they need one.
 void some_rows(const LinearTarget& target, const Inputs& x, std::size_t begin, std::size_t end,
                std::span<bf16> memory) {
-  constexpr std::size_t kPairsTogether = 32;  // stay in the second-level cache, as the rows do
+  constexpr std::size_t kPairsTogether = 32;  // stay in the second-level cache, like the rows
   const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, begin, end, memory);
   for (std::size_t p = 0; p < x.pairs(); p += kPairsTogether) {
     const Inputs inputs = x.slice(p, std::min(p + kPairsTogether, x.pairs()));
@@ -150,7 +150,7 @@ void some_rows(const LinearTarget& target, const Inputs& x, std::size_t begin, s
   }
 }
 
-/// A pair of rows in bf16, of which the second one may be missing.
+/// Interleaves two rows as bf16; the second may be missing.
 void interleave(Matrix<const float> x, std::size_t padded, std::span<bf16> row, bf16* out) {
   std::fill_n(out, kPair * padded, bf16{});
   for (std::size_t m = 0; m < x.rows; ++m) {

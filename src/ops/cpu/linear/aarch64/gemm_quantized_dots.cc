@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kGroup = QuantizedWeight::kGroup;
 
-/// A group of inputs in the order of the weights' columns: bytes hold one column, or an even and an
-/// odd one, which kernels take apart.
+/// Orders a group of inputs like the weights' columns: a byte holds one column, or an even and an
+/// odd one, which kernels unpack separately.
 void arrange(WeightFormat format, const float* from, float* to) {
   if (format == WeightFormat::int8) {
     std::copy_n(from, kGroup, to);
@@ -32,19 +32,19 @@ void arrange(WeightFormat format, const float* from, float* to) {
   }
 }
 
-/// Where the high byte of column i lies, and the low one behind as many bytes as a run has.
+/// The position of column i's high byte; its low byte is `run` positions later.
 std::size_t place(std::size_t i, std::size_t run) {
   return i / run * 2 * run + i % run;
 }
 
-/// The codes of a group, and its scale: 0 of what is as good as nothing, and not a number where a
-/// value is none or infinite.
+/// The codes of a group, and its scale: 0 for values that are negligible, and NaN if any value is
+/// NaN or infinite.
 float quantize(const float* values, std::size_t run, std::int8_t* codes) {
   constexpr float kLargest = 127.0F * 256.0F;
   constexpr float kNothing = 1e-30F;  // its inverse could be infinite
   float32x4_t largest = {};
   for (std::size_t i = 0; i < kGroup; i += 4) {
-    largest = vmaxq_f32(largest, vabsq_f32(vld1q_f32(values + i)));  // NaN if one is
+    largest = vmaxq_f32(largest, vabsq_f32(vld1q_f32(values + i)));  // NaN if any value is NaN
   }
   const float most = vmaxvq_f32(largest);
   const float inverse = most < kNothing ? 0.0F : kLargest / most;
@@ -74,7 +74,7 @@ ByteInputs in_bytes(Workspace& workspace, Matrix<const float> x, WeightFormat fo
   return {codes.data(), scales.data(), x.rows, groups};
 }
 
-/// Rows [begin, end) of a target, all inputs with a block of them before the next.
+/// Rows [begin, end) of a target: each block of rows is multiplied with all inputs before the next.
 void own_rows(const QuantizedKernel& kernel, const LinearTarget& target, const ByteInputs& x,
               std::size_t begin, std::size_t end) {
   for (std::size_t n = begin; n < end; n += kRowBlock) {

@@ -1,4 +1,4 @@
-// What x86's tiles (AMX) do: no CPU of aarch64 has them.
+// Stubs for the functions of x86's tiles (AMX), which no aarch64 CPU has.
 #include <cassert>
 
 #include "ops/cpu/linear/gemm_amx.h"

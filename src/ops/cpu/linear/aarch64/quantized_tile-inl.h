@@ -1,4 +1,4 @@
-// The kernel of quantised weights, for the instructions of the file that includes this: `Products`
+// The kernel of quantised weights, for the instructions of the including file. Its class `Products`
 // holds a group of kRowBlock weight rows and multiplies it with inputs.
 #include <arm_neon.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kGroup = QuantizedWeight::kGroup;
 
-/// The integers of a group.
+/// The integers of one group of columns.
 using Codes = std::array<int8x16_t, 2>;
 
 struct Int8Codes {
@@ -21,7 +21,7 @@ struct Int8Codes {
   }
 };
 
-/// Even columns, then odd ones.
+/// The even columns, then the odd ones.
 struct Int4Codes {
   static constexpr std::size_t kBits = 4;
   static Codes group(const std::uint8_t* from) {

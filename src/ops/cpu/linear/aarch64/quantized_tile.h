@@ -1,4 +1,4 @@
-// Products of quantised weights with inputs of two bytes, and what their kernels take.
+// Products of quantised weights with inputs of two bytes, and the operands of their kernels.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace winnow::ops::cpu {
 
-/// Inputs as integers of 16 bits with a scale per group of columns, in two bytes: value =
-/// scale (256 high + low). A group lies as the kernel wants it.
+/// Inputs as 16-bit integers with a scale per group of columns, split into two bytes: value =
+/// scale (256 high + low). The order of a group's bytes depends on the kernel.
 struct ByteInputs {
   static constexpr std::size_t kGroupBytes = std::size_t{2} * QuantizedWeight::kGroup;
 
@@ -26,7 +26,7 @@ struct ByteInputs {
   }
 };
 
-/// Some rows of a quantised weight, at most kRowBlock; there are kRowBlock to read.
+/// Up to kRowBlock rows of a quantised weight; kRowBlock rows are readable in any case.
 struct QuantizedRows {
   QuantizedRows(const Weight& weight, std::size_t first);
 
@@ -35,7 +35,7 @@ struct QuantizedRows {
   std::size_t count;
 };
 
-/// Inputs that a kernel multiplies together, at most.
+/// The largest number of inputs that a kernel multiplies together.
 inline constexpr std::size_t kByteTile = 8;
 
 /// out[m, n] = x[m] . rows[n] (+ bias[n]) for some inputs and the rows of the block. Integers are
@@ -43,10 +43,10 @@ inline constexpr std::size_t kByteTile = 8;
 struct QuantizedKernel {
   void (*tile)(WeightFormat format, const QuantizedRows& rows, const ByteInputs& x,
                const float* bias, Matrix<float> out);
-  std::size_t run;  // high bytes of inputs that lie side by side, followed by their low ones
+  std::size_t run;  // high bytes of inputs that are adjacent, followed by their low bytes
 };
 
-/// Of dot products (DotProd), and of products of matrices (I8MM).
+/// Kernels for dot products (DotProd), and for matrix products (I8MM).
 extern const QuantizedKernel kDotProdKernel;
 extern const QuantizedKernel kI8mmKernel;
 

@@ -10,7 +10,7 @@ HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+crypto+dotprod")
 namespace winnow::ops::cpu {
 namespace {
 
-/// An instruction (SDOT) adds up products of four neighbours in each of four lanes: a weight row
+/// An instruction (SDOT) adds the products of four neighbours to each of four lanes: a weight row
 /// with the high bytes of an input, and with the low ones.
 class Products {
  public:
@@ -18,7 +18,7 @@ class Products {
 
   Products(const Row& a, const Row& b, const Row& c, const Row& d) : rows_{a, b, c, d} {}
 
-  /// Of each row with an input.
+  /// The product of each row with an input.
   [[nodiscard]] int32x4_t with(const std::int8_t* input) const {
     const Row high{vld1q_s8(input), vld1q_s8(input + 16)};
     const Row low{vld1q_s8(input + 32), vld1q_s8(input + 48)};

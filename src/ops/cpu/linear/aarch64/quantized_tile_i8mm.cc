@@ -21,7 +21,7 @@ class Products {
     pair(c, d, pairs_[1]);
   }
 
-  /// Of each row with an input.
+  /// The product of each row with an input.
   [[nodiscard]] int32x4_t with(const std::int8_t* input) const {
     int32x4_t first = {};
     int32x4_t second = {};

@@ -1,10 +1,10 @@
-// Whether the processor's tiles may be used.
+// Permission to use the CPU's tiles.
 #pragma once
 
 namespace winnow::ops::cpu {
 
-/// Whether this CPU multiplies tiles of bf16 (AMX). Asks the system, which must know that the
-/// process wants to, for the permission.
+/// Whether this CPU multiplies tiles of bf16 (AMX). Requests the permission from the system, which
+/// a process needs before it uses them.
 bool may_use_tiles();
 
 }  // namespace winnow::ops::cpu

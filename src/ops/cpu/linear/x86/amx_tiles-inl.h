@@ -1,4 +1,4 @@
-// What the files that are built of a CPU's tiles (AMX) share.
+// Shared by the files that use a CPU's tiles (AMX).
 #pragma once
 
 #include <hwy/base.h>
@@ -15,7 +15,7 @@ inline constexpr std::size_t kDepth = 32;  // bf16 in a row
 inline constexpr std::size_t kTileBytes = 1024;
 inline constexpr std::size_t kCacheLine = 64;
 
-/// The processor's tile configuration; by default all tiles are whole.
+/// The processor's tile configuration; by default all tiles have full size.
 struct alignas(kCacheLine) TileShapes {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -25,11 +25,11 @@ struct alignas(kCacheLine) TileShapes {
 };
 static_assert(sizeof(TileShapes) == kCacheLine);
 
-/// While it lives, its thread has tiles.
+/// While it exists, its thread's tiles are configured.
 class Tiles {
  public:
   explicit Tiles(const TileShapes& shapes) {
-    asm volatile("" : : "m"(shapes));  // GCC takes _tile_loadconfig() for a reader of 8 bytes
+    asm volatile("" : : "m"(shapes));  // GCC assumes that _tile_loadconfig() reads 8 bytes
     _tile_loadconfig(&shapes);
   }
   ~Tiles() { _tile_release(); }

@@ -1,4 +1,4 @@
-// What the files that are built of dot products of bf16 share.
+// Shared by the files that use dot products of bf16.
 #pragma once
 
 #include <hwy/base.h>
@@ -10,18 +10,18 @@
 #include "base/dtype.h"
 #include "ops/cpu/linear/row_blocks.h"
 
-// The instructions that has_bf16_dots() asks for.
+// The instructions that has_bf16_dots() checks for.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
 namespace winnow::ops::cpu {
 
-/// The bf16 that `seen` says, zeros for the others. (A cast of what a plain load gives, GCC 12
-/// writes to memory and reads again.)
+/// The bf16 that the mask `seen` selects, zeros for the others. (With a plain load and a cast, GCC
+/// 12 writes the vector to memory and reads it again.)
 inline __m512bh load_bf16(const bf16* from, __mmask32 seen = ~__mmask32{0}) {
   return __builtin_bit_cast(__m512bh, _mm512_maskz_loadu_epi16(seen, from));
 }
 
-/// The bf16 of 64 integers, whose lower and upper bytes these are: the first eight of each quarter,
-/// and the last.
+/// The bf16 of 64 integers, from their lower and upper bytes: `first` gets the first eight of each
+/// quarter, `last` the others.
 inline void interleave(__m512i lower, __m512i upper, __m512bh& first, __m512bh& last) {
   using Bytes = std::uint8_t __attribute__((vector_size(64)));
   const auto a = __builtin_bit_cast(Bytes, lower);
@@ -43,7 +43,7 @@ inline void interleave(__m512i lower, __m512i upper, __m512bh& first, __m512bh& 
 /// Element i of the result is the sum of all elements of x[i].
 inline __m128 lane_sums(const __m512 (&x)[kRowBlock]) {
   static_assert(kRowBlock == 4);
-  __m512 pairs[2];  // of each quarter, halves of x[0] and x[1], interleaved; of x[2] and x[3]
+  __m512 pairs[2];  // per quarter, interleaved halves of x[0] and x[1]; of x[2] and x[3]
   for (std::size_t i = 0; i < 2; ++i) {
     const __m512 a = x[2 * i];
     const __m512 b = x[2 * i + 1];

@@ -46,7 +46,7 @@ struct Mxfp4 {
   }
 };
 
-// With masks of all lanes, as GCC 12 warns of the plain conversions' own undefined operand.
+// With masks of all lanes, as GCC 12 warns about the unmasked conversions' undefined operand.
 __m512 floats(__m128i integers) {
   constexpr __mmask16 kAll = 0xFFFF;
   return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, integers));

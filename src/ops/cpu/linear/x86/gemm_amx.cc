@@ -20,17 +20,17 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-constexpr std::size_t kTogether = 2;  // tiles of weights, and of inputs, that meet each other
-constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that are read side by side
+constexpr std::size_t kTogether = 2;  // tiles of weights, and of inputs, multiplied together
+constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that are read in parallel
 
 // Tiles 0 to 3 hold sums [weight row][input], 4 and 5 weight rows in memory order, 6 and 7 inputs
-// [pair of columns][input][2].
+// as [pair of columns][input][2].
 constexpr TileShapes kShapes;
 
 using Words = std::int32_t __attribute__((vector_size(64)));
 
-// Of each quarter of two vectors the first or last halves, by words and by pairs; and of both
-// vectors every other quarter. (GCC 12 warns of its own intrinsics.)
+// The first or last halves of each quarter of two vectors, by words and by pairs; and every other
+// quarter of both vectors. (GCC 12 warns about its own intrinsics.)
 Words first_words(Words a, Words b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
 }
@@ -58,7 +58,7 @@ void transpose(Words (&x)[kTile]) {
     y[i] = first_words(x[i], x[i + 1]);
     y[i + 1] = last_words(x[i], x[i + 1]);
   }
-  // Quarter q of x[i + j] is to be column 4 q + j of rows i to i + 3.
+  // Quarter q of x[i + j] becomes column 4 q + j of rows i to i + 3.
 #pragma GCC unroll 4
   for (std::size_t i = 0; i < kTile; i += 4) {
     x[i] = first_pairs(y[i], y[i + 2]);
@@ -79,7 +79,7 @@ void transpose(Words (&x)[kTile]) {
   }
 }
 
-/// Inputs as tiles [tiles][steps][kTileBytes], rows of zeros behind the last one.
+/// Inputs as tiles [tiles][steps][kTileBytes], padded with rows of zeros.
 struct TiledInputs {
   const std::byte* data;
   std::size_t rows;
@@ -89,7 +89,7 @@ struct TiledInputs {
   [[nodiscard]] const std::byte* tile(std::size_t t) const { return data + t * steps * kTileBytes; }
 };
 
-/// Columns [k, k + kDepth) of rows [m, m + kTile), as far as there are any.
+/// Writes columns [k, k + kDepth) of rows [m, m + kTile), as many rows as exist.
 void write_tile(Matrix<const float> x, std::size_t m, std::size_t k, std::byte* to) {
   Words rows[kTile] = {};
   const std::size_t count = std::min(kTile, x.rows - m);
@@ -115,8 +115,8 @@ TiledInputs in_tiles(Workspace& workspace, Matrix<const float> x) {
   return inputs;
 }
 
-/// Memory to ask for while something is multiplied: some lines in each step. To the second-level
-/// cache, as the first has no room for them beside the inputs.
+/// Memory to prefetch during products: a few lines in each step. Into the second-level cache, as
+/// the first has no room for it besides the inputs.
 struct Upcoming {
   const std::byte* at;
   const std::byte* end;
@@ -142,7 +142,7 @@ void multiply(Matrix<const bf16> weight, const TiledInputs& inputs, std::size_t 
   const std::byte* second = first + (kWeights - 1) * kTile * stride;
   const std::byte* left = inputs.tile(tile);
   const std::byte* right = inputs.tile(tile + kInputs - 1);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // GCC takes no tile for a reader of memory
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // to GCC, tiles read no memory
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -180,7 +180,7 @@ void multiply(Matrix<const bf16> weight, const TiledInputs& inputs, std::size_t 
   }
 }
 
-/// Weight rows [begin, end) of a target, at most a tile, whose sums are the last of a tile's rows.
+/// Weight rows [begin, end) of a target, at most a tile; their sums are the last rows of a tile.
 struct Columns {
   const LinearTarget& target;
   std::size_t begin;
@@ -207,14 +207,14 @@ void write(const float (&sums)[kTile][kTile], const Columns& columns, std::size_
   }
 }
 
-/// kWeights tiles of weight rows, the first of which are `columns`, and all inputs.
+/// kWeights tiles of weight rows, the first of which is `columns`, times all inputs.
 template <std::size_t kWeights>
 void all_inputs(Matrix<const bf16> weight, const TiledInputs& inputs, const Columns& columns,
                 std::span<const std::byte> upcoming) {
   Sums sums;
   const std::size_t tiles = inputs.tiles();
   const std::size_t passes = (tiles + kTogether - 1) / kTogether;
-  // As a core waits for only so many lines at a time, all passes ask for some.
+  // A core can wait for only a few lines at a time, so every pass prefetches some.
   Upcoming asked{upcoming.data(), upcoming.data() + upcoming.size(),
                  (kBlock + passes - 1) / passes};
   for (std::size_t t = 0; t < tiles; t += kTogether) {
@@ -230,7 +230,7 @@ void all_inputs(Matrix<const bf16> weight, const TiledInputs& inputs, const Colu
   }
 }
 
-/// All rows of a weight that are no tile, in `memory`, behind rows of zeros.
+/// All rows of a weight with fewer rows than a tile, in `memory`, after rows of zeros.
 Matrix<const bf16> padded(const Weight& weight, std::span<bf16> memory) {
   const auto cols = static_cast<std::size_t>(weight.cols);
   const auto count = static_cast<std::size_t>(weight.rows);
@@ -244,8 +244,8 @@ Matrix<const bf16> padded(const Weight& weight, std::span<bf16> memory) {
   return rows;
 }
 
-/// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16. What
-/// is no whole tile is one that begins earlier.
+/// Rows [begin, end) of the target's weight; `memory` receives their bf16 copies if they need one.
+/// A last tile that would be partial begins earlier instead.
 void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_t begin,
                std::size_t end, std::span<bf16> memory) {
   if (end < kTile) {
@@ -270,7 +270,7 @@ void some_rows(const LinearTarget& target, const TiledInputs& inputs, std::size_
 
 constexpr std::size_t kDequantizedRows = 2 * kBlock;
 
-/// Numbers of bf16 that own_rows() needs memory for.
+/// The number of bf16 that own_rows() needs as scratch memory.
 std::size_t memory_size(std::span<const LinearTarget> targets, std::size_t cols) {
   std::size_t rows = 0;
   for (const LinearTarget& target : targets) {

@@ -18,10 +18,10 @@ namespace winnow::ops::cpu {
 namespace {
 static_assert(AmxPackedWeights::kRows == kTile && AmxPackedWeights::kCols == kDepth);
 
-constexpr std::size_t kTogether = 2;  // tiles of inputs, and of weights, that meet each other
-constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that lie side by side
+constexpr std::size_t kTogether = 2;  // tiles of inputs, and of weights, multiplied together
+constexpr std::size_t kBlock = kTogether * kTile;  // rows of a weight that are adjacent in the copy
 
-/// Inputs in bf16, behind which memory goes on to a whole tile.
+/// Inputs in bf16, with memory padded to a whole tile.
 struct Inputs {
   Matrix<bf16> x;
 
@@ -30,8 +30,8 @@ struct Inputs {
   [[nodiscard]] const std::byte* tile(std::size_t t) const {
     return reinterpret_cast<const std::byte*>(x.data + t * kTile * x.stride);
   }
-  /// Tiles 0 and 1 are sums [input][weight row] of the first tile of inputs, 2 and 3 of the second,
-  /// 4 and 5 these inputs, 6 and 7 weights.
+  /// Tiles 0 and 1 are sums [input][weight row] of the first tile of inputs, 2 and 3 of the second;
+  /// 4 and 5 are these inputs, 6 and 7 weights.
   [[nodiscard]] TileShapes shapes() const {
     TileShapes shapes;
     if (tiles() <= kTogether) {
@@ -51,7 +51,7 @@ Inputs room_for_inputs(Workspace& workspace, std::size_t rows, std::size_t cols)
   return {Matrix<bf16>(memory.data(), rows, cols)};
 }
 
-/// to = from, rounded, of kDepth numbers.
+/// to = from, rounded, for kDepth numbers.
 void round(const float* first, const float* last, bf16* to) {
   const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(last), _mm512_loadu_ps(first));
   _mm512_storeu_si512(to, __builtin_bit_cast(__m512i, rounded));
@@ -68,12 +68,12 @@ Inputs rounded(Workspace& workspace, Matrix<const float> x) {
   return inputs;
 }
 
-// Bytes between what is multiplied and what is asked for: as one product's weights follow
-// another's, not only those of this one.
+// The prefetch distance in bytes. One product's weights follow another's, so prefetches may run
+// beyond the end of this one.
 constexpr std::size_t kAhead = 8 * kTileBytes;
 
-/// Memory to the second-level cache, as the first has no room for it beside the inputs. Always
-/// inline: GCC drops calls of a function that does nothing but fetch.
+/// Prefetches into the second-level cache, as the first has no room besides the inputs. Always
+/// inline: GCC drops calls of a function that only prefetches.
 template <std::size_t kBytes>
 HWY_INLINE void ask(const std::byte* memory) {
   for (std::size_t i = 0; i < kBytes; i += kCacheLine) {
@@ -92,14 +92,14 @@ struct TiledRows {
   std::size_t tiles;
 };
 
-// Weights are loaded as what will not be needed again, so that inputs stay in the first-level
-// cache.
+// Loads weights with a hint that they will not be needed again, so that inputs stay in the
+// first-level cache.
 template <std::size_t kInputs, std::size_t kWeights>
 void multiply(const Inputs& inputs, std::size_t tile, TiledRows weights, Sums& sums) {
   const std::size_t stride = inputs.x.stride * sizeof(bf16);
   const std::byte* first = inputs.tile(tile);
   const std::byte* second = inputs.tile(tile + kInputs - 1);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // GCC takes no tile for a reader of memory
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // to GCC, tiles read no memory
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -136,7 +136,7 @@ void multiply(const Inputs& inputs, std::size_t tile, TiledRows weights, Sums& s
   }
 }
 
-/// The products of one or two tiles of inputs, from `tile` on, and the weight rows.
+/// The products of one or two tiles of inputs, from `tile` on, with the weight rows.
 void multiply(const Inputs& inputs, std::size_t tile, const TiledRows& weights, Sums& sums) {
   if (tile + 1 < inputs.tiles()) {
     weights.tiles > 1 ? multiply<2, 2>(inputs, tile, weights, sums)
@@ -147,7 +147,7 @@ void multiply(const Inputs& inputs, std::size_t tile, const TiledRows& weights, 
   }
 }
 
-/// A weight and where its tiles lie.
+/// A weight and the address of its tiles.
 struct Tiled {
   const Weight* weight;
   const bf16* data;
@@ -156,7 +156,7 @@ struct Tiled {
   [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(weight->rows); }
   [[nodiscard]] std::size_t cols() const { return static_cast<std::size_t>(weight->cols); }
 
-  /// Of the rows [n, end) the first, as many as lie side by side.
+  /// The first of the rows [n, end), as many as are adjacent.
   [[nodiscard]] TiledRows at(std::size_t n, std::size_t end) const {
     const std::size_t block = n / kBlock * kBlock;
     const std::size_t beside = rows() - block > kTile ? kTogether : 1;
@@ -169,7 +169,7 @@ struct Tiled {
 
 enum class Write : unsigned char { replace, add };
 
-/// Of the rows [m, m + kTile) of out, as far as there are any, columns [n, n + kTile), likewise.
+/// Writes columns [n, n + kTile) of rows [m, m + kTile) of out, as many of each as exist.
 void write(const float (&sums)[kTile][kTile], const LinearTarget& target, std::size_t m,
            std::size_t n, Write mode) {
   const std::size_t count = std::min(kTile, target.out.cols - n);
@@ -205,7 +205,7 @@ void own_columns(const LinearTarget& target, const Tiled& weight, const Inputs& 
   }
 }
 
-/// The first product of an MLP, of which `out` becomes what the second one takes.
+/// The first product of an MLP; `out` becomes the input of the second one.
 struct Gated {
   const MlpWeights& mlp;
   Tiled gate;
@@ -238,7 +238,7 @@ void write_gated(Sums& gate, Sums& up, const Gated& gated, std::size_t i, std::s
   }
 }
 
-/// Columns [begin, end) of what the second product takes, on the calling thread.
+/// Columns [begin, end) of the second product's input, on the calling thread.
 void own_gated_columns(const Gated& gated, const Inputs& inputs, std::size_t begin,
                        std::size_t end) {
   const Tiles tiles(inputs.shapes());

@@ -17,11 +17,11 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-// With kRowBlock weight rows, the sums and operands that 32 registers hold.
+// With kRowBlock weight rows, the sums and operands fit in 32 registers.
 constexpr std::size_t kTileInputs = 6;
 constexpr std::size_t kLanes = 32;
 
-/// Adds columns [k, k + kLanes), those that are seen, of M inputs and R rows.
+/// Adds columns [k, k + kLanes), as `seen` selects, of M inputs and R rows.
 template <std::size_t M, std::size_t R>
 void add_columns(const bf16* const* rows, Matrix<const bf16> x, std::size_t k, __mmask32 seen,
                  __m512 (&sums)[M][R]) {
@@ -43,13 +43,13 @@ void add_columns(const bf16* const* rows, Matrix<const bf16> x, std::size_t k, _
 /// Some weight rows of a target, at most kRowBlock, as bf16.
 struct Block {
   Matrix<const bf16> weight;
-  const float* bias;     // of the first of them, or null
-  const char* upcoming;  // memory to fetch meanwhile, of `fetched` rows
+  const float* bias;     // of the first row, or null
+  const char* upcoming;  // memory to prefetch meanwhile, the size of `fetched` rows
   std::size_t fetched = kRowBlock;
 };
 
-/// Rows that are read side by side. One is the fastest to read, but the sums of many inputs with
-/// only one would read each input that often.
+/// Rows that are read in parallel. One is the fastest to read, but with many inputs each input
+/// would then be read once per row.
 template <std::size_t M>
 constexpr std::size_t kRowsTogether = M <= 2 ? 1 : kRowBlock;
 
@@ -96,8 +96,8 @@ void tile(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
   }
 }
 
-/// All inputs, in tiles of about one size. What is upcoming is fetched by all of them, as a core
-/// waits for only so many lines at a time.
+/// All inputs, in tiles of similar size. Every tile prefetches a part of the upcoming memory, as a
+/// core can wait for only a few lines at a time.
 void all_inputs(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
   constexpr decltype(&tile<1>) kTiles[kTileInputs] = {tile<1>, tile<2>, tile<3>,
                                                       tile<4>, tile<5>, tile<6>};
@@ -116,11 +116,11 @@ void all_inputs(const Block& block, Matrix<const bf16> x, Matrix<float> out) {
   }
 }
 
-/// Rows [begin, end) of the target's weight, of which `memory` holds those that are not bf16.
+/// Rows [begin, end) of the target's weight; `memory` receives their bf16 copies if they need one.
 void some_rows(const LinearTarget& target, Matrix<const bf16> x, std::size_t begin, std::size_t end,
                std::span<bf16> memory) {
   constexpr std::size_t kBytesAhead = 4096;  // at least; measured
-  // Up to 4,096 columns these stay in the second-level cache, as the rows do.
+  // With up to 4,096 columns these inputs stay in the second-level cache, like the rows.
   constexpr std::size_t kInputsTogether = 64;
   const Matrix<const bf16> weight = weight_rows<bf16>(*target.weight, begin, end, memory);
   const std::size_t block = kRowBlock * std::max<std::size_t>(x.cols, 1) * sizeof(bf16);
@@ -149,7 +149,7 @@ namespace winnow::ops::cpu {
 void gemm_bf16_dots(Workspace& workspace, std::span<const LinearTarget> targets,
                     Matrix<const float> x) {
   assert(has_bf16_dots());
-  // Not a power of two apart: inputs of one tile would share few lines of the first-level cache.
+  // Not a power of two: otherwise a tile's inputs would compete for few first-level cache lines.
   const std::size_t stride = x.cols + kLanes;
   const Matrix<bf16> inputs(workspace.take<bf16>(x.rows * stride).data(), x.rows, x.cols, stride);
   for_rows(x.rows, x.cols, [&](std::size_t m) { round_to_bf16(x.row(m), inputs.row(m).data()); });

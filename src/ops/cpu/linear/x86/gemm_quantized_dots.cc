@@ -14,17 +14,17 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16")
 namespace winnow::ops::cpu {
 namespace {
 
-// A block is four groups: each quarter of a vector belongs to one of them, so that the products of
-// a block add up to one vector, whose quarters are then scaled.
+// A block is four groups: each quarter of a vector belongs to one of them. The products of a block
+// add up to one vector, whose quarters are then scaled.
 constexpr std::size_t kGroup = QuantizedWeight::kGroup;
 constexpr std::size_t kBlockGroups = 4;
 constexpr std::size_t kBlock = kBlockGroups * kGroup;
-/// Vectors of bf16 in a block, and the columns that each has of a group.
+/// Vectors of bf16 in a block, and the number of a group's columns in each.
 constexpr std::size_t kVectors = 4;
 constexpr std::size_t kLanes = kBlock / kVectors;
 constexpr std::size_t kOfGroup = kGroup / kVectors;
 
-/// Inputs that share one unpacking: as many as there are registers for sums.
+/// Inputs that share one unpacking of weights: as many as there are registers for sums.
 constexpr std::size_t kTileInputs = 8;
 
 /// Inputs as bf16, [blocks, rows, kBlock], the columns of a block in the order in which a weight's
@@ -36,8 +36,8 @@ struct ArrangedInputs {
 
 using Words = std::uint16_t __attribute__((vector_size(64)));
 
-/// A byte, the lower or the upper one, of the bf16 of the integers [first, first + count), again
-/// and again.
+/// The lower or the upper byte of the bf16 of the integers [first, first + count), repeated to fill
+/// the table.
 template <std::size_t N>
 constexpr std::array<std::uint8_t, N> bytes_of(int first, int count, bool upper) {
   std::array<std::uint8_t, N> bytes{};
@@ -49,7 +49,7 @@ constexpr std::array<std::uint8_t, N> bytes_of(int first, int count, bool upper)
   return bytes;
 }
 
-/// The same of integers in a table.
+/// The same for integers in a table.
 constexpr std::array<std::uint8_t, 64> bytes_of(const std::array<std::int8_t, 16>& integers,
                                                 bool upper) {
   std::array<std::uint8_t, 64> bytes{};
@@ -62,8 +62,8 @@ constexpr std::array<std::uint8_t, 64> bytes_of(const std::array<std::int8_t, 16
 
 constexpr std::array<std::int8_t, 16> kInt4{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 
-/// How each format is unpacked to bf16: vector v of a block has of group g, in quarter g, the
-/// columns column_of(v, 0 ... kOfGroup). kSymmetric: no code is -128.
+/// How each format is unpacked to bf16: quarter g of a block's vector v holds columns
+/// column_of(v, 0 ... kOfGroup) of group g. kSymmetric: no code is -128.
 template <bool kSymmetric>
 struct Int8 {
   static constexpr std::size_t kBits = 8;
@@ -78,7 +78,7 @@ struct Int8 {
     }
   }
 
-  /// The first `groups` groups of the block at `from`; zeros for the others.
+  /// The first `groups` groups of the block at `from`; zeros for the rest.
   void unpack(const std::uint8_t* from, std::size_t groups, __m512bh (&out)[kVectors]) const {
     const auto bytes = groups * kGroup;
     const std::uint64_t all = ~std::uint64_t{0};
@@ -99,21 +99,21 @@ struct Int8 {
     const __m512i sign = _mm512_set1_epi8(-128);
     constexpr int kAOrBAndC = 0xF8;
     __m512i whole = _mm512_ternarylogic_epi32(upper, q, sign, kAOrBAndC);
-    if constexpr (!kSymmetric) {  // the magnitude of -128 has no place in the table
+    if constexpr (!kSymmetric) {  // the table has no entry for -128's magnitude
       const __mmask64 least = _mm512_movepi8_mask(magnitude);
       whole = _mm512_mask_mov_epi8(whole, least, _mm512_set1_epi8(kUpperOfLeast));
     }
     interleave(lower, whole, first, last);
   }
 
-  // Of -128, whose lower byte is 0 as that of 0, which the table gives.
+  // For -128: its lower byte is 0, which the table gives, as for the integer 0.
   static constexpr char kUpperOfLeast = static_cast<char>(to_bf16(-128.0F).bits >> 8);
 
   __m512i lower_[2];  // bytes of the bf16 of 0 ... 127
   __m512i upper_[2];
 };
 
-/// Codes of 4 bits for the integers of a table.
+/// 4-bit codes that index a table of integers.
 template <const std::array<std::int8_t, 16>& kIntegers>
 struct Nibbles {
   static constexpr std::size_t kBits = 4;
@@ -186,16 +186,16 @@ void add_block(const Format& format, const std::uint8_t* codes, const bf16* scal
   }
 }
 
-/// Some weight rows of a target, at most kRowBlock.
+/// Up to kRowBlock weight rows of a target.
 struct Rows {
   const Weight& weight;
   std::size_t begin;
   std::size_t count;
-  const float* bias;  // of the first of them, or null
+  const float* bias;  // of the first row, or null
 };
 
-/// out[m, n] = x[m] . weight[n] (+ bias[n]) for M inputs, the first of x, and all these rows. What
-/// follows row r in memory is fetched meanwhile if bit r of `fetched` says so.
+/// out[m, n] = x[m] . weight[n] (+ bias[n]) for the first M inputs of x and all these rows. If bit
+/// r of `fetched` is set, the memory that follows row r is prefetched meanwhile.
 template <class Format, std::size_t M>
 void tile(const Rows& rows, ArrangedInputs x, Matrix<float> out, unsigned fetched) {
   constexpr std::size_t kBytesAhead = 4096;
@@ -227,7 +227,7 @@ void tile(const Rows& rows, ArrangedInputs x, Matrix<float> out, unsigned fetche
     if (in_blocks < groups) {
       add_block(format, codes, scales, groups - in_blocks, input, own);
     }
-    if (r + 1 < rows.count) {  // the last row again in place of those that are not there
+    if (r + 1 < rows.count) {  // the last row again in place of missing ones
       row_codes += row_bytes;
       row_scales += groups;
     }
@@ -246,8 +246,8 @@ void tile(const Rows& rows, ArrangedInputs x, Matrix<float> out, unsigned fetche
   }
 }
 
-/// The first inputs of x, as many as out has rows, in tiles of about one size. What is upcoming is
-/// fetched by all of them, as a core waits for only so many lines at a time.
+/// The first inputs of x, as many as out has rows, in tiles of similar size. Every tile prefetches
+/// a part of the upcoming memory, as a core can wait for only a few lines at a time.
 template <class Format>
 void all_inputs(const Rows& rows, ArrangedInputs x, Matrix<float> out) {
   constexpr decltype(&tile<Format, 1>) kTiles[kTileInputs] = {
@@ -268,7 +268,7 @@ void all_inputs(const Rows& rows, ArrangedInputs x, Matrix<float> out) {
 
 template <class Format>
 void some_rows(const LinearTarget& target, ArrangedInputs x, std::size_t begin, std::size_t end) {
-  constexpr std::size_t kInputsTogether = 64;  // as many as stay in the second-level cache
+  constexpr std::size_t kInputsTogether = 64;  // as many inputs as stay in the second-level cache
   for (std::size_t m = 0; m < x.rows; m += kInputsTogether) {
     const std::size_t together = std::min(kInputsTogether, x.rows - m);
     for (std::size_t n = begin; n < end; n += kRowBlock) {
@@ -280,7 +280,7 @@ void some_rows(const LinearTarget& target, ArrangedInputs x, std::size_t begin, 
   }
 }
 
-/// Vector v of a block of inputs from its 128 bf16.
+/// Vector v of a block of inputs, from the block's 128 bf16.
 template <class Format>
 __m512i arranged(const __m512i (&x)[kVectors], std::size_t v) {
   Words index{};  // quarters 0 and 1, of 64 columns
@@ -294,10 +294,10 @@ __m512i arranged(const __m512i (&x)[kVectors], std::size_t v) {
   return __builtin_shufflevector(first, last, 0, 1, 2, 3, 8, 9, 10, 11);
 }
 
-/// One input, as block `0` of it lies at `out` and the next one `stride` further.
+/// One input: block 0 is written to `out`, each next one `stride` further.
 template <class Format>
 void arrange(std::span<const float> x, bf16* out, std::size_t stride) {
-  constexpr std::size_t kFloats = kLanes / 2;  // in a vector
+  constexpr std::size_t kFloats = kLanes / 2;  // floats per vector
   for (std::size_t k = 0; k < x.size(); k += kBlock, out += stride) {
     const auto floats = [&](std::size_t at) {
       const std::size_t left = at < x.size() ? std::min(x.size() - at, kFloats) : 0;
