@@ -9,12 +9,12 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWide = 8;  // elements per thread: 16 bytes
 
-// silu(x) = x / (1 + e^-x). For very negative x the quotient is -0 by way of x / infinity.
+// silu(x) = x / (1 + e^-x). For very negative x the quotient is x / infinity, which is -0.
 __device__ float silu(float x) {
   return __fdividef(x, 1.0F + __expf(-x));
 }
 
-// Gates and what they multiply of eight columns, with their biases.
+// Gates and ups of eight columns, with their biases.
 struct GateUp {
   Eight gates;
   Eight ups;

@@ -7,8 +7,8 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kColumns = 32;
-constexpr int kRows = 8;           // at once
-constexpr int kRowsOfBlock = 512;  // that a block adds up
+constexpr int kRows = 8;           // added at a time
+constexpr int kRowsOfBlock = 512;  // rows that a block adds
 
 __global__ void __launch_bounds__(kColumns* kRows)
     column_sums_kernel(float* sums, const bf16* x, int rows, int cols, int stride) {

@@ -7,7 +7,7 @@
 
 namespace winnow::ops::cuda {
 
-/// sums [cols] += the sum of the rows of x [rows, cols], which begin `stride` elements apart, in
+/// sums [cols] += the sum of the rows of x [rows, cols], which are `stride` elements apart, in
 /// any order.
 void add_column_sums(float* sums, const bf16* x, int rows, int cols, int stride,
                      cudaStream_t stream);

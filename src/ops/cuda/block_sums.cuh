@@ -5,7 +5,7 @@ namespace winnow::ops::cuda {
 
 inline constexpr int kLanes = 32;
 
-/// The sum over groups of `Width` neighbouring lanes, in each of them.
+/// The sum over each group of `Width` neighbouring lanes, returned to all of its lanes.
 template <int Width = kLanes>
 __device__ float lane_sum(float x) {
 #pragma unroll
@@ -15,7 +15,7 @@ __device__ float lane_sum(float x) {
   return x;
 }
 
-/// The sums over a block of `Threads` threads, in each of them. All of them call it.
+/// The sum over a block of `Threads` threads, returned to all of them. Every thread must call it.
 template <int Threads>
 __device__ float2 block_sums(float2 x) {
   __shared__ float2 sums[Threads / kLanes];

@@ -13,7 +13,7 @@ namespace winnow::ops::cuda {
 void embed(float* out, const bf16* table, const std::int32_t* tokens, int rows, int cols,
            cudaStream_t stream);
 
-/// Row tokens[i] of dtable += row i of dout [rows, cols]; rows of one token add up in any order.
+/// Row tokens[i] of dtable += row i of dout [rows, cols]; rows of one token are added in any order.
 void embed_backward(float* dtable, const float* dout, const std::int32_t* tokens, int rows,
                     int cols, cudaStream_t stream);
 

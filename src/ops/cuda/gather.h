@@ -8,8 +8,8 @@
 
 namespace winnow::ops::cuda {
 
-/// Row i of `out` = row indices[i] of `from`, i < rows; rows of `row_bytes` bytes, a multiple
-/// of 16. indices in device memory; `out` and `from` do not overlap.
+/// Row i of `out` = row indices[i] of `from`, i < rows. Rows have `row_bytes` bytes, a multiple
+/// of 16. indices are in device memory; `out` and `from` do not overlap.
 void gather_rows(void* out, const void* from, const std::int32_t* indices, int rows,
                  std::size_t row_bytes, cudaStream_t stream);
 

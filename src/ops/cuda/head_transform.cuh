@@ -1,17 +1,17 @@
-// What is done to a query or a key of one head between its product and attention. Bias is added
-// when a vector is loaded. Training has the same for its heads (training/training_heads.cu).
+// The steps for a query or a key of one head between its product and attention. Bias is added
+// when a vector is loaded. Training has the same steps for its heads (training/training_heads.cu).
 #pragma once
 
 #include <vector_types.h>
 
 namespace winnow::ops::cuda {
 
-/// 1 / RMS of so many channels with this sum of squares.
+/// 1 / RMS of `channels` channels with this sum of squares.
 inline __device__ float inverse_rms(float squares, float channels, float eps) {
   return rsqrtf(squares / channels + eps);
 }
 
-/// RoPE of one plane.
+/// RoPE of one pair of channels.
 inline __device__ void rotate_plane(float& low, float& high, float cosine, float sine) {
   const float before = low;
   low = before * cosine - high * sine;
@@ -47,8 +47,8 @@ struct NoChannel {
   __device__ void after_rope(Vector& /*x*/) const {}
 };
 
-/// If `borrowed`, `source.channel` carries a decision: it is cleared, and again behind RoPE if
-/// `source.clear_after_rope`. read(x) sees the vector before.
+/// If `borrowed`, `source.channel` carries a decision: it is zeroed, and again after RoPE if
+/// `source.clear_after_rope`. read(x) receives the vector before that.
 template <class Source, class Read>
 struct ClearedChannel {
   bool borrowed;
@@ -79,8 +79,8 @@ struct WholeRope {
   }
 };
 
-/// A vector's norm(), the channel that carries a decision, rope(x). How a vector lies in registers
-/// is its own affair (HeadVector: a warp has a head).
+/// Applies a vector's norm(), reads the channel with the decision, then applies rope(x). The vector
+/// type decides how it is held in registers (HeadVector: one warp per head).
 template <class Vector, class Rope, class Channel>
 __device__ void transform_head(Vector& x, const HeadNorm& norm, const Rope& rope,
                                const Channel& channel) {

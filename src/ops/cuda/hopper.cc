@@ -9,7 +9,7 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// From the driver that runs: nothing is linked against it.
+// Queried from the running driver: the program is not linked against it.
 Encode find_encode() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};

@@ -1,4 +1,4 @@
-// Hopper's own instructions: bulk copies from shared memory, and products by a warpgroup (128
+// Hopper-specific instructions: bulk copies from shared memory, and products by a warpgroup (128
 // threads).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace winnow::ops::cuda {
 
-/// fence_async_proxy() for all memory, and what others wrote that this thread knows of.
+/// fence_async_proxy() for all memory, including other threads' writes visible to this thread.
 inline __device__ void fence_async_proxy_everywhere() {
   asm volatile("fence.proxy.async;" ::: "memory");
 }
@@ -29,12 +29,12 @@ inline __device__ void add_bulk(float* to, const float* from, int bytes) {
       "r"(shared_address(from)), "r"(bytes)
       : "memory");
 }
-/// Ends a group of those.
+/// Ends a group of these copies.
 inline __device__ void commit_copies() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/// Waits for this thread's groups: until shared memory may be overwritten, or until all is done and
-/// later writes of this thread come behind it.
+/// Wait for this thread's groups: until shared memory may be overwritten, or until all writes are
+/// done and precede later writes of this thread.
 inline __device__ void wait_until_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -57,8 +57,8 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-/// Describes an operand of wgmma in shared memory, slabs of rows of 128 bytes, swizzled, aligned to
-/// 1024: `slab_stride` bytes from one slab to the next, for operands whose rows run along the sum.
+/// Describes an operand of wgmma in shared memory: slabs of rows of 128 bytes, swizzled, aligned to
+/// 1024. `slab_stride` is the bytes from slab to slab, for operands whose rows run along the sum.
 inline __device__ std::uint64_t matrix_descriptor(const std::byte* x, int slab_stride) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   constexpr std::uint64_t kEightRows = std::uint64_t{1024 / 16} << 32;
@@ -66,27 +66,27 @@ inline __device__ std::uint64_t matrix_descriptor(const std::byte* x, int slab_s
          (shared_address(x) & 0x3FFFF) / 16;
 }
 
-/// Begins products: registers that they use were written before.
+/// Begins products whose registers were written before.
 inline __device__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 inline __device__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// What computes x stays before, what uses it behind: the compiler would do arithmetic after a wait
-/// that could pass the time of the wait.
+/// Keeps computations of x before this point and uses of x after it: otherwise the compiler would
+/// move arithmetic that could overlap with a wait to after the wait.
 template <int Size>
 __device__ __forceinline__ void pin(float (&x)[Size]) {
   static_assert(Size % 8 == 0);
 #pragma unroll
-  for (int i = 0; i < Size; i += 8) {  // more iterations than these are not always unrolled
+  for (int i = 0; i < Size; i += 8) {  // longer loops are not always unrolled
     asm volatile(""
                  : "+f"(x[i]), "+f"(x[i + 1]), "+f"(x[i + 2]), "+f"(x[i + 3]), "+f"(x[i + 4]),
                    "+f"(x[i + 5]), "+f"(x[i + 6]), "+f"(x[i + 7])::"memory");
   }
 }
 
-/// Waits until at most `Pending` committed groups are under way.
+/// Waits until at most `Pending` committed groups are in flight.
 template <int Pending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
@@ -162,8 +162,8 @@ __device__ __forceinline__ void wait_for_products(float (&result)[Size]) {
   "+f"(d[126]), "+f"(d[127])
 
 /// multiply_shared: d (+)= a b for a [64, 16] and b [N, 16], both in shared memory.
-/// multiply_shared_along: d (+)= a^T b for a [16, 64] (its rows are summed over) and b [16, N], both in
-/// shared memory.
+/// multiply_shared_along: d (+)= a^T b for a [16, 64] (its rows are summed over) and b [16, N],
+/// both in shared memory.
 /// multiply_registers: d += a b for a [64, 16] in registers and b [16, N] in shared memory;
 /// multiply_registers_by_rows: d += a b^T for b [N, 16].
 #define WINNOW_PRODUCTS(N, COUNT, PAIR, TYPE, I0, I1, I2, I3, I4)                                  \
@@ -209,8 +209,8 @@ WINNOW_PRODUCTS(128, 64, __half2, "f16", 64, 65, 66, 67, 68)
 WINNOW_PRODUCTS(128, 64, __nv_bfloat162, "bf16", 64, 65, 66, 67, 68)
 #undef WINNOW_PRODUCTS
 
-/// multiply_codes_by_rows: d += a b^T for e4m3 codes, a [64, 32] in registers and b [N, 32] in shared
-/// memory. Sums have about 14 significant bits.
+/// multiply_codes_by_rows: d += a b^T for e4m3 codes, a [64, 32] in registers and b [N, 32] in
+/// shared memory. Sums have about 14 significant bits.
 #define WINNOW_FP8_PRODUCTS(N, COUNT, I0, I1, I2, I3, I4)                                          \
   __device__ __forceinline__ void multiply_codes_by_rows(                                          \
       float (&d)[COUNT], const std::uint32_t (&a)[4], std::uint64_t b) {                           \

@@ -1,4 +1,4 @@
-// What the host must know of Hopper's own instructions.
+// The host's side of Hopper-specific instructions.
 #pragma once
 
 #include <cuda.h>
@@ -11,9 +11,9 @@ namespace winnow::ops::cuda {
 /// Whether the current device has them (wgmma; no later device does).
 bool has_wgmma();
 
-/// Describes [rows, 64] boxes of a matrix in device memory to the copy engine, which lays them out
+/// Describes [rows, 64] boxes of a matrix in device memory to the copy engine, which stores them
 /// as slabs (kSlabBytes, swizzled) and fills what is outside the matrix with zeros. Rows begin at
-/// multiples of 16 bytes. To be passed to kernels by value, as __grid_constant__.
+/// multiples of 16 bytes. Pass it to kernels by value, as __grid_constant__.
 CUtensorMap slab_map(const Matrix<const bf16>& matrix, int box_rows);
 
 }  // namespace winnow::ops::cuda

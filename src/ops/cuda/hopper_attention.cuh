@@ -1,12 +1,12 @@
-// The pipeline of attention on Hopper, of prefill and of training's forward pass. Blocks stay and
-// take tiles of queries as they come free. In a block
-//   warpgroups 0 .. kConsumers - 1 hold 64 query rows each: scores and outputs are products of
-//   whole
-//     warpgroups (wgmma), and while one warpgroup takes exponentials another one multiplies;
-//   the last warpgroup feeds them, kStages blocks of keys and values ahead, and with the queries of
+// The pipeline of attention on Hopper, for prefill and for training's forward pass. Blocks are
+// persistent and take tiles of queries as they become free. In a block
+//   warpgroups 0 .. kConsumers - 1 hold 64 query rows each: whole warpgroups compute scores and
+//     outputs as products (wgmma), and while one warpgroup computes exponentials another one
+//     multiplies;
+//   the last warpgroup loads their data: keys and values, kStages blocks ahead, and the queries of
 //     the next tile.
-// A warpgroup begins a block's scores and the outputs of the block before together, and takes the
-// exponentials of the one while the products of the other are under way (FlashAttention-3's scheme:
+// A warpgroup issues a block's scores and the previous block's outputs together, and computes the
+// exponentials of one while the products of the other are in flight (FlashAttention-3's scheme:
 // Shah et al. 2024).
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace winnow::ops::cuda {
 
-/// What is in shared memory besides matrices. A tile has a `head`, -1: there are no more.
+/// Shared memory besides the matrices. A tile with `head` -1 means that there are no more.
 template <class S, class Tile>
 struct AttentionControl {
   Barrier query_full[2];
@@ -26,7 +26,7 @@ struct AttentionControl {
   Barrier value_empty[S::kStages];
   Tile tile[2];
 
-  /// `feeders`: threads that arrive when a tile's queries are there; `readers`: warps that read
+  /// `feeders`: threads that arrive when a tile's queries are loaded; `readers`: warps that read
   /// tiles besides the consumers.
   __device__ void init(int feeders, int readers) {
     constexpr int kWarps = 4 * S::kConsumers;
@@ -57,16 +57,16 @@ struct AttentionShared {
                                 static_cast<int>(sizeof(Control)) + kAlignment;
 };
 
-/// A warpgroup's attention of its 64 rows of each tile. `Work` is what differs:
-///   kBias                     whether scores begin as what begin_scores() leaves, not as zeros
+/// A warpgroup's attention for its 64 rows of each tile. `Work` is the part that differs:
+///   kBias                     whether scores start from begin_scores() instead of zeros
 ///   scale()                   of the scores, times log2(e)
 ///   take(tile)                the tile whose scores are begun next
-///   enter(tile)               the tile that is attended to next
-///   last_block()              of that one; blocks come last first
+///   enter(tile)               the tile that is processed next
+///   last_block()              of that tile; blocks are processed last to first
 ///   first_block()
-///   begin_scores(stage, block, scores)   of the tile that was taken last
-///   edges(stage, block, scores)          masks a block; edges_if_any() asks first whether it must
-///   leave()                   the taken tile is no more the one that is stored
+///   begin_scores(stage, block, scores)   for the tile that was taken last
+///   edges(stage, block, scores)          masks a block; edges_if_any() checks first if it must
+///   leave()                   from here on the taken tile is not the stored one
 ///   store(out, softmax)
 template <class S, class Work, class Arguments, class Shared, int kFirstIssue>
 class AttentionConsumer {
@@ -80,8 +80,8 @@ class AttentionConsumer {
     }
   }
 
-  // Products are issued a block ahead of what is weighed, across tiles as well: the last one of a
-  // tile's outputs is followed by the first one of the next tile's scores.
+  // Products are issued one block ahead of the softmax, across tiles as well: a tile's last outputs
+  // are issued with the first scores of the next tile.
   __device__ __forceinline__ void run() {
     if (!await_tile()) {
       return;
@@ -113,7 +113,7 @@ class AttentionConsumer {
       control().value_full[before.stage].wait(before.parity);
       await_issue();
       begin_weighted_sum<typename S::Pair>(out, weights, shared_.values(before.stage));
-      begin_scores(scores);  // of anything when there is no next tile: a branch costs more
+      begin_scores(scores);  // on stale data if there is no next tile: a branch costs more
       pass_issue();
       wait_for_products<1>(out);
       release(control().value_empty[before.stage]);
@@ -123,7 +123,7 @@ class AttentionConsumer {
   }
 
  private:
-  // Warpgroups issue products one after another, so that they do not all take exponentials at a
+  // Warpgroups issue products in turns, so that they do not all compute exponentials at the same
   // time.
   __device__ void await_issue() const { sync_named(kFirstIssue + warpgroup_, 2 * kWarpgroup); }
   __device__ void pass_issue() const {
@@ -133,20 +133,20 @@ class AttentionConsumer {
   __device__ auto& control() const { return shared_.control(); }
   __device__ const auto& tile() const { return control().tile[query_.stage]; }
 
-  // False when there are no more.
+  // Returns false if there are no more tiles.
   __device__ bool await_tile() const {
     control().query_full[query_.stage].wait(query_.parity);
     return control().tile[query_.stage].head >= 0;
   }
 
-  // The scores of the next block.
+  // Issues the scores of the next block.
   __device__ __forceinline__ void begin_scores(float (&scores)[S::kBlock / 2]) const {
     begin_product<typename S::Pair, S::D, Work::kBias>(
         scores, shared_.query(query_.stage) + warpgroup_ * 64 * kSlabBytes, S::kRows,
         shared_.keys(pipe_.stage));
   }
 
-  // A tile from its first block's scores to its last block's weights.
+  // Processes a tile from its first block's scores to its last block's weights.
   __device__ __forceinline__ void attend(float (&scores)[S::kBlock / 2],
                                          std::uint32_t (&weights)[S::kBlock / 4],
                                          float (&out)[S::D / 2], SoftmaxRows& softmax) {
@@ -155,9 +155,9 @@ class AttentionConsumer {
     if constexpr (!Work::kBias) {
       release(control().key_empty[pipe_.stage]);
     }
-    work_.edges(pipe_.stage, block, scores);  // all do not see the newest token
+    work_.edges(pipe_.stage, block, scores);  // not all queries see the newest token
     if constexpr (Work::kBias) {
-      release(control().key_empty[pipe_.stage]);  // the bias, which came with the keys, is read
+      release(control().key_empty[pipe_.stage]);  // the bias, loaded with the keys, was read
     }
     softmax.weigh(scores, work_.scale(), factor);
     to_operands<typename S::Pair>(scores, weights);
@@ -166,9 +166,9 @@ class AttentionConsumer {
     }
   }
 
-  // The scores and weights of one block, and the outputs of the one before, whose products are
-  // under way while the exponentials are taken. No branch comes between: the compiler waits for
-  // products where paths meet.
+  // The scores and weights of one block, and the outputs of the previous one, whose products are in
+  // flight while the exponentials are computed. There is no branch in between: the compiler waits
+  // for products where control flow merges.
   __device__ __forceinline__ void attend_block(int block, float (&scores)[S::kBlock / 2],
                                                std::uint32_t (&weights)[S::kBlock / 4],
                                                float (&out)[S::D / 2], SoftmaxRows& softmax) {
@@ -196,8 +196,8 @@ class AttentionConsumer {
     }
     float factor[2];
     const bool grown = softmax.weigh(scores, work_.scale(), factor);
-    // ptxas would wait for the outputs before it takes exponentials: a branch that depends on their
-    // sums prevents this. No sum is negative, so the branch never waits.
+    // ptxas would wait for the outputs before the exponentials. A branch that depends on the
+    // sums prevents this; no sum is negative, so it is never taken.
     const bool negative = fminf(softmax.sum[0], softmax.sum[1]) < 0.0F;
     control().key_full[pipe_.stage].wait(negative ? pipe_.parity ^ 1 : pipe_.parity);
     wait_for_products<0>(out);

@@ -1,5 +1,5 @@
-// Products of tiles in shared memory by warpgroups, and what their pipelines share. A tile [rows,
-// D] lies in slabs (kSlabBytes, swizzled) of all its rows.
+// Products of tiles in shared memory by warpgroups, shared by their pipelines. A tile [rows,
+// D] is stored in slabs (kSlabBytes, swizzled) of all its rows.
 #pragma once
 
 #include "ops/cuda/hopper.cuh"
@@ -9,8 +9,8 @@ namespace winnow::ops::cuda {
 
 inline constexpr int kWarpgroup = 128;
 
-/// Whether warpgroups may have so many registers per thread (take_registers), in all: no more than
-/// the block was launched with, which is what there is for each thread in multiples of 8.
+/// Whether the warpgroups' registers per thread (take_registers) may add up to `sum`: no more than
+/// the block was launched with, which per thread is a multiple of 8.
 constexpr bool registers_suffice(int warpgroups, int sum) {
   constexpr int kRegisters = 65536;
   return sum <= warpgroups * (kRegisters / (warpgroups * kWarpgroup) / 8 * 8);
@@ -29,7 +29,7 @@ struct PipelineState {
   }
 };
 
-/// A warp has read what `barrier` guards.
+/// Signals that a warp has read the data that `barrier` guards.
 inline __device__ void release(Barrier& barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) {
@@ -37,12 +37,12 @@ inline __device__ void release(Barrier& barrier) {
   }
 }
 
-/// Zeros, and not before what was written above.
+/// Zeros that the compiler cannot move before earlier writes.
 template <int Size>
 __device__ __forceinline__ void clear(float (&x)[Size]) {
   static_assert(Size % 8 == 0);
 #pragma unroll
-  for (int i = 0; i < Size; i += 8) {  // as pin()
+  for (int i = 0; i < Size; i += 8) {  // as in pin()
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x[i + j])::"memory");
@@ -50,7 +50,7 @@ __device__ __forceinline__ void clear(float (&x)[Size]) {
   }
 }
 
-/// Brings a tile: all slabs of rows from `row` on, channels of head `head` of heads side by
+/// Loads a tile: all slabs of rows from `row` on, channels of head `head` of heads stored side by
 /// side.
 template <int D>
 __device__ void copy_tile(Barrier& barrier, std::byte* to, int rows, const CUtensorMap& map,
@@ -61,7 +61,7 @@ __device__ void copy_tile(Barrier& barrier, std::byte* to, int rows, const CUten
   }
 }
 
-/// d (+)= a b^T, begun: rows [0, 64) of a tile of `a_rows` rows and all rows of b.
+/// Issues d (+)= a b^T: rows [0, 64) of a tile of `a_rows` rows, and all rows of b.
 template <class Pair, int D, bool Accumulate, int Size>
 __device__ __forceinline__ void begin_product(float (&d)[Size], const std::byte* a, int a_rows,
                                               const std::byte* b) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void begin_product(float (&d)[Size], const std::byte*
   commit_products();
 }
 
-/// d += a b, begun: a [64, Rows] in registers as operands, b [Rows, 2 * Size].
+/// Issues d += a b: a [64, Rows] in registers as operands, b [Rows, 2 * Size].
 template <class Pair, int Size, int Operands>
 __device__ __forceinline__ void begin_weighted_sum(float (&d)[Size],
                                                    const std::uint32_t (&a)[Operands],

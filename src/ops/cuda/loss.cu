@@ -10,8 +10,8 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
-/// Sums over a row relative to the largest logit so far: of exp(x - largest), and of that times
-/// what `difference` was given with x.
+/// Sums over a row relative to the largest logit so far: of exp(x - largest), and of the same times
+/// the `difference` given with x.
 struct RunningSum {
   float largest = -INFINITY;
   float sum = 0.0F;
@@ -32,7 +32,7 @@ struct RunningSum {
   __device__ void join(const RunningSum& other) {
     const float both = fmaxf(largest, other.largest);
     if (both == -INFINITY) {
-      return;  // neither has seen anything
+      return;  // both are empty
     }
     const float mine = __expf(largest - both);
     const float others = __expf(other.largest - both);
@@ -44,7 +44,7 @@ struct RunningSum {
   [[nodiscard]] __device__ float normalizer() const { return largest + logf(sum); }
 };
 
-/// What all threads of a block have seen, in each of them. `memory`: of the block, one per sum.
+/// The combined sums of all threads of a block, returned to each. `memory`: one per sum.
 __device__ RunningSum join_block(RunningSum x, RunningSum (&memory)[kWarps]) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
@@ -63,7 +63,7 @@ __device__ RunningSum join_block(RunningSum x, RunningSum (&memory)[kWarps]) {
   return x;
 }
 
-/// body(first column) for groups of 8 columns; the last may reach into the padding.
+/// body(first column) for groups of 8 columns; the last group may extend into the padding.
 template <class Body>
 __device__ void for_columns(int vocab, const Body& body) {
   for (int column = threadIdx.x * 8; column < vocab; column += kThreads * 8) {

@@ -1,4 +1,4 @@
-// Losses over the vocabulary on the device, forward and backward in one.
+// Losses over the vocabulary on the device, forward and backward in one pass.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,8 +25,8 @@ struct LossRows {
 /// ops::cross_entropy: += sum of weights[m] * -log softmax(logits[m])[targets[m]].
 void cross_entropy(const LossRows& rows, const std::int32_t* targets, cudaStream_t stream);
 
-/// ops::distillation: += sum of weights[m] * KL of the rows' distributions; `teacher` lies as
-/// logits do.
+/// ops::distillation: += sum of weights[m] * KL of the rows' distributions; `teacher` has the same
+/// layout as logits.
 void distillation(Divergence divergence, const LossRows& rows, const float* teacher,
                   cudaStream_t stream);
 

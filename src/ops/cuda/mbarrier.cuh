@@ -1,4 +1,4 @@
-// Barriers in shared memory, and the copies that arrive at them.
+// Barriers in shared memory, and copies that signal them.
 #pragma once
 
 #include <cuda.h>
@@ -12,13 +12,13 @@ inline __device__ std::uint32_t shared_address(const void* x) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
 }
 
-/// Keeps a value where it is, instead of its being computed again wherever it is used.
+/// Keeps a value in a register: otherwise the compiler may recompute it at each use.
 inline __device__ std::uint32_t in_register(std::uint32_t x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-/// 4, 8 or 16 bytes of shared memory, aligned alike, after what has been waited for before.
+/// Loads of 4, 8 or 16 aligned bytes of shared memory, ordered after earlier waits.
 template <int kWords>
 __device__ void load_shared(std::uint32_t (&words)[kWords], std::uint32_t from) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
@@ -85,12 +85,12 @@ inline __device__ bool has_ended(std::uint32_t barrier, std::uint32_t parity) {
   return done != 0;
 }
 
-/// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends when
-/// `arrivals` have come, and all bytes that were announced. Who arrives releases what he wrote to
-/// those who wait.
+/// A barrier in shared memory (mbarrier). Its phases alternate between 0 and 1; a phase ends after
+/// `arrivals` arrivals and after all announced bytes have come. An arriving thread releases its
+/// writes to the threads that wait.
 class Barrier {
  public:
-  /// By one thread, before the others are let through; fence_barriers() after the last one.
+  /// By one thread, before others use the barrier; call fence_barriers() after the last one.
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state_)),
                  "r"(arrivals)
@@ -103,7 +103,7 @@ class Barrier {
         "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&state_))
         : "memory");
   }
-  /// Waits for the end of a phase of this parity; returns at once when the other one is running.
+  /// Waits for the end of a phase of this parity; returns at once if the other phase is running.
   __device__ void wait(std::uint32_t parity) const { wait_at(shared_address(&state_), parity); }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   /// Arrives, and announces bytes that bulk copies will bring.
@@ -114,7 +114,7 @@ class Barrier {
         "r"(bytes)
         : "memory");
   }
-  /// Copies `bytes` (a multiple of 16) from global to shared memory, on behalf of this barrier.
+  /// Copies `bytes` (a multiple of 16) from global to shared memory, signalling this barrier.
   __device__ void copy(std::byte* to, const std::byte* from, int bytes) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
@@ -122,7 +122,7 @@ class Barrier {
         "l"(from), "r"(bytes), "r"(shared_address(&state_))
         : "memory");
   }
-  /// The same of what is read once: the second-level cache gives it up first.
+  /// The same for data that is read once: the second-level cache evicts it first.
   __device__ void copy_once(std::byte* to, const std::byte* from, int bytes) {
     asm volatile(
         "{\n.reg .b64 policy;\n"
@@ -132,7 +132,7 @@ class Barrier {
         "l"(from), "r"(bytes), "r"(shared_address(&state_))
         : "memory");
   }
-  /// Copies the box of a matrix (slab_map, in a kernel's parameters) that begins at [row, column].
+  /// Copies the box of a matrix (slab_map, a kernel parameter) that begins at [row, column].
   __device__ void copy_box(std::byte* to, const CUtensorMap& map, int row, int column) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
@@ -146,7 +146,7 @@ class Barrier {
   std::uint64_t state_;
 };
 
-/// Makes barriers that this thread has initialised known to bulk copies.
+/// Makes barriers that this thread has initialised visible to bulk copies.
 inline __device__ void fence_barriers() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -160,7 +160,7 @@ inline __device__ void fence_async_proxy() {
 #endif
 }
 
-/// Copies `inside` bytes (0 or 16) past the first-level cache, and zeros up to 16.
+/// Copies `inside` bytes (0 or 16), bypassing the first-level cache, then zeros up to 16.
 inline __device__ void copy_16(void* to, const void* from, int inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(inside)
@@ -172,16 +172,16 @@ inline __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// Barriers by number (0 is __syncthreads') for some of a block's threads.
+/// Named barriers (0 is __syncthreads') for some of a block's threads.
 inline __device__ void sync_named(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/// The place in a ring of barriers, and the parity of their phase: 0 in the first round.
+/// A place in a ring of barriers, and the parity of its phase: 0 in the first round.
 struct RingPlace {
   int slot = 0;
   std::uint32_t parity = 0;
-  /// By at most the ring's size.
+  /// `places` is at most the ring's size.
   __device__ void advance(int size, int places = 1) {
     slot += places;
     if (slot >= size) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The factor of a row's norm, in each of a block's threads.
+// The factor of a row's norm, returned to each of a block's threads.
 __device__ float rms_factor(const float* x, int cols, float eps) {
   const auto* fours = reinterpret_cast<const float4*>(x);
   float squares = 0.0F;

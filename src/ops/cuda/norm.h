@@ -13,7 +13,7 @@ namespace winnow::ops::cuda {
 void rms_norm(bf16* out, const float* x, int rows, int cols, const float* weight, float eps,
               cudaStream_t stream);
 
-/// The same, rounded to bf16, as codes; cols is a multiple of 8.
+/// The same, rounded to bf16 and then encoded as e4m3 codes; cols is a multiple of 8.
 void rms_norm(const Fp8RowsTo& out, const float* x, int rows, int cols, const float* weight,
               float eps, cudaStream_t stream);
 

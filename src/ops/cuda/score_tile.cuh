@@ -1,4 +1,4 @@
-// A block of scores as the matrix instructions lay it out in a warp's registers, its softmax, and
+// A block of scores in the register layout of the matrix instructions, its softmax, and
 // its weights as operands.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace winnow::ops::cuda {
 
-/// Four [8, 8] matrices of 16-bit numbers from shared memory, one row of one of them per lane.
+/// Loads four [8, 8] matrices of 16-bit numbers from shared memory; each lane addresses one row.
 template <bool Transposed>
 __device__ void load_matrices(std::uint32_t (&x)[4], const std::byte* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
@@ -27,9 +27,9 @@ __device__ void load_matrices(std::uint32_t (&x)[4], const std::byte* row) {
   }
 }
 
-/// A block's scores [rows, N] lie in the lanes as those of mma.m16n8 and wgmma do: lane 4 r + c
-/// holds of rows r and r + 8 columns 8 i + 2 c and the next. Bits 2 i and 2 i + 1 say which of a
-/// row's columns are below `end`.
+/// The lanes hold a block's scores [rows, N] like the results of mma.m16n8 and wgmma: lane 4 r + c
+/// holds columns 8 i + 2 c and the next, of rows r and r + 8. Bits 2 i and 2 i + 1 mark the
+/// columns of a row that are below `end`.
 template <int N>
 __device__ std::uint32_t columns_below(int end) {
   const int from_first = min(max(end - static_cast<int>(threadIdx.x) % 4 * 2, 0), N);
@@ -37,7 +37,7 @@ __device__ std::uint32_t columns_below(int end) {
   return count == 32 ? ~0U : (1U << count) - 1;
 }
 
-/// Scores of what is not seen become -infinity.
+/// Sets the scores of unseen keys to -infinity.
 template <int Scores>
 __device__ __forceinline__ void mask(float (&scores)[Scores], const std::uint32_t (&seen)[2]) {
 #pragma unroll
@@ -55,16 +55,16 @@ __device__ inline float exp2_of(float x) {
 
 /// The running softmax of a lane's two rows.
 struct SoftmaxRows {
-  float largest[2] = {-INFINITY, -INFINITY};  // score that weights are relative to
+  float largest[2] = {-INFINITY, -INFINITY};  // the score that weights are relative to
   float sum[2] = {0.0F, 0.0F};                // of the lane's own columns
 
-  /// Makes weights exp2(scale (score - largest)) and adds them up. True where earlier
-  /// weights, in the sums and outputs of the caller's, must be multiplied by `factor` first. A
-  /// largest score that is outgrown a little is kept: weights up to 2^8 do no harm.
+  /// Converts scores to weights exp2(scale (score - largest)) and adds them up. Returns true if
+  /// earlier weights, in the caller's sums and outputs, must be multiplied by `factor` first. A
+  /// largest score that is exceeded only a little is kept: weights up to 2^8 do no harm.
   template <int Scores>
   __device__ __forceinline__ bool weigh(float (&scores)[Scores], float scale, float (&factor)[2]) {
     constexpr float kHarmless = 8.0F;
-    // Four chains of maxima and four of sums: one would wait for itself.
+    // Four chains of maxima and four of sums: a single chain would be limited by latency.
     float of_columns[4] = {largest[0], largest[0], largest[1], largest[1]};
 #pragma unroll
     for (int i = 0; i < Scores; ++i) {
@@ -130,7 +130,7 @@ __device__ std::uint32_t round_pair(float a, float b) {
   }
 }
 
-/// Two bf16 numbers as a Pair's.
+/// Two numbers as a pair of bf16.
 template <class Pair>
 __device__ std::uint32_t from_bf16(std::uint32_t bits) {
   if constexpr (std::is_same_v<Pair, __half2>) {
@@ -140,7 +140,7 @@ __device__ std::uint32_t from_bf16(std::uint32_t bits) {
   }
 }
 
-/// The weights [rows, N] as left operands of N / 16 products: entry i of `operand` serves the
+/// The weights [rows, N] as left operands of N / 16 products: `operand` entries from i on serve the
 /// product over columns 16 (i / 4) and on.
 template <class Pair, int Scores>
 __device__ __forceinline__ void to_operands(const float (&weights)[Scores],
@@ -151,9 +151,9 @@ __device__ __forceinline__ void to_operands(const float (&weights)[Scores],
   }
 }
 
-/// Writes a lane's part of a product [rows, D], times `factor`, to the two rows that it is of,
-/// where they are `inside`. Neighbouring lanes swap halves, so that four of them write 32 bytes
-/// side by side.
+/// Writes a lane's part of a product [rows, D], times `factor`, to its two rows if they are
+/// `inside`. Neighbouring lanes swap halves, so that four of them write 32 contiguous
+/// bytes.
 template <int D>
 __device__ __forceinline__ void store_rows(const float (&x)[D / 2], const float (&factor)[2],
                                            bf16* const (&rows)[2],

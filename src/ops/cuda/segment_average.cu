@@ -18,7 +18,7 @@ constexpr unsigned kAll = 0xFFFFFFFFU;
 struct Place {
   int token;
   int head;
-  std::size_t row;  // of what has a column per KV head
+  std::size_t row;  // in matrices with a column per KV head
 
   __device__ Place(const SegmentAverage& average)
       : token((blockIdx.x * kWarps + threadIdx.x / kLanes) / average.kv_heads),
@@ -30,12 +30,12 @@ __device__ float sigmoid(float x) {
   return 1.0F / (1.0F + __expf(-x));
 }
 
-/// How a state is made: lane n has what concerns the entry n tokens before it.
+/// The weights of a state's entries: lane n is responsible for the entry n tokens before it.
 struct Recipe {
   int count;    // entries
   float alpha;  // of this lane's entry
   float omega;
-  float product;  // of the alphas behind it
+  float product;  // of the alphas after it
   float total;    // of all weights
 
   __device__ Recipe(const SegmentAverage& average, const Place& place) {
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
       .store(values + first, average.head_dim);
 }
 
-/// What states send back to the entries that they average: [T * kv_heads, kMostMergeSpan] each, to
-/// the entry n tokens before the n-th. Written by states, gathered by entries.
+/// Gradients that states send back to the entries that they average: [T * kv_heads, kMostMergeSpan]
+/// each; column n is for the entry n tokens before. Written per state, gathered per entry.
 struct Shares {
   float* means;   // weight / total
   float* omegas;  // d omega
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
 // launch.operator()<kPieces>(blocks).
 template <class Launch>
 void for_head(const SegmentAverage& average, const Launch& launch) {
-  assert(average.head_dim <= kMostHeadDim);  // training and caches refuse wider heads by name
+  assert(average.head_dim <= kMostHeadDim);  // callers reject wider heads with a proper error
   const int blocks = (average.rows * average.kv_heads + kWarps - 1) / kWarps;
   with_channel_steps(average.head_dim,
                      [&]<int kPieces>() { launch.template operator()<kPieces>(blocks); });

@@ -1,4 +1,4 @@
-// DMC's merging while training, on the device: ops/segment_average.h in bf16.
+// DMC's merging in training, on the device: ops/segment_average.h in bf16.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,11 +10,11 @@
 
 namespace winnow::ops::cuda {
 
-/// Most entries that a state can look back over.
+/// The largest number of entries that a state can average.
 inline constexpr int kMostMergeSpan = 32;
 
-/// What forward and backward share: ops::SegmentAverage's in device memory, weights as what they
-/// are the sigmoid of.
+/// Operands of forward and backward: like ops::SegmentAverage, in device memory, with weights given
+/// as logits, whose sigmoids they are.
 struct SegmentAverage {
   int rows = 0;  // T
   int kv_heads = 0;
@@ -30,7 +30,7 @@ struct SegmentAverage {
 /// The states' keys and values [T, kv_heads * head_dim].
 void segment_average(const SegmentAverage& average, bf16* keys, bf16* values, cudaStream_t stream);
 
-/// Gradients that segment_average_backward() replaces.
+/// Gradients that segment_average_backward() overwrites.
 struct SegmentAverageGradients {
   float* alphas = nullptr;
   float* omega_logits = nullptr;
@@ -38,10 +38,10 @@ struct SegmentAverageGradients {
   bf16* values = nullptr;
 };
 
-/// Elements of scratch that the backward pass takes.
+/// The number of scratch elements for the backward pass.
 std::size_t segment_average_scratch(int rows, int kv_heads);
 
-/// From the gradients of the states' keys and values. The same operands give the same bits.
+/// Given the gradients of the states' keys and values. The same operands give the same bits.
 void segment_average_backward(const SegmentAverage& average, const bf16* dkeys, const bf16* dvalues,
                               const SegmentAverageGradients& gradients, float* scratch,
                               cudaStream_t stream);

@@ -14,7 +14,7 @@ std::size_t size(int n) {
   return static_cast<std::size_t>(n);
 }
 
-// The kernels are built for some shapes only.
+// Kernels exist only for some shapes.
 int checked_group(const DevicePageLayout& layout, int group) {
   require(group >= 1 && has_own_kernels(layout.head_dim(), group),
           "decode attention: no kernel for {} query heads per KV head of head dimension {}", group,

@@ -1,5 +1,5 @@
-// Decode attention: a second kernel reduces the parts that warps leave. That costs less
-// than waiting in this one for the last part to arrive.
+// Decode attention: a second kernel reduces the parts that the warps write. That costs less
+// than waiting in this kernel for the last part to arrive.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/decode/decode_run.cuh"
 #include "ops/cuda/pages/kernel_shape.cuh"
@@ -9,12 +9,12 @@ namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarpSize;
 
-// A tile of 8- or 4-bit codes fits into registers; one of bf16 would leave a block less per
+// A tile of 8- or 4-bit codes fits into registers; a bf16 tile would cost one resident block per
 // multiprocessor.
 template <class Codes>
 constexpr bool kReadsAhead = kCodeBits<Codes> <= 8;
 
-// Blocks of a multiprocessor, for which its registers must suffice.
+// Blocks per multiprocessor; registers must suffice for that many.
 template <int D>
 constexpr int kResidentBlocks = D <= 80 ? 4 : 3;
 

@@ -13,62 +13,62 @@ namespace winnow::ops::cuda {
 
 /// The entries of one layer, in device memory. Batch row b is sequence slot slots[b]; row
 /// r = b * kv_heads + h reads row slots[b] * table_heads + h of the tables below ("state row"). The
-/// entry of token t lies in slot t % (window + 1) of its window's pages; archived entries fill the
-/// slots of the archive's pages in order. Slots that hold no entry may hold anything.
+/// entry of token t is in slot t % (window + 1) of its window's pages; archived entries fill the
+/// slots of the archive's pages in order. Slots without an entry may contain anything.
 struct DecodeEntries {
-  const std::byte* pool = nullptr;               // page p lies at pool + p * page_bytes
+  const std::byte* pool = nullptr;               // page p is at pool + p * page_bytes
   const std::uint32_t* archive_pages = nullptr;  // [state rows, archive_stride]
   std::size_t archive_stride = 0;
   const std::int32_t* archive_counts = nullptr;  // [state rows] entries
   const std::uint32_t* window_pages = nullptr;   // [state rows, window_stride]
   std::size_t window_stride = 0;
   const std::int32_t* lengths = nullptr;  // [slots] tokens of each sequence before this step
-  int window = -1;                        // -1: no window, tokens go to the archive at once
+  int window = -1;                        // -1: no window, tokens go directly to the archive
   const std::int32_t* rings = nullptr;    // [slots] each sequence's window + 1, or null: the same
-  /// For make(): [layers] window + 1 of layers that have a window of their own, 0: as above. Null:
-  /// none has.
+  /// For make(): [layers] window + 1 of layers with a window of their own, 0: as above. Null:
+  /// no layer has one.
   const std::int32_t* reaches = nullptr;
-  /// Windows of layers' own are chunks: a token sees those since the last multiple of window + 1.
+  /// Layers' own windows are chunks: a token sees the tokens since the last multiple of window + 1.
   bool chunked = false;
   const std::int32_t* slots = nullptr;  // [batch]; a negative one has no entries
   int kv_heads = 0;
-  /// Where layers have heads of their own (general attention alone): KV heads that tables have rows
-  /// for, and query heads of each KV head. 0: kv_heads, and as the attention was made for.
+  /// For layers with head counts of their own (general attention only): KV heads that the tables
+  /// have rows for, and query heads per KV head. 0: kv_heads, and the group passed at construction.
   int table_heads = 0;
   int group = 0;
-  /// Whether the kernels between make() and attend() leave alone what attend() reads early. If not,
-  /// it begins when they are complete.
+  /// Whether kernels between make() and attend() do not touch what attend() reads early. If false,
+  /// attend() begins when they are complete.
   bool settled = true;
-  /// One more entry per row, outside all pages and in float (DMC's open one), or null: its value
+  /// One more entry per row, outside all pages and in float (DMC's open entry), or null: its value
   /// [state rows, head_dim], and the queries' products with its key [batch, kv_heads * group]. Both
-  /// are read when attend()'s predecessors are complete.
+  /// are read after attend()'s predecessors are complete.
   const float* open_values = nullptr;
   const float* open_scores = nullptr;
 };
 
-/// Decode attention of a step, all layers. The rows' pages (of the window, then of the archive),
-/// one row after another, are cut into equal runs, one per warp, so that heads of very different
-/// lengths cost what their entries cost. A second kernel reduces what the warps have of each row
-/// (split-K). The cut is made on the device, once per step.
+/// Decode attention of a step, all layers. The rows' pages (window, then archive) are concatenated
+/// and divided into equal runs, one per warp, so that heads of very different lengths cost only in
+/// proportion to their entries. A second kernel reduces the warps' parts of each row
+/// (split-K). The division is computed on the device, once per step.
 ///
-/// Order of a step: make(); for each layer, the kernel that takes the token (appends its entry,
-/// writes the query), then attend(); last, lengths advance. So `lengths` are those before the step
-/// throughout, while archive_counts advance layer by layer, by at most one per row.
+/// Order of a step: make(); for each layer, the kernel that handles the new token (appends its
+/// entry, writes the query), then attend(); last, lengths advance. So `lengths` are the values
+/// before the step throughout, while archive_counts advance layer by layer, by at most one per row.
 ///
-/// What runs is captured in graphs and launched as programmatic. Before its predecessor is
-/// complete, attend() already reads the plan, `slots`, the tables and all pages but the two that
-/// the new token may touch: the window page of its slot and the last archive page planned.
-/// Therefore of the kernels between two calls of attend(), and between make() and attend(), at
-/// least one must let its successor begin only when it has waited for its predecessor
-/// (release_successor() after wait_for_predecessor()); attend() itself does, which is enough
+/// Kernels are captured in graphs with programmatic dependent launch. Before its predecessor is
+/// complete, attend() already reads the plan, `slots`, the tables, and all pages except the two
+/// that the new token may modify: the window page of its slot and the last planned archive page.
+/// Therefore at least one kernel between two calls of attend(), and between make() and attend(),
+/// must release its successor only after it has waited for its own predecessor
+/// (release_successor() after wait_for_predecessor()). attend() itself does so, which is enough
 /// between two calls.
 class DecodePlan {
  public:
-  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each, where
+  /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each. Requires
   /// has_own_kernels().
   DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
-  /// Pages of the rows of the last step that was planned and is over, on average over the layers.
+  /// Pages per row in the last planned step that has finished, averaged over the layers.
   struct RowPages {
     double longest = 0.0;  // of one row
     double all = 0.0;
@@ -77,17 +77,17 @@ class DecodePlan {
 
   /// Plans a step of `batch` sequences, each row for one entry more than it has: pages for
   /// min(length + 1, window + 1) entries of the window, and for archive_count + 1 entries of the
-  /// archive when the window is full (else for archive_count). Layer l's counts lie at
-  /// first_layer.archive_counts + l * layer_counts; pages are not looked at.
+  /// archive if the window is full (else for archive_count). Layer l's counts are at
+  /// first_layer.archive_counts + l * layer_counts; pages are not accessed.
   void make(const DecodeEntries& first_layer, std::size_t layer_counts, int batch,
             cudaStream_t stream);
 
-  /// out = softmax(scale * query . keys) values; where entries are rotated (q4), queries come
-  /// rotated and outputs are rotated back. query and out [batch, kv_heads * group *
-  /// head_dim]. A page that is planned but holds no entry is not read, nor is its number. A row
-  /// without entries gives zeros. Reads the live entries once; sums and exponentials are in float,
-  /// and operands keep twice 16 bits (high and low part), so that only the rounding of the entries
-  /// themselves shows, and that of bf16 output.
+  /// out = softmax(scale * query . keys) values. If entries are rotated (q4), queries must already
+  /// be rotated, and outputs are rotated back. query and out [batch, kv_heads * group *
+  /// head_dim]. Planned pages that hold no entry are not read, nor are their numbers. A row
+  /// without entries gets zeros. Reads the live entries once. Sums and exponentials are in float,
+  /// and operands are split into two 16-bit numbers (high and low part), so that only the rounding
+  /// of the entries and of bf16 output matters.
   void attend(int layer, const DecodeEntries& entries, float scale, const float* query, bf16* out,
               cudaStream_t stream) const;
   void attend(int layer, const DecodeEntries& entries, float scale, const float* query, float* out,
@@ -102,29 +102,29 @@ class DecodePlan {
     std::int32_t archive_pages;
     std::int32_t state_row;  // -1: there is none
     std::int32_t written;    // the window page that holds the new token's slot, -1 without a window
-    std::int32_t first_run;  // that holds tiles of the row
+    std::int32_t first_run;  // the first run that holds tiles of the row
     std::int32_t runs;
   };
-  /// Tiles [begin, begin + count) of all rows', the first of them row `row`'s.
+  /// Tiles [begin, begin + count) of all rows' tiles; the first of them belongs to row `row`.
   struct alignas(16) Run {
     std::int32_t row;
     std::int32_t begin;
     std::int32_t count;
   };
-  /// What the kernels see of a layer's plan.
+  /// A layer's plan, as kernels see it.
   struct View {
     int batch_rows;
-    int workers;           // warps, of full blocks: one run each
+    int workers;           // warps, in full blocks: one run each
     Row* rows;             // [batch_rows]
     Run* runs;             // [workers]
     float* partial_out;    // [workers + batch_rows, group, head_dim]
     float2* partial_sums;  // [workers + batch_rows, group]: reference, sum of exponentials
   };
   [[nodiscard]] View view(int layer) const;
-  /// What the host learns of a planned layer.
+  /// The host's report on a planned layer.
   struct Report {
     std::int32_t tiles;
-    std::int32_t longest;  // tiles of one row
+    std::int32_t longest;  // largest number of tiles of a row
   };
 
  private:

@@ -1,4 +1,4 @@
-// Between the host's side of decode attention and its kernels.
+// The interface between decode attention's host code and its kernels.
 #pragma once
 
 #include "ops/cuda/decode/decode_attention.h"
@@ -11,12 +11,12 @@ inline constexpr int kMostGroup = 8;
 /// Warps per block of the attention.
 inline constexpr int kDecodeWarps = 4;
 
-/// Pages that a warp takes at once: more where there are registers for it.
+/// Pages that a warp processes at once: more if there are registers for it.
 __host__ __device__ constexpr int tile_pages(int head_dim) {
   return head_dim <= 64 ? 2 : 1;
 }
 
-/// Power of two that a part's sum and output are multiplied by (kv_codes.cuh: kWeightBits).
+/// A part's sum and output are multiplied by 2 to this power (kv_codes.cuh: kWeightBits).
 constexpr float part_bits(EntryFormat format) {
   return format == EntryFormat::bf16 ? 0.0F : format == EntryFormat::q4 ? 2.0F : 8.0F;
 }
@@ -32,8 +32,8 @@ struct DecodeArguments {
   float part_bits;
 };
 
-/// Where run `run` leaves its part of row `row` among all parts: runs and rows both ascend, so no
-/// two share a place, and the parts of a row follow one another.
+/// The index of run `run`'s part of row `row` among all parts: runs and rows both ascend, so no
+/// two share an index, and the parts of a row are contiguous.
 __host__ __device__ constexpr std::size_t part_of(int run, int row) {
   return static_cast<std::size_t>(run) + row;
 }
@@ -42,7 +42,7 @@ __host__ __device__ constexpr int pages_for(int entries) {
   return (entries + kPageEntries - 1) / kPageEntries;
 }
 
-/// Plans `layers` layers whose views follow one another in memory, `most_rows` rows each. Ends
+/// Plans `layers` layers whose views are contiguous in memory, `most_rows` rows each. Completes
 /// before its successor begins.
 struct PlanArguments {
   DecodeEntries entries;  // of the first layer
@@ -51,18 +51,18 @@ struct PlanArguments {
   std::size_t most_rows;
   int layers;
   int tile_pages;
-  DecodePlan::Report* reports;  // [layers] of the host
+  DecodePlan::Report* reports;  // [layers], host memory
 };
 void launch_plan(const PlanArguments& arguments, cudaStream_t stream);
 
 /// Warps of the attention that the device can hold at once; a multiple of kDecodeWarps.
 int resident_workers(EntryFormat format, int head_dim, int group);
 
-/// Each run's parts of its rows.
+/// Computes each run's parts of its rows.
 void launch_attention(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                       cudaStream_t stream);
 
-/// The rows' output, from their parts; rotated back where entries are rotated.
+/// Computes the rows' output from their parts, rotated back if entries are rotated.
 void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                           cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Parts of a row's attention, each of some of its entries, and what becomes of them.
+// Partial results of a row's attention, each over some of its entries, and their reduction.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,8 +16,8 @@ struct Part {
   float4 out{};
 };
 
-/// The sum of parts, without a chain of exponentials. A part without entries has no weight, also
-/// beside others of its kind.
+/// The sum of parts, without a chain of dependent exponentials. A part without entries has weight
+/// 0, even in a sum with other empty parts.
 template <int kCount>
 __device__ Part reduce(const Part (&parts)[kCount]) {
   Part reduced;
@@ -55,7 +55,7 @@ inline __device__ void write_output(const DecodeArguments& arguments, std::size_
   }
 }
 
-/// The entry outside all pages, as a part: four channels of it.
+/// The entry outside all pages, as a part: four of its channels.
 inline __device__ Part open_part(const DecodeArguments& arguments, int row, int head,
                                  int head_quads, int quad) {
   const DecodeEntries& entries = arguments.entries;
@@ -66,7 +66,7 @@ inline __device__ Part open_part(const DecodeArguments& arguments, int row, int 
   return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
 }
 
-/// Writes row `number` of D channels, rotated back, by a warp.
+/// A warp writes row `number` of D channels, rotated back.
 template <int D>
 __device__ void write_rotated_back(const DecodeArguments& arguments, const float* row,
                                    std::size_t number) {

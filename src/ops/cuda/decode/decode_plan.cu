@@ -7,10 +7,10 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kPlanThreads = 1024;
-constexpr int kLeastPages = 2;  // per run: what a part costs should not exceed what it saves
+constexpr int kLeastPages = 2;  // per run: a part must not cost more than it saves
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
-// Inclusive sums over a block's threads; `total` is that of all.
+// Inclusive sums over a block's threads; `total` receives the sum of all.
 __device__ int block_scan(int x, int& total) {
   __shared__ int sums[kPlanThreads / kWarpSize];
   const int lane = threadIdx.x % kWarpSize;
@@ -19,7 +19,7 @@ __device__ int block_scan(int x, int& total) {
     const int before = __shfl_up_sync(kAllLanes, x, step);
     x += lane >= step ? before : 0;
   }
-  __syncthreads();  // the sums of an earlier call have been read
+  __syncthreads();  // wait until the sums of an earlier call have been read
   if (lane == kWarpSize - 1) {
     sums[warp] = x;
   }
@@ -32,7 +32,7 @@ __device__ int block_scan(int x, int& total) {
   return x;
 }
 
-// The pages of a row that is about to take a token; where its tiles and runs are is left open.
+// The pages of a row that is about to receive a token; positions of tiles and runs are not set.
 __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int32_t* counts,
                                     int layer, int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
@@ -49,13 +49,13 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
   planned.window_entries = reach > 0 && entries.chunked ? length % ring + 1 : min(length + 1, ring);
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
   const int pages = pages_for(planned.window_entries) + planned.archive_pages;
-  // A row without pages also gets a tile, because its zeros must be written.
+  // A row without pages also gets a tile: its zeros must be written.
   planned.tiles = max(1, (pages + tile_pages - 1) / tile_pages);
   planned.written = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;
 }
 
-// `tiles` cut into `runs` that differ by one at most.
+// `tiles` divided into `runs` runs whose sizes differ by at most one.
 struct Cut {
   long long tiles;
   long long runs;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kPlanThreads)
     }
     runs[worker] = {low, begin, cut.begin(worker + 1) - begin};
   }
-  __threadfence();  // attend() reads this before its own predecessor is complete
+  __threadfence();  // attend() reads the plan before its own predecessor is complete
 }
 
 }  // namespace

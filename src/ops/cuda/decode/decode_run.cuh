@@ -1,5 +1,5 @@
-// A warp takes a run of tiles and works alone: it copies their pages to shared memory, several
-// tiles ahead, past the end of a row as well, and leaves its part of each row.
+// A warp processes a run of tiles independently: it copies their pages to shared memory, several
+// tiles ahead, across the ends of rows, and writes its part of each row.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -15,8 +15,8 @@ __host__ __device__ constexpr int decode_page_bytes(int head_dim, int code_bits)
   return PageAddress{head_dim, code_bits}.page_bytes();
 }
 
-/// Tiles of a warp in shared memory: one being read, the others on their way. More of them would
-/// only make everybody else's loads wait longer.
+/// A warp's tiles in shared memory: one is being read, the others are in flight. More of them would
+/// only make all other loads wait longer.
 __host__ __device__ constexpr int stages(int head_dim, int code_bits) {
   const int tiles = tile_pages(head_dim) == 1 ? 3 : 2;
   return code_bits == 4 ? 2 * tiles : tiles;
@@ -28,13 +28,13 @@ __host__ __device__ constexpr int warp_bytes(int head_dim, int code_bits, int gr
   return group * head_dim * int{sizeof(float)} + stages(head_dim, code_bits) * tile_bytes;
 }
 
-/// A page of a tile. Its contents are computed on use, long after the table look-up, so no warp
-/// waits for the tables.
+/// A page of a tile. Its fields are computed on use, long after the table look-up was issued, so no
+/// warp waits for the tables.
 struct TilePage {
-  std::uint32_t listed = kNoPage;  // its number, if it holds entries
+  std::uint32_t listed = kNoPage;  // its page number, if it holds entries
   int before = 0;                  // entries of its list on earlier pages
-  int count = 0;                   // entries of its list
-  bool row_ends = false;           // with its tile
+  int count = 0;                   // entries of its list (window or archive)
+  bool row_ends = false;           // with this page's tile
 
   __device__ int entries() const { return max(0, min(kPageEntries, count - before)); }
   __device__ std::uint32_t number() const { return count > before ? listed : kNoPage; }
@@ -42,9 +42,9 @@ struct TilePage {
   static constexpr int kRowEnds = 256;
 };
 
-/// Page `p` of tile `tile` of all rows', which is one of row `row` or of a later one; without
-/// entries when there is none. Until the token is taken, pages that taking it may still write (of
-/// its place in the window, the archive's last) count as absent.
+/// Page `p` of tile `tile` of all rows' tiles, which belongs to row `row` or a later one; without
+/// entries if it does not exist. Until the new token is stored, the pages that storing it may
+/// modify (its slot's page in the window, the last of the archive) count as absent.
 template <int kTilePages>
 __device__ TilePage find_page(const DecodeArguments& arguments, int row, int tile, int p,
                               bool token_taken) {
@@ -77,8 +77,8 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
   return page;
 }
 
-/// Attention of a warp's run. `kReadsAhead`: a tile is copied to registers and its stage filled
-/// again before it is attended to.
+/// Attention over a warp's run. `kReadsAhead`: a tile is copied to registers and its stage refilled
+/// before the tile is processed.
 template <class Codes, int D, bool kReadsAhead>
 class RunAttention {
  public:
@@ -119,7 +119,7 @@ class RunAttention {
  private:
   static constexpr int kTilePages = tile_pages(D);
   static constexpr int kStages = stages(D, kCodeBits<Codes>);
-  static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are found at once
+  static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are looked up at once
 
   // The lane's page of the run's tiles [first, first + kFound).
   __device__ TilePage find(int first, bool token_taken) const {
@@ -129,33 +129,33 @@ class RunAttention {
                              : TilePage{};
   }
 
-  // Makes it the lane's of the pages that are put next.
+  // Makes it the lane's page among those requested next.
   __device__ void take(const TilePage& page) {
     number_ = page.number();
     tag_ = page.tag();
   }
 
-  // Requests the pages of the first kStages tiles, each by its lane, if `wanted`.
+  // Each lane requests its page of the first kStages tiles, if `wanted`.
   __device__ void put_first_tiles(bool wanted) const {
     const int tile = lane_ / kTilePages;
     stream_.put(wanted && tile < min(kStages, run_.count), tile, lane_ % kTilePages, number_, tag_);
   }
 
-  // Puts the run's tile `tile`, which comes next in order, in the place of the front one.
+  // Requests the run's tile `tile`, the next in order, into the stage of the front tile.
   __device__ void replace_front(int tile) {
     if (tile < run_.count) {
       if (tile % kFound == 0) {
         take(ahead_);
         ahead_ = find(tile + kFound, true);
       }
-      __syncwarp();  // every lane has read the front
+      __syncwarp();  // wait until every lane has read the front tile
       stream_.put(lane_ / kTilePages == tile % kFound, stream_.stage(), lane_ % kTilePages, number_,
                   tag_);
     }
     stream_.drop_front();
   }
 
-  // Starts to copy the queries of a row.
+  // Starts to copy a row's queries.
   __device__ void copy_query(int row) const {
     const int width = arguments_.group * D;
     const float* from = arguments_.query + std::size_t(row) * width;
@@ -166,16 +166,16 @@ class RunAttention {
     __pipeline_commit();
   }
 
-  // All tiles of the run.
+  // Processes all tiles of the run.
   template <class Put>
   __device__ void attend(const Put& put_part) {
     for (int tile = 0; tile < run_.count;) {
       __pipeline_wait_prior(0);
       __syncwarp();
       attention_.begin(query_, arguments_.group, arguments_.scale);
-      __syncwarp();  // every lane has read the queries
+      __syncwarp();  // wait until every lane has read the queries
       if (tile + 1 < run_.count && row_ + 1 < end_row_) {
-        copy_query(row_ + 1);  // in case that the run goes on with it
+        copy_query(row_ + 1);  // in case the run continues with that row
       }
       while (attend_tile(tile++)) {
       }
@@ -183,7 +183,7 @@ class RunAttention {
     }
   }
 
-  // The next tile. Returns whether there are more of its row in the run.
+  // Processes the next tile. Returns whether the run has more tiles of the same row.
   __device__ bool attend_tile(int tile) {
     const std::byte* front = stream_.front();
     SharedPage<Codes, D> pages[kTilePages];
@@ -223,9 +223,9 @@ class RunAttention {
   PageStream<decode_page_bytes(D, kCodeBits<Codes>), kTilePages, kStages> stream_;
   WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
-  std::uint32_t number_ = kNoPage;  // of the lane's page of the kFound tiles that are put next
+  std::uint32_t number_ = kNoPage;  // the number of the lane's page among the next kFound tiles
   int tag_ = 0;
-  TilePage ahead_;  // of the kFound tiles after them
+  TilePage ahead_;  // the lane's page among the kFound tiles after those
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,4 +1,4 @@
-// A warp's tiles of pages on their way from the pool to shared memory, in order, several at a time.
+// Streams a warp's tiles of pages from the pool to shared memory, in order, several at a time.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace winnow::ops::cuda {
 
-/// The number of no page: nothing is copied.
+/// Not a page: nothing is copied.
 inline constexpr std::uint32_t kNoPage = 0xFFFFFFFFU;
 
-/// Shared memory of a stage besides its pages.
+/// Shared memory of a stage in addition to its pages.
 template <int kTilePages>
 struct StageState {
   Barrier barrier;
   int tags[kTilePages];
 };
 
-/// Stages [0, kStages) hold, round-robin, tiles 0, 1, 2 ... of kTilePages pages each, and a tag per
-/// page. On Hopper and later one lane copies a whole page with one instruction, before that each
-/// lane its share.
+/// Stages [0, kStages) hold tiles 0, 1, 2 ... round-robin, each with kTilePages pages and a tag per
+/// page. On Hopper and later, one lane copies a whole page with one instruction; on older devices
+/// each lane copies its share.
 template <int kPageBytes, int kTilePages, int kStages>
 class PageStream {
  public:
@@ -38,8 +38,8 @@ class PageStream {
     __syncwarp();
   }
 
-  /// Each lane that wants to puts a page, whose number and tag it knows, as page `p` of the tile in
-  /// a stage. A tile is complete when all its pages have been put and are there.
+  /// Each lane with `wanted` requests a page, whose number and tag it knows, as page `p` of the
+  /// tile in a stage. A tile is complete when all its pages have been requested and have arrived.
   __device__ void put(bool wanted, int stage, int p, std::uint32_t page, int tag) const {
 #if __CUDA_ARCH__ >= 900
     if (wanted) {
@@ -48,7 +48,7 @@ class PageStream {
       if (page == kNoPage) {
         state.barrier.arrive();
       } else {
-        // Entries are read once a step: what is read again shall stay in the cache in their place.
+        // Entries are read once a step: data that is read again should stay in the cache instead.
         state.barrier.arrive_expecting(kPageBytes);
         state.barrier.copy_once(place(stage, p), pool_ + std::size_t{page} * kPageBytes,
                                 kPageBytes);
@@ -76,7 +76,7 @@ class PageStream {
   [[nodiscard]] __device__ int stage() const {
     return stage_;
   }
-  /// Goes on to the next tile.
+  /// Advances to the next tile.
   __device__ void drop_front() {
     if (++stage_ == kStages) {
       stage_ = 0;
@@ -97,7 +97,7 @@ class PageStream {
 #else
   static constexpr int kArrivals = 32 * kTilePages;
 
-  // One page, of which each lane copies its share.
+  // Copies one page; each lane copies its share.
   __device__ void put_by_all(int stage, int p, std::uint32_t page, int tag) const {
     if (lane() == 0) {
       states_[stage].tags[p] = tag;

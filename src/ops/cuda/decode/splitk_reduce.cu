@@ -11,8 +11,8 @@ namespace {
 constexpr int kMostThreads = 256;
 constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
-// Reduces the parts of a quad's `step` slices into that of slice 0. All threads of the block call
-// it, each with the part of its slice; `memory` has room for a part of each.
+// Reduces the parts of a quad's `step` slices into slice 0's part. All threads of the block call
+// it, each with its own slice's part; `memory` has room for one part per thread.
 __device__ void reduce_slices(Part* memory, const Part& own, int slice, int step, int quads) {
   const int thread = static_cast<int>(threadIdx.x);
   memory[thread] = own;
@@ -27,8 +27,8 @@ __device__ void reduce_slices(Part* memory, const Part& own, int slice, int step
   }
 }
 
-// Block (r, h): heads [h, h + 1) * `heads` of row r. A thread takes four channels and every step-th
-// part. `Rotated`: D where entries are rotated, else 0.
+// Block (r, h): heads [h, h + 1) * `heads` of row r. A thread reduces four channels of every
+// step-th part. `Rotated`: D if entries are rotated, else 0.
 template <int Rotated>
 __global__ void __launch_bounds__(kMostThreads)
     splitk_reduce_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads,
@@ -43,17 +43,17 @@ __global__ void __launch_bounds__(kMostThreads)
   const int quads = heads * head_quads;
   const int step = static_cast<int>(blockDim.x) / quads;
   const int slice = thread / quads;
-  // In the order in which the parts hold them.
+  // In the parts' memory order.
   const int within = thread % quads;
   const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
   const int quarter = within % 4;
-  const int quad = within / (4 * heads);  // of the quarter
+  const int quad = within / (4 * heads);  // quad within its quarter
   const float2* sums = plan.partial_sums + head;
   const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
                      part_place(arguments.group, head, quarter, quad);
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
-  Part read[kAtOnce + 1];  // the last one: those before
+  Part read[kAtOnce + 1];  // the last one: the sum so far
   if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
     read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
   }
@@ -94,11 +94,11 @@ __global__ void __launch_bounds__(kMostThreads)
 void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArguments& arguments,
                           cudaStream_t stream) {
   const int rows = arguments.plan.batch_rows;
-  // Few rows have many parts each: a block per head.
+  // With few rows, each row has many parts: a block per head.
   const bool few = rows * arguments.group <= 2 * winnow::cuda::multiprocessor_count();
   const int heads = few ? 1 : arguments.group;
   const int quads = heads * head_dim / 4;
-  // As many threads as have parts to read: many rows have few parts each.
+  // As many threads as there are parts to read: with many rows, each has few parts.
   const int parts = arguments.plan.workers / rows + 2;
   const int slices = (parts + kAtOnce - 1) / kAtOnce;
   const int threads = std::min(kMostThreads, (slices * quads + 31) / 32 * 32);

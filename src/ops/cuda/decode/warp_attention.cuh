@@ -1,13 +1,13 @@
 // A warp's attention of one row's queries over tiles of pages in shared memory. Lane 4 r + c, r < 8
-// and c < 4, of the products [16, 16] x [16, 8]:
+// and c < 4, in the products [16, 16] x [16, 8]:
 //   scores [query head, entry] = queries x keys: the lane reads a quarter (c) of the channels of
-//     entries r and r + 8. Channels may be multiplied in any order, so what the lane has read is
-//     its operand.
+//     entries r and r + 8. Channels may be multiplied in any order, so the lane's data is its
+//     operand without rearranging.
 //   output [query head, channel] = weights x values: the lane reads an eighth (r) of the channels
-//     of entries 2c, 2c + 1, 2c + 8 and 2c + 9, whose weights are where the first product left
-//     them.
-// A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold what
-// rounding to 16 bits took from rows 0 to 7, at no cost.
+//     of entries 2c, 2c + 1, 2c + 8 and 2c + 9. Their weights are in the same lane, as the result
+//     of the first product.
+// A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold the
+// remainders of rounding rows 0 to 7 to 16 bits, at no cost.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ namespace winnow::ops::cuda {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
-/// The bits of all entries of a page, and of its first `count`.
+/// Masks of all entries of a page, and of its first `count` entries.
 inline constexpr std::uint32_t kWholePage = (1U << kPageEntries) - 1;
 inline __device__ std::uint32_t first_entries(int count) {
   return (1U << count) - 1;
@@ -32,7 +32,7 @@ inline __device__ float exp2_fast(float x) {
   return y;
 }
 
-/// a and b as 16-bit numbers in `high`, and what that lost in `low`.
+/// a and b as 16-bit numbers in `high`, and the rounding remainders in `low`.
 template <class Codes>
 __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low) {
   const auto rounded = Codes::round(a, b);
@@ -41,14 +41,14 @@ __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low)
   low = bits_of(Codes::round(a - seen.x, b - seen.y));
 }
 
-/// Where a part holds quad `quad` of a quarter of the channels of query head `head`:
+/// The position of quad `quad` in a quarter of the channels of query head `head` within a part:
 /// [head_dim / 16][group][4].
 inline __device__ int part_place(int group, int head, int quarter, int quad) {
   return (quad * group + head) * 4 + quarter;
 }
 
-/// What a lane multiplies in step `step` of the scores: of query [group, D] in shared memory;
-/// `scale` holds a factor log2(e).
+/// The lane's operands in step `step` of the scores, from query [group, D] in shared memory;
+/// `scale` includes the factor log2(e).
 template <class Codes, int D>
 __device__ uint4 query_operand(const float* query, int group, float scale, int step) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -110,7 +110,7 @@ class WarpAttention {
     query_.take(query...);
     begin();
   }
-  /// The same of a row whose scores come from elsewhere.
+  /// The same for a row whose scores are computed elsewhere.
   __device__ void begin() {
 #pragma unroll
     for (auto& tile : out_) {
@@ -123,8 +123,8 @@ class WarpAttention {
     sum_ = 0.0F;
   }
 
-  /// Takes the entries of each page p of a tile (Shared or Held) whose bits are set in seen[p], at
-  /// least one in all.
+  /// Processes the entries of each page p of a tile (Shared or Held) whose bits are set in seen[p],
+  /// at least one in total.
   template <class Page>
   __device__ void attend(const Page (&tile)[kTilePages], const std::uint32_t (&seen)[kTilePages]) {
     float scores[kTilePages][4];
@@ -134,7 +134,7 @@ class WarpAttention {
     }
     attend(tile, seen, scores);
   }
-  /// The same with scores of query head r on entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page.
+  /// The same with given scores of query head r on entries 2c, 2c + 1, 2c + 8, 2c + 9 of each page.
   template <class Page>
   __device__ void attend(const Page (&tile)[kTilePages], const std::uint32_t (&seen)[kTilePages],
                          float (&scores)[kTilePages][4]) {
@@ -165,9 +165,9 @@ class WarpAttention {
     }
   }
 
-  /// The unnormalised output and, per query head, what scores are relative to and the sum of
-  /// exponentials. Four channels at a time ("quads") lie where part_place() says, so that the lanes
-  /// write one after another.
+  /// Writes the unnormalised output and, per query head, the reference of its scores and the sum of
+  /// exponentials. Groups of four channels ("quads") are placed by part_place(), so that lanes
+  /// write contiguously.
   __device__ void write(float4* out, float2* sums, int group) const {
     const float half_sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
     const float sum = half_sum + __shfl_xor_sync(kAllLanes, half_sum, 2);
@@ -188,9 +188,9 @@ class WarpAttention {
   using Words = typename Shared::Words;
   static constexpr int kChannels = D / 8;                   // of the values, per lane
   static constexpr int kLaneQuads = D / 16;                 // of the output, per lane
-  static constexpr bool kMayBeNan = kCodeBits<Codes> != 4;  // what an unused place holds
-  // How far (in powers of two) a score may exceed what scores are relative to before that is
-  // raised.
+  static constexpr bool kMayBeNan = kCodeBits<Codes> != 4;  // of the contents of an unused slot
+  // How far (in powers of two) a score may exceed the reference of the scores before the reference
+  // is raised.
   static constexpr float kSlack = 2.0F;
 
   template <class Page>
@@ -223,7 +223,7 @@ class WarpAttention {
     }
   }
 
-  // What is not seen has no weight, whatever its slots hold.
+  // Gives unseen entries no weight, whatever their slots contain.
   __device__ void hide(std::uint32_t seen, float (&scores)[4], float (&scales)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -234,7 +234,7 @@ class WarpAttention {
     }
   }
 
-  // Sees to it that no score exceeds the reference by more than kSlack.
+  // Ensures that no score exceeds the reference by more than kSlack.
   __device__ void raise_reference(const float (&scores)[kTilePages][4]) {
     float largest = scores[0][0];
 #pragma unroll
@@ -249,7 +249,7 @@ class WarpAttention {
     }
   }
 
-  // Makes weights of scores, the next product's operand.
+  // Converts scores to weights, the next product's operand.
   __device__ void weigh(const float (&scores)[4], const float (&scales)[4],
                         std::uint32_t (&weights)[4]) {
     float x[4];
@@ -263,7 +263,7 @@ class WarpAttention {
     split<Codes>(x[2], x[3], weights[2], weights[3]);
   }
 
-  // Makes the largest score so far the one that scores are relative to.
+  // Makes the largest score so far the new reference.
   __device__ void raise(float largest) {
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
@@ -295,7 +295,7 @@ class WarpAttention {
     }
   }
 
-  // Zeroes the values that are not seen: a weight of zero would not hide a NaN.
+  // Zeroes unseen values: a weight of zero would not hide a NaN.
   __device__ void clear(std::uint32_t seen, Words& values) const {
     constexpr std::uint32_t kFirst = kCodeBits<Codes> == 8 ? 0x00FF00FFU : 0x0000FFFFU;
 #pragma unroll

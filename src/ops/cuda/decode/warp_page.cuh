@@ -1,5 +1,5 @@
-// What a lane of a warp multiplies of a page (warp_attention.cuh): read when it is needed, or held
-// in registers, so that the page's place can be filled again before its entries are attended to.
+// A warp's lane's operands from a page (warp_attention.cuh): read on demand, or held in registers,
+// so that the page's stage can be refilled before its entries are processed.
 #pragma once
 
 #include <cstdint>

@@ -10,13 +10,13 @@
 
 namespace winnow::ops::cuda {
 
-/// Experts that choose_experts() takes, and active ones.
+/// The largest number of experts, and of active ones, for choose_experts().
 inline constexpr int kMostInRegisters = 256;
 inline constexpr int kMostChosen = kLanes;
 
-/// A key that grows with x: 1 for what is no number, more for every number.
+/// A key that is monotonic in x: 1 for NaN, larger for every number.
 inline __device__ std::uint32_t key_of(float x) {
-  const std::uint32_t bits = __float_as_uint(x + 0.0F);  // one zero
+  const std::uint32_t bits = __float_as_uint(x + 0.0F);  // maps -0 to 0
   const std::uint32_t key = (bits >> 31U) != 0U ? ~bits : bits | 0x80000000U;
   return isnan(x) ? 1U : key;
 }
@@ -25,7 +25,7 @@ inline __device__ float of_key(std::uint32_t key) {
   return __uint_as_float((key >> 31U) != 0U ? key ^ 0x80000000U : ~key);
 }
 
-/// The weight of an active expert, given its score, the sum of the active ones' and that of all.
+/// The weight of an active expert, from its score, the active ones' sum and the sum of all scores.
 inline __device__ float finished_weight(const Router& router, float score, float of_chosen,
                                         float of_all, int expert) {
   const bool of_those = router.normalized || router.score == RouterScore::softmax_of_chosen;
@@ -39,8 +39,8 @@ struct ChosenExpert {
   float weight = 0.0F;
 };
 
-/// Lane k of the warp gets its token's k-th expert, as ops::route() chooses by logits [count].
-/// Every lane calls it.
+/// Lane k of the warp receives its token's k-th expert, as ops::route() chooses by logits [count].
+/// Every lane must call it.
 inline __device__ ChosenExpert choose_experts(const Router& router, const float* logits) {
   constexpr int kEach = kMostInRegisters / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;

@@ -1,5 +1,5 @@
 // Experts on the device (ops/experts.h): the routes of tokens, and the products of each expert with
-// the tokens that take it.
+// the tokens that use it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,32 +15,32 @@
 
 namespace winnow::ops::cuda {
 
-/// The routes of some tokens, as kernels see them. A pair is a token and an expert that it takes,
+/// The routes of some tokens, as kernels see them. A pair is a token and one of its experts,
 /// numbered token * active + rank.
 struct RoutesView {
   std::int32_t* experts = nullptr;  // [rows * active]
   float* weights = nullptr;         // [rows * active]
   std::int32_t* pairs = nullptr;    // [rows * active], ordered by expert, then by token
-  std::int32_t* places = nullptr;   // [rows * active]: of each pair in that order
-  std::int32_t* begins = nullptr;   // [count + 1]: the places of each expert
-  // Scratch of products of experts with many tokens each, which Hopper multiplies in groups of
+  std::int32_t* places = nullptr;   // [rows * active]: each pair's index in that order
+  std::int32_t* begins = nullptr;   // [count + 1]: the first place of each expert
+  // Scratch for products of experts with many tokens each, which Hopper multiplies in groups of
   // kGroupTokens:
   std::int32_t* groups = nullptr;  // [count + 1]: the first group of each expert
-  bf16* packed = nullptr;          // the tokens of the groups (experts_pack.h); null: none needed
-  // Scratch of norm_and_route():
+  bf16* packed = nullptr;          // the groups' tokens (experts_pack.h); null: not needed
+  // Scratch for norm_and_route():
   float* logits = nullptr;           // [kMostRoutedRows, count]
   std::uint32_t* arrived = nullptr;  // [kMostRoutedRows + 1], zeros between calls
 };
 
 inline constexpr int kGroupTokens = 128;
 
-/// Tokens that take an expert, on average; from kManyTokens on kernels for many are faster.
+/// Average number of tokens per expert; from kManyTokens on, kernels for many tokens are faster.
 constexpr int tokens_each(const Router& router, int rows) {
   return (rows * router.active + router.count - 1) / router.count;
 }
 inline constexpr int kManyTokens = 32;
 
-/// Rows that norm_and_route() takes.
+/// The largest number of rows for norm_and_route().
 inline constexpr int kMostRoutedRows = 64;
 
 /// Device memory for the routes of up to `rows` tokens, and for products with up to `cols` columns.
@@ -61,7 +61,7 @@ class RoutesMemory {
   winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;
 };
 
-/// Experts whose logits route() takes.
+/// The largest number of experts for route().
 inline constexpr int kMostExperts = 1024;
 
 /// Routes of logits [rows, count] + bias [count] (or null), as the CPU chooses them. Rows of logits
@@ -79,13 +79,13 @@ struct RouterInput {
   const float* bias = nullptr;   // [count] or null
 };
 
-/// Shared memory that norm_and_route() needs for rows of so many columns; it takes what needs up to
+/// Shared memory that norm_and_route() needs for rows of `cols` columns; it supports up to
 /// 48 KiB.
 std::size_t norm_and_route_bytes(const Router& router, int cols);
 bool takes_norm_and_route(const Router& router, int cols);
 
-/// normed [rows, cols] = hidden under RMSNorm, and its routes, in one kernel: what a step of up to
-/// kMostRoutedRows rows waits for. A row's bits do not depend on the others.
+/// normed [rows, cols] = RMSNorm of hidden, and its routes, in one kernel: the critical path of a
+/// step of up to kMostRoutedRows rows. A row's bits do not depend on the other rows.
 void norm_and_route(const Router& router, const RoutesView& routes, const RouterInput& input,
                     bf16* normed, int rows, cudaStream_t stream);
 
@@ -93,52 +93,52 @@ void norm_and_route(const Router& router, const RoutesView& routes, const Router
 void norm_and_score(const Router& router, const RoutesView& routes, const RouterInput& input,
                     bf16* normed, int rows, cudaStream_t stream);
 
-/// The same matrix of every expert.
+/// The same matrix for all experts.
 struct ExpertsMatrix {
-  DeviceWeightView weight;      // [experts * outputs, inputs], one expert below another
+  DeviceWeightView weight;      // [experts * outputs, inputs], experts concatenated
   const float* bias = nullptr;  // [experts * outputs] or null
   int outputs = 0;              // a multiple of 16
 };
 
-/// What multiply_experts() multiplies.
+/// The right-hand operand of multiply_experts().
 struct ExpertsInput {
   const bf16* x = nullptr;
-  bool by_token = false;  // x is [rows, inputs], a row per token; else a row per place
-  bool weighted = false;  // each product, before its bias, is multiplied by its route's weight
+  bool by_token = false;  // x is [rows, inputs], a row per token; otherwise a row per place
+  bool weighted = false;  // multiply each product by its route's weight, before the bias
 };
 
-/// out [rows * active, outputs], a row per place: the products of each pair's expert and input.
-/// Reads the weights of experts that some token takes, as they lie, once per some of its tokens (8
-/// to 128). Of rows by place the kernel before it must have waited for the routes, as
-/// multiply_gated_experts() does: they are read before that kernel is complete.
+/// out [rows * active, outputs], a row per place: the product of each pair's expert and input.
+/// Reads weights in their storage format, only of experts that some token uses, once per 8 to 128
+/// of its tokens. If rows are by place, the preceding kernel must have waited for the routes, as
+/// multiply_gated_experts() does: the routes are read before that kernel is complete.
 void multiply_experts(const Router& router, bf16* out, const ExpertsInput& input,
                       const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
                       cudaStream_t stream);
 
-/// out [rows * active, outputs / 2] = act(gate) * up of the same products [gate, up], a row per
-/// place. `scratch` [rows * active, outputs] holds the products where they are not activated at
-/// once: of experts with many tokens each.
+/// out [rows * active, outputs / 2] = act(gate) * up, with [gate, up] the same products, a row per
+/// place. `scratch` [rows * active, outputs] holds the products if the activation is a separate
+/// step: for experts with many tokens each.
 void multiply_gated_experts(const Router& router, bf16* out, bf16* scratch,
                             const GatedActivation& activation, const ExpertsInput& input,
                             const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
                             cudaStream_t stream);
 
-/// out [rows, cols] += the sum of each token's rows of y [rows * active, cols], which lie by place,
+/// out [rows, cols] += the sum of each token's rows of y [rows * active, cols], a row per place,
 /// each times its weight if they are `weighted`. cols is a multiple of 8.
 void add_expert_outputs(const Router& router, float* out, const bf16* y, const RoutesView& routes,
                         bool weighted, int rows, int cols, cudaStream_t stream);
 
-/// out [rows, cols] = the same sum, rounded.
+/// out [rows, cols] = the same sum, rounded to bf16.
 void sum_expert_outputs(const Router& router, bf16* out, const bf16* y, const RoutesView& routes,
                         bool weighted, int rows, int cols, cudaStream_t stream);
 
-/// add_expert_outputs() for the residual stream, and what the next layer reads of it.
+/// add_expert_outputs() for the residual stream, and the input of the next layer.
 void add_expert_outputs(const Router& router, const ResidualStream& residual, const bf16* y,
                         const RoutesView& routes, bool weighted, int rows, int cols,
                         cudaStream_t stream);
 
-/// out [rows, cols] += sigmoid(x . gate) * y, of x [rows, cols] and gate [cols]; without a gate y
-/// itself. cols is a multiple of 8.
+/// out [rows, cols] += sigmoid(x . gate) * y, with x [rows, cols] and gate [cols]; without a gate,
+/// += y. cols is a multiple of 8.
 void add_gated(float* out, const float* y, const bf16* x, const float* gate, int rows, int cols,
                cudaStream_t stream);
 

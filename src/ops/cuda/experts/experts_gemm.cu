@@ -1,4 +1,4 @@
-// Products of experts that have few tokens each: a block has 16 of an expert's outputs, and its
+// Products of experts with few tokens each: a block computes 16 of an expert's outputs, and its
 // warps share the columns.
 #include <algorithm>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 
-// What a block makes of its sums, and of how many tiles of each expert they are.
+// A block's use of its sums, and the number of each expert's tiles that they belong to.
 struct StoreProducts {
   static constexpr int kTiles = 1;
 
@@ -24,7 +24,7 @@ struct StoreProducts {
   }
 };
 
-// Gates come first; they and what they multiply are rounded like stored products.
+// Gates come first. Gates and ups are rounded like stored products.
 template <class Unit>
 struct StoreGated {
   static constexpr int kTiles = 2;
@@ -42,8 +42,8 @@ struct StoreGated {
   }
 };
 
-// Of row blockIdx.y of blocks: an expert each, or, where there are fewer places, a place each,
-// whose expert is the row's if it is the first one of it; -1: none.
+// The expert of row blockIdx.y of blocks. Rows are experts or, if there are fewer places, places: a
+// place's row handles its expert if the place is the expert's first; otherwise -1.
 __device__ int own_expert(const ExpertsCall& call, bool by_place) {
   const int row = static_cast<int>(blockIdx.y);
   if (!by_place) {
@@ -57,10 +57,10 @@ template <class Format, int kBatches, class Store>
 __global__ void __launch_bounds__(kThreads)
     experts_kernel(ExpertsCall call, bool by_place, Store store) {
   constexpr int kTiles = Store::kTiles;
-  // 17: so that lanes meet different banks
+  // + 1 so that lanes access different banks
   __shared__ float parts[kTiles][kWarps][kBatches * 8][kTileRows + 1];
-  // Rows by place are what an earlier product of the same routes has left: the kernel before this
-  // one has waited for the routes.
+  // Rows by place are the result of an earlier product with the same routes: the preceding kernel
+  // has waited for the routes.
   const bool routed = !call.input.by_token;
   if (!routed) {
     winnow::cuda::wait_for_predecessor();
@@ -142,7 +142,7 @@ void run_experts(const Router& router, const ExpertsCall& call, int rows, const 
   });
 }
 
-// Whether gates and what they multiply are tiles of their own, of a unit that kernels know.
+// Whether gates and ups are separate tiles of a gated unit that the kernels can compute.
 bool is_gated_at_once(const GatedActivation& activation, int outputs) {
   return outputs % (2 * kTileRows) == 0 && activation.kind == Activation::silu;
 }

@@ -1,6 +1,6 @@
-// What the kernels that multiply experts and their tokens share. Lanes hold weights, as they lie,
-// and tokens as in skinny_gemm_float.cuh: of each block of 32 columns columns 8 c to 8 c + 7 of
-// outputs g and g + 8 of a tile and of token g, lane 4 g + c.
+// Shared by the kernels that multiply experts with their tokens. Lanes hold weights in their
+// storage order and tokens as in skinny_gemm_float.cuh: lane 4 g + c holds columns 8 c to 8 c + 7
+// of each block of 32 columns, for outputs g and g + 8 of a tile and for token g.
 #pragma once
 
 #include "base/cuda/launch.cuh"
@@ -9,7 +9,7 @@
 
 namespace winnow::ops::cuda {
 
-/// What a kernel is asked for.
+/// The arguments of a kernel.
 struct ExpertsCall {
   bf16* out;
   ExpertsInput input;
@@ -18,7 +18,7 @@ struct ExpertsCall {
   int active;
 };
 
-/// One step of a tile: what a lane has of it.
+/// A lane's data of one step of a tile.
 template <class Format>
 struct TileStep {
   std::uint32_t words[2][4];
@@ -64,7 +64,7 @@ __device__ void multiply_half(int half, float (&target)[4], const std::uint32_t 
   cuda::multiply<__nv_bfloat162>(target, left, x0, x1);
 }
 
-/// Adds block j of a step's products of one tile with 8 tokens, of which the lane holds x.
+/// Adds block j of a step's products of one tile with 8 tokens; x is the lane's part of the tokens.
 template <class Format>
 __device__ void multiply_block(const TileStep<Format>& weights, int j, const std::uint32_t (&x)[4],
                                float (&sums)[4]) {
@@ -94,7 +94,7 @@ class RowInput {
   __device__ RowInput(const bf16* row, int cols)
       : own_(row + threadIdx.x % 4 * 8), left_(cols - static_cast<int>(threadIdx.x) % 4 * 8) {}
 
-  /// Of a block of columns, zeros behind the last one.
+  /// Loads a block of columns, zeros after the last one.
   __device__ void load(int block, std::uint32_t (&x)[4]) const {
     const int column = block * kBlockColumns;
     const uint4 piece =
@@ -107,11 +107,11 @@ class RowInput {
 
  private:
   const bf16* own_;
-  int left_;  // columns from the lane's first one on
+  int left_;  // columns, from the lane's first one on
 };
 
-/// The warp's sums of tiles that are `stride` apart and of kBatches times 8 tokens, of every
-/// `warps`-th step from step `warp` on; kDeep steps are on their way at once.
+/// The warp's sums of tiles that are `stride` apart with 8 kBatches tokens, over every
+/// `warps`-th step from step `warp` on; kDeep steps are in flight at once.
 template <class Format, int kDeep, int kTiles, int kBatches>
 __device__ void multiply_steps(const DeviceWeightView& weight, int first_tile, int stride, int warp,
                                int warps, const RowInput (&inputs)[kBatches],
@@ -145,7 +145,7 @@ __device__ void multiply_steps(const DeviceWeightView& weight, int first_tile, i
   }
 }
 
-/// The tokens of kBatches times 8 places, from place `first` on.
+/// The tokens of 8 kBatches places, from place `first` on.
 template <int kBatches>
 __device__ void set_inputs(const ExpertsCall& call, int first, int end,
                            RowInput (&inputs)[kBatches]) {
@@ -160,7 +160,7 @@ __device__ void set_inputs(const ExpertsCall& call, int first, int end,
   }
 }
 
-/// Brings a tile closer to `threads` threads, of which this is number `thread`.
+/// Prefetches a tile, shared among `threads` threads; this one is number `thread`.
 template <class Format>
 __device__ void prefetch_tile(const DeviceWeightView& weight, int tile, int thread, int threads) {
   constexpr int kLine = 128;
@@ -171,7 +171,7 @@ __device__ void prefetch_tile(const DeviceWeightView& weight, int tile, int thre
   }
 }
 
-/// What outputs of a tile, rows `row` to row + 15, need at the end: brought closer by one thread.
+/// One thread prefetches what outputs `row` to row + 15 of a tile need at the end.
 template <class Format>
 __device__ void prefetch_ends(const ExpertsMatrix& matrix, int row) {
   if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
@@ -182,8 +182,8 @@ __device__ void prefetch_ends(const ExpertsMatrix& matrix, int row) {
   }
 }
 
-/// The product of a row of all experts' matrices, given the sum of its codes' products. Not joined
-/// with a sum behind it, so that all kernels give the same bits.
+/// The product of a row of all experts' matrices, from the sum of its codes' products. Not fused
+/// with a later addition, so that all kernels give the same bits.
 template <class Format>
 __device__ float product_of(const ExpertsMatrix& matrix, int row, float sum) {
   if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
@@ -196,8 +196,8 @@ inline __device__ float bias_of(const ExpertsMatrix& matrix, int row) {
   return matrix.bias != nullptr ? matrix.bias[row] : 0.0F;
 }
 
-/// An output of the expert for the token at `place`, given the sum of its products, but for the
-/// scale of a row.
+/// An expert's output for the token at `place`, from the sum of its products, without the scale of
+/// a row.
 template <class Format>
 __device__ bf16 finish_output(const ExpertsCall& call, int expert, int output, int place,
                               float sum) {
@@ -209,7 +209,7 @@ __device__ bf16 finish_output(const ExpertsCall& call, int expert, int output, i
   return to_bf16(sum + bias_of(call.matrix, row));
 }
 
-/// The same, stored where a row of products has it.
+/// The same, stored in the row's place.
 template <class Format>
 __device__ void store_output(const ExpertsCall& call, int expert, int output, int place,
                              float sum) {
@@ -217,8 +217,8 @@ __device__ void store_output(const ExpertsCall& call, int expert, int output, in
       finish_output<Format>(call, expert, output, place, sum);
 }
 
-/// Experts with many tokens each: on any device (experts_gemm_wide.cu), and on Hopper, where tokens
-/// are packed first (experts_gemm_sm90.cu).
+/// Experts with many tokens each: for any device (experts_gemm_wide.cu), and for Hopper, where
+/// tokens are packed first (experts_gemm_sm90.cu).
 void launch_wide_experts(const ExpertsCall& call, int experts, cudaStream_t stream);
 void launch_grouped_experts(const ExpertsCall& call, int experts, int rows, cudaStream_t stream);
 

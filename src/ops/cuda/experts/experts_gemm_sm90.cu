@@ -1,6 +1,6 @@
 // Products of experts with many tokens each, by warpgroups of Hopper (tile_product_sm90.cuh).
-// Blocks take units of work round-robin: kSmallBatchTiles tiles of an expert's outputs and one of
-// its groups of tokens. One warp feeds the others, in a ring that fills shared memory.
+// Blocks process units of work round-robin: kSmallBatchTiles tiles of an expert's outputs times one
+// of its groups of tokens. One warp loads operands for the others, in a shared-memory ring.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -15,7 +15,7 @@ namespace {
 constexpr int kFeedingWarp = kSmallBatchTiles;
 constexpr int kThreads = (kSmallBatchTiles + 1) * 32;
 
-/// Small: the ring holds more of them.
+/// Small, so that the ring holds more stages.
 template <class Format>
 using GroupStage =
     StageOf<Format, kGroupTokens, Format::kFormat == DeviceWeightFormat::int4 ? 128 : kSlabColumns>;
@@ -40,17 +40,17 @@ class UnitWalk {
 
   [[nodiscard]] __device__ int expert() const { return expert_; }
   [[nodiscard]] __device__ int group() const { return unit_ / across_; }
-  /// Of the expert's tiles.
+  /// The first of the expert's tiles.
   [[nodiscard]] __device__ int first_tile() const { return unit_ % across_ * kSmallBatchTiles; }
   [[nodiscard]] __device__ int tiles() const { return tiles_; }
-  /// Of the group's tokens.
+  /// The first of the group's tokens.
   [[nodiscard]] __device__ int first_place() const {
     return call_.routes.begins[expert_] + (group() - call_.routes.groups[expert_]) * kGroupTokens;
   }
 
  private:
-  // The last expert whose first group is not behind the unit's: those before it with the same one
-  // have no tokens.
+  // The last expert whose first group is not after the unit's: earlier ones with the same first
+  // group have no tokens.
   __device__ void find() {
     if (is_over()) {
       return;
@@ -67,7 +67,7 @@ class UnitWalk {
   const ExpertsCall& call_;
   int experts_;
   int tiles_;
-  int across_;  // units of a group
+  int across_;  // units per group
   int units_;
   int unit_;
   int expert_ = 0;
@@ -87,7 +87,7 @@ __device__ int stages_of(const ExpertsCall& call) {
   return (call.matrix.weight.cols + kColumns - 1) / kColumns;
 }
 
-// The warp that feeds the others.
+// The warp that loads operands for the others.
 template <class Format>
 __device__ void feed(const ExpertsCall& call, int experts, const GroupRing<Format>& ring) {
   using Stage = GroupStage<Format>;
@@ -106,7 +106,7 @@ __device__ void feed(const ExpertsCall& call, int experts, const GroupRing<Forma
     for (int stage = 0; stage < stages; ++stage) {
       if (full_once) {
         ring.empty[pipe.stage].wait(pipe.parity ^ 1);
-        __syncwarp();  // by parity alone a lane could go a lap ahead
+        __syncwarp();  // parity cannot tell laps apart: a lane could be a lap ahead
       }
       const int first_step = stage * Stage::kSteps;
       const int bytes = min(Stage::kSteps, weight.steps - first_step) * kTileStepBytes<Format>;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ std::byte memory[];
   __shared__ Barrier full[Stage::kCount];
   __shared__ Barrier empty[Stage::kCount];
-  // The swizzle counts from multiples of 1,024.
+  // The swizzle needs addresses aligned to 1,024.
   std::byte* const aligned = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const GroupRing<Format> ring{aligned, aligned + Stage::kCount * Stage::kRowBytes, full, empty};
   if (threadIdx.x == 0) {
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   winnow::cuda::wait_for_predecessor();
-  fence_async_proxy_everywhere();  // bulk copies read what kernels before this one have stored
+  fence_async_proxy_everywhere();  // bulk copies read data that earlier kernels have stored
   if (threadIdx.x / 32 == kFeedingWarp) {
     feed<Format>(call, experts, ring);
   } else {

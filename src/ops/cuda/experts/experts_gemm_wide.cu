@@ -1,4 +1,4 @@
-// Products of experts that have many tokens each: a warp has 32 of an expert's outputs and 64
+// Products of experts with many tokens each: a warp computes 32 of an expert's outputs for 64
 // tokens at a time, a block 128 outputs; its warps read the same tokens.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/experts/experts_gemm.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kTiles = 2;  // of a warp
+constexpr int kTiles = 2;  // per warp
 constexpr int kBatches = 8;
 constexpr int kTokens = 8 * kBatches;
 
@@ -46,7 +46,7 @@ __device__ void multiply_tiles(const ExpertsCall& call, int first_tile, int last
   }
 }
 
-// A tile behind the expert's last one is the last one again, and is not stored.
+// A tile after the expert's last one repeats the last one, and is not stored.
 template <class Format>
 __global__ void __launch_bounds__(kThreads) wide_experts_kernel(ExpertsCall call) {
   winnow::cuda::wait_for_predecessor();
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) wide_experts_kernel(ExpertsCall call
   const int end = call.routes.begins[expert + 1];
   const int tiles = call.matrix.outputs / kTileRows;
   const int own = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) *
-                  kTiles;  // the warp's first one
+                  kTiles;  // the warp's first tile
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (own >= tiles) {
     return;

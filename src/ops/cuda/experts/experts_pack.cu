@@ -1,5 +1,5 @@
 // Tokens of experts with many tokens each, packed for products by warpgroups: each expert's tokens
-// in groups of kGroupTokens, of which its last one may have room left.
+// in groups of kGroupTokens, the last of which may be partly empty.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/experts/experts_pack.h"
 #include "ops/cuda/experts/packed_columns.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// One block counts: the first group of each expert, and behind the last one how many there are.
+// One block counts: the first group of each expert, then the number of groups.
 __global__ void __launch_bounds__(kMostExperts) group_kernel(RoutesView routes, int experts) {
   __shared__ std::int32_t sums[kMostExperts];
   winnow::cuda::wait_for_predecessor();

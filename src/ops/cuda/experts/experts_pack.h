@@ -5,9 +5,9 @@
 
 namespace winnow::ops::cuda {
 
-/// routes.groups, and routes.packed [groups, kGroupTokens, packed_columns(cols)] = the rows that
-/// the routes' places take of input.x [.., cols], as packed_rows.cuh has them. Room that a group
-/// has left is worth nothing.
+/// Sets routes.groups, and routes.packed [groups, kGroupTokens, packed_columns(cols)] = the rows of
+/// input.x [.., cols] that belong to the routes' places, in the layout of packed_rows.cuh. Empty
+/// rows of a group are undefined.
 void pack_experts(const Router& router, const RoutesView& routes, const ExpertsInput& input,
                   DeviceWeightFormat format, int cols, int rows, cudaStream_t stream);
 

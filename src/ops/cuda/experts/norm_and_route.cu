@@ -1,6 +1,6 @@
-// The norm, the router and the routes of a few rows in one kernel. Some blocks share the experts of
-// a row; the last one of them to be done chooses, and the last one of all orders the choices by
-// expert. Or the norm and the router's logits alone.
+// The norm, the router and the routes of a few rows in one kernel. Several blocks share a row's
+// experts; the last of them to finish chooses, and the last block of all orders the choices by
+// expert. Another mode computes only the norm and the router's logits.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -16,9 +16,9 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMostBlocksPerRow = 32;
-constexpr int kBlocks = 512;  // of all rows together, about
+constexpr int kBlocks = 512;  // of all rows together, approximately
 
-// The row under its norm, as bf16 rounds it, into `shared`; the row's first block stores it too.
+// Normalises the row, rounds it to bf16 and writes it to `shared`; the row's first block stores it.
 __device__ void norm_row(const RouterInput& input, bf16* shared, bf16* normed) {
   const float* own = input.hidden + std::size_t{blockIdx.y} * input.cols;
   float squares = 0.0F;
@@ -48,7 +48,7 @@ __device__ void norm_row(const RouterInput& input, bf16* shared, bf16* normed) {
   __syncthreads();
 }
 
-// Brings the router's weights of this block's first experts closer; they do not depend on anything.
+// Prefetches the router's weights of this block's first experts; they depend on no other kernel.
 __device__ void prefetch_router(const RouterInput& input, int count) {
   constexpr int kLine = 128;
   const int expert = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
@@ -62,7 +62,7 @@ __device__ void prefetch_router(const RouterInput& input, int count) {
   }
 }
 
-// Logits of the experts that are this block's, one warp each.
+// Computes the logits of this block's experts, one warp each.
 __device__ void compute_logits(const RouterInput& input, const bf16* row, float* logits,
                                int count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -86,7 +86,7 @@ __device__ void compute_logits(const RouterInput& input, const bf16* row, float*
   }
 }
 
-// Whether this block is the last of `blocks` to come here, which then sees what the others wrote.
+// Whether this block is the last of `blocks` to arrive; it then sees the others' writes.
 __device__ bool is_last(std::uint32_t* arrived, int blocks) {
   __shared__ bool last;
   __threadfence();
@@ -94,7 +94,7 @@ __device__ bool is_last(std::uint32_t* arrived, int blocks) {
   if (threadIdx.x == 0) {
     last = atomicAdd(arrived, 1U) + 1 == static_cast<unsigned>(blocks);
     if (last) {
-      *arrived = 0;  // for the next call
+      *arrived = 0;  // reset for the next call
     }
   }
   __syncthreads();
@@ -125,7 +125,7 @@ __device__ void choose(const Router& router, const RoutesView& routes, const flo
   route_token(router, shared, routes.experts + first, routes.weights + first);
 }
 
-// Places by counting: there are few pairs.
+// Computes places by counting: there are few pairs.
 __device__ void order(const Router& router, const RoutesView& routes, int pairs, int* shared) {
   for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kThreads) {
     shared[i] = __ldcg(routes.experts + i);

@@ -1,4 +1,4 @@
-// The experts that a token takes, chosen by a warp.
+// The experts that a token uses, chosen by a warp.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace winnow::ops::cuda {
 
-/// The largest of a warp's values; of equal ones the one with the lowest index.
+/// The largest of a warp's values; on a tie the one with the lowest index.
 inline __device__ void warp_best(float& value, int& index) {
   for (int distance = 16; distance > 0; distance /= 2) {
     const float other = __shfl_xor_sync(~0U, value, distance);
@@ -23,7 +23,7 @@ inline __device__ void warp_best(float& value, int& index) {
   }
 }
 
-/// The best of a warp's `values` [count] in shared memory, which is taken out, and its index.
+/// The best of a warp's `values` [count] in shared memory, and its index; removes it from them.
 inline __device__ void take_best(float* values, int count, float& best, int& index) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   best = -INFINITY;
@@ -35,7 +35,7 @@ inline __device__ void take_best(float* values, int count, float& best, int& ind
     }
   }
   warp_best(best, index);
-  index = min(index, count - 1);  // values that are no numbers are not better than any
+  index = min(index, count - 1);  // NaNs are never better
   __syncwarp();
   if (lane == 0) {
     values[index] = -INFINITY;
@@ -43,7 +43,7 @@ inline __device__ void take_best(float* values, int count, float& best, int& ind
   __syncwarp();
 }
 
-/// The same for the scores of the active `experts`, which `weights` hold.
+/// Turns the scores in `weights` of the active `experts` into their weights.
 inline __device__ void finish_weights(const Router& router, float of_chosen, float of_all,
                                       const std::int32_t* experts, float* weights) {
   for (int k = static_cast<int>(threadIdx.x) % 32; k < router.active; k += 32) {
@@ -51,8 +51,8 @@ inline __device__ void finish_weights(const Router& router, float of_chosen, flo
   }
 }
 
-/// A warp per token. `logits` [count] of its own are in shared memory; the chosen ones are taken
-/// out.
+/// A warp per token. The token's `logits` [count] are in shared memory; the chosen ones are
+/// removed.
 inline __device__ void route_token(const Router& router, float* logits, std::int32_t* experts,
                                    float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -81,7 +81,7 @@ inline __device__ void route_token(const Router& router, float* logits, std::int
   finish_weights(router, of_chosen, of_all, experts, weights);
 }
 
-/// The same of RouterScore::sparse_mixer.
+/// The same for RouterScore::sparse_mixer.
 inline __device__ void route_token_by_turns(const Router& router, float* logits,
                                             std::int32_t* experts, float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -91,7 +91,7 @@ inline __device__ void route_token_by_turns(const Router& router, float* logits,
     take_best(logits, router.count, best, expert);
     float others = 0.0F;
     for (int e = lane; e < router.count; e += 32) {
-      // What was taken before is infinitely low.
+      // Experts chosen before are at -infinity.
       others +=
           logits[e] > -INFINITY && router.is_near(logits[e], best) ? expf(logits[e] - best) : 0.0F;
     }
@@ -103,8 +103,8 @@ inline __device__ void route_token_by_turns(const Router& router, float* logits,
   }
 }
 
-/// Takes the experts of all but the best groups out of the choice. `sums` [groups] is scratch, in
-/// shared memory as the scores are.
+/// Excludes all experts outside the best groups from the choice. `sums` [groups] is scratch, in
+/// shared memory like the scores.
 inline __device__ void keep_best_groups(const Router& router, float* scores, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int size = router.count / router.groups;
@@ -132,8 +132,8 @@ inline __device__ void keep_best_groups(const Router& router, float* scores, flo
   __syncwarp();
 }
 
-/// The same where more than the logits choose (Router::goes_by_logits). `scratch` [count + groups]
-/// is in shared memory; the logits stay.
+/// The same if more than the logits decide (Router::goes_by_logits). `scratch` [count + groups] is
+/// in shared memory; the logits are kept.
 inline __device__ void route_token_by_choice(const Router& router, const float* logits,
                                              float* scratch, std::int32_t* experts,
                                              float* weights) {

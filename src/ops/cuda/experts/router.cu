@@ -12,7 +12,7 @@ constexpr int kSortThreads = 256;
 constexpr int kAddThreads = 128;
 constexpr int kStreamThreads = 32;
 
-// Logits, and the scratch of a choice by more than these.
+// Logits, and scratch for choices that depend on more than the logits.
 constexpr int floats_per_row(const Router& router) {
   return router.count + (router.goes_by_logits() ? 0 : router.count + router.groups);
 }
@@ -60,7 +60,7 @@ __device__ int block_count(int x) {
   return sum;
 }
 
-// A block per expert: it finds its own pairs in order, and where they begin.
+// A block per expert: it finds its own pairs in order, and its first place.
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(RoutesView routes, int count) {
   __shared__ int of_warps[kSortThreads / 32];
   winnow::cuda::wait_for_predecessor();
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(RoutesView routes, i
   }
 }
 
-// Eight columns of a block's token += the sum of its rows of y.
+// Adds the rows of y that belong to a block's token to eight of its columns.
 __device__ void add_outputs(Eight& sum, const bf16* y, const RoutesView& routes, int active,
                             bool weighted, int cols) {
   const std::size_t first = std::size_t{blockIdx.x} * active;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kAddThreads)
   }
 }
 
-// In the order in which lane_sum() adds eight lanes.
+// In the same order as lane_sum() over eight lanes.
 __device__ float sum_of_squares(const Eight& x) {
   float squares[8];
 #pragma unroll
@@ -157,8 +157,8 @@ __device__ float sum_of_squares(const Eight& x) {
   return squares[0];
 }
 
-// Eight columns a thread, those of one token in a row of blocks; `residual` is the stream, and what
-// the next layer reads of it.
+// Eight columns per thread, a row of blocks per token; `residual` is the stream, and the input of
+// the next layer.
 __global__ void __launch_bounds__(kStreamThreads)
     add_outputs_and_norm_kernel(ResidualStream residual, const bf16* y, RoutesView routes,
                                 int active, bool weighted, int cols) {
@@ -243,7 +243,7 @@ void sum_expert_outputs(const Router& router, bf16* out, const bf16* y, const Ro
 void add_expert_outputs(const Router& router, const ResidualStream& residual, const bf16* y,
                         const RoutesView& routes, bool weighted, int rows, int cols,
                         cudaStream_t stream) {
-  constexpr int kColumns = 8 * kStreamThreads;  // of a block
+  constexpr int kColumns = 8 * kStreamThreads;  // per block
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>((cols + kColumns - 1) / kColumns));
   winnow::cuda::launch(add_outputs_and_norm_kernel, grid, kStreamThreads, 0, stream, true, residual,

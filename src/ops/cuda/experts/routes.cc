@@ -28,12 +28,12 @@ void RoutesMemory::reserve(const Router& router, int rows, int cols) {
 
 std::size_t norm_and_route_bytes(const Router& router, int cols) {
   const auto most = static_cast<std::size_t>(std::max(
-      {router.count, kMostRoutedRows * router.active, (cols + 1) / 2}));  // two columns in a word
+      {router.count, kMostRoutedRows * router.active, (cols + 1) / 2}));  // two columns per word
   return most * sizeof(std::int32_t);
 }
 
 bool takes_norm_and_route(const Router& router, int cols) {
-  constexpr std::size_t kGivenUnasked = 47 << 10;  // of 48 KiB; sums of blocks take some
+  constexpr std::size_t kGivenUnasked = 47 << 10;  // less than 48 KiB: blocks' sums take some
   return norm_and_route_bytes(router, cols) <= kGivenUnasked;
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kLanes * kWarps;
-// Partial sums of an output, each of every fourth step: the bits are those of the ordered path,
-// where a warp has each.
+// Partial sums of an output, one per residue of steps mod 4: the bits match those of the ordered
+// path, where each is one warp's.
 constexpr int kParts = 4;
 
 // An output as the ordered path stores it.
@@ -23,8 +23,8 @@ __device__ float rounded(const ExpertsMatrix& matrix, int row, float sum) {
       to_bf16(product_of<Format>(matrix, row, Format::kUnit * sum) + bias_of(matrix, row)));
 }
 
-// A warp's sums of one tile with one token, which all columns of the product repeat: row r at
-// to[r].
+// Stores a warp's sums of one tile with one token, which all columns of the product repeat: row r
+// to to[r].
 __device__ void keep_sums(const float (&sums)[4], float* to) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   if (lane % 4 == 0) {
@@ -33,11 +33,11 @@ __device__ void keep_sums(const float (&sums)[4], float* to) {
   }
 }
 
-// The warp's sum of one tile and one token, of all steps.
+// The warp's sum of one tile and one token, over all steps.
 template <class Format>
 __device__ void multiply_all_steps(const DeviceWeightView& weight, int tile, const RowInput& input,
                                    float (&sums)[4]) {
-  float2 parts[kParts] = {};  // of rows g and g + 8: all columns of a product are alike
+  float2 parts[kParts] = {};  // rows g and g + 8: all columns of a product are the same
   const auto add = [&](const TileStep<Format>& step_weights, int step, float2& part) {
     float both[4] = {part.x, part.x, part.y, part.y};
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ void multiply_all_steps(const DeviceWeightView& weight, int tile, con
     }
     part = {both[0], both[2]};
   };
-  // As many as leave registers for blocks of the kernel before this one on the same processor.
+  // As many as leave registers for the preceding kernel's blocks on the same multiprocessor.
   constexpr int kAtOnce = Format::kGroupScales ? kParts / 2 : kParts;
   const int whole = weight.steps / kParts * kParts;
 #pragma unroll 1
@@ -82,8 +82,8 @@ __device__ void multiply_all_steps(const DeviceWeightView& weight, int tile, con
   }
 }
 
-// A block has 16 gates, and what they multiply, of one pair: four warps share the columns of
-// either tile.
+// A block computes 16 gates and their ups, of one pair: four warps share the columns of
+// each tile.
 template <class Format, class Unit>
 __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Unit unit) {
   __shared__ float parts[2][kParts][kTileRows];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Uni
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const RowInput inputs[] = {
       {call.x + static_cast<std::size_t>(token) * matrix.weight.cols, matrix.weight.cols}};
-  constexpr int kDeep = Format::kGroupScales ? 4 : 8;  // steps on their way at once
+  constexpr int kDeep = Format::kGroupScales ? 4 : 8;  // steps in flight at once
   const int tile = first / kTileRows + (warp < kParts ? 0 : inner / kTileRows);
   if (threadIdx.x % (kLanes * kParts) == 0) {
     prefetch_ends<Format>(matrix, tile * kTileRows);
@@ -125,13 +125,13 @@ __global__ void __launch_bounds__(kThreads) gates_kernel(SkinnyExperts call, Uni
   }
 }
 
-// A lane's column of the block's tile in the residual stream; lanes from 16 on repeat the others.
+// A lane's column of the block's tile in the residual stream; lanes 16 and up repeat the others.
 struct StreamColumn {
   std::size_t at;
   float hidden;
   float norm_weight;
 
-  // The stream is complete when the logits are.
+  // The stream is complete if the logits are.
   __device__ StreamColumn(const SkinnyExperts& call, int token) {
     const int column =
         static_cast<int>(blockIdx.x) * kTileRows + static_cast<int>(threadIdx.x) % kTileRows;
@@ -141,8 +141,8 @@ struct StreamColumn {
   }
 };
 
-// residual.hidden += the products, each times its expert's weight, and what the next layer reads of
-// it. A warp calls it.
+// residual.hidden += the products, each times its expert's weight; also computes the next layer's
+// input. A warp calls it.
 __device__ void add_to_stream(const SkinnyExperts& call, int token, const StreamColumn& own,
                               float weight, const float (&products)[kMostChosen][kTileRows]) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -150,7 +150,7 @@ __device__ void add_to_stream(const SkinnyExperts& call, int token, const Stream
   for (int k = 0; k < call.router.active; ++k) {
     hidden = fmaf(__shfl_sync(~0U, weight, k), products[k][lane % kTileRows], hidden);
   }
-  // In the order of add_outputs_and_norm_kernel: eight columns, then both eights.
+  // In the order of add_outputs_and_norm_kernel: eight columns, then two groups of eight.
   float squares = lane_sum<8>(__fmul_rn(hidden, hidden));
   squares += __shfl_xor_sync(~0U, squares, 8);
   if (lane < kTileRows) {
@@ -162,7 +162,7 @@ __device__ void add_to_stream(const SkinnyExperts& call, int token, const Stream
   }
 }
 
-// A block has 16 outputs of one token; each warp multiplies some of the token's experts.
+// A block computes 16 outputs of one token; each warp multiplies some of the token's experts.
 template <class Format>
 __global__ void __launch_bounds__(kThreads) outputs_kernel(SkinnyExperts call) {
   __shared__ float products[kMostChosen][kTileRows];
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(SkinnyExperts call) {
   const int active = call.router.active;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  // The logits are complete: the kernel before this one has waited for them.
+  // The logits are complete: the preceding kernel has waited for them.
   const ChosenExpert chosen = choose_experts(
       call.router, call.logits + static_cast<std::size_t>(token) * call.router.count);
   const auto row_of = [&](int k) {

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWide = 8;  // elements per thread
 
-// Block (row, columns). The columns of this thread, or none.
+// Block (row, columns). Returns this thread's first column, or none.
 __device__ int own_column(int cols) {
   const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kWide;
   return column < cols ? column : -1;
@@ -235,7 +235,7 @@ void run_plain_backward(Activation activation, T* x, T* result, int rows, int co
 
 void activate_multiply(const GatedActivation& activation, bf16* out, const bf16* gate_up, int rows,
                        int cols, const float* bias, cudaStream_t stream) {
-  if (activation.is_swiglu()) {  // it has kernels of its own
+  if (activation.is_swiglu()) {  // which has its own kernels
     return silu_multiply(out, gate_up, rows, cols, bias, stream);
   }
   run_gated(activation, out, gate_up, rows, cols, bias, stream);
@@ -247,7 +247,7 @@ void activate_multiply(const GatedActivation& activation, float* out, const floa
 
 void activate_multiply_backward(const GatedActivation& activation, bf16* gate_up, bf16* product,
                                 int rows, int cols, const float* bias, cudaStream_t stream) {
-  if (activation.is_swiglu()) {  // it has kernels of its own
+  if (activation.is_swiglu()) {  // which has its own kernels
     return silu_multiply_backward(gate_up, product, rows, cols, bias, stream);
   }
   run_gated_backward(activation, gate_up, product, rows, cols, bias, stream);

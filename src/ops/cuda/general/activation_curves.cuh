@@ -5,14 +5,14 @@
 
 namespace winnow::ops::cuda {
 
-/// What an activation gives for x, and how that changes with x.
+/// The value of an activation at x, and its derivative.
 struct Curve {
   float value;
   float slope;
 };
 
 inline __device__ float sigmoid(float x) {
-  return 1.0F / (1.0F + expf(-x));  // for very negative x by way of 1 / infinity
+  return 1.0F / (1.0F + expf(-x));  // for very negative x this is 1 / infinity
 }
 
 template <Activation kKind>
@@ -25,7 +25,7 @@ __device__ Curve activation_at(float x) {
     constexpr float kCubic = kLinear * 0.044715F;
     const float t = tanhf(x * (kLinear + kCubic * x * x));
     const float bend = kLinear + 3.0F * kCubic * x * x;
-    const float rest = 0.5F * x * (1.0F - t * t);  // 0 where the bend may overflow
+    const float rest = 0.5F * x * (1.0F - t * t);  // 0 where `bend` may overflow
     return {0.5F * x * (1.0F + t), 0.5F * (1.0F + t) + (rest != 0.0F ? rest * bend : rest)};
   } else if constexpr (kKind == Activation::gelu) {
     constexpr float kRootHalf = 0.7071067812F;
@@ -35,12 +35,12 @@ __device__ Curve activation_at(float x) {
     return {x * phi, phi + x * density};
   } else {
     static_assert(kKind == Activation::relu_squared);
-    const float relu = x < 0.0F ? 0.0F : x;  // a NaN stays
+    const float relu = x < 0.0F ? 0.0F : x;  // keeps a NaN
     return {relu * relu, 2.0F * relu};
   }
 }
 
-/// What a gated unit gives, and the gradients of both factors for a gradient of 1.
+/// The value of a gated unit, and the gradients of both factors for a gradient of 1.
 struct GatedCurve {
   float value;
   float dgate;
@@ -55,7 +55,7 @@ struct GatedUnit {
   }
 };
 
-/// gpt-oss's: gate sigmoid(1.702 gate) (up + 1) of what is clamped.
+/// gpt-oss's: gate sigmoid(1.702 gate) (up + 1), of clamped inputs.
 struct ClampedUnit {
   float limit;
 

@@ -1,6 +1,6 @@
-// What the general attention kernels share: a tile of entries as floats in shared memory, and
-// query rows that take one tile after another. Products are sums of floats, without matrix
-// instructions, so that any head dimension and any way to make logits fits.
+// Shared by the general attention kernels: a tile of entries as floats in shared memory, and
+// query rows that process one tile after another. Products are sums of floats, without matrix
+// instructions, so that any head dimension and any kind of logits is supported.
 #pragma once
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace winnow::ops::cuda {
 inline constexpr int kEntryTile = kPageEntries;
 static_assert(kEntryTile == 16);
 
-/// Lane l holds channels l, l + 32 ... of a row's output, as many as the kernel has steps for:
-/// those of wide heads take registers, and with them time, of all that a kernel is built for.
+/// Lane l holds channels l, l + 32 ... of a row's output, as many as the kernel has steps for.
+/// Steps for wide heads need registers, which would slow down every head dimension of a kernel.
 inline constexpr int kChannelSteps = 8;
 inline constexpr int kWideSteps = kMostHeadDim / 32;
 
@@ -27,13 +27,13 @@ auto with_channel_steps(int head_dim, const F& f) {
                                         : f.template operator()<kWideSteps>();
 }
 
-/// Floats from one row of shared memory to the next: a multiple of 32 and two more, so that 16 rows
-/// lie in different banks.
+/// Floats from one row of shared memory to the next: a multiple of 32 plus two, so that 16 rows
+/// use different banks.
 __host__ __device__ constexpr int tile_stride(int head_dim) {
   return (head_dim + 31) / 32 * 32 + 2;
 }
 
-/// Rows [kEntryTile][stride] of keys and of values, or of whatever takes their part.
+/// Rows [kEntryTile][stride] of keys and of values, or of data in their place.
 struct EntryTile {
   float* keys;
   float* values;
@@ -47,7 +47,7 @@ struct EntryTile {
   [[nodiscard]] __device__ int stride() const { return tile_stride(head_dim); }
 };
 
-/// Logits in powers of two.
+/// Computes logits in powers of two.
 struct LogitRule {
   float scale;
   float soft_cap;
@@ -79,8 +79,8 @@ inline __device__ float tile_sum(float x) {
   return x;
 }
 
-/// Products of kRows rows, which lie `stride` apart, with the entries of a tile: lanes e and e + 16
-/// end with those of entry e.
+/// Products of kRows rows, which are `stride` apart, with the entries of a tile: lanes e and e + 16
+/// receive those of entry e.
 template <int kRows>
 __device__ void multiply_entries(const float* rows, const float* entries, int head_dim,
                                  float (&products)[kRows]) {
@@ -105,7 +105,7 @@ __device__ void multiply_entries(const float* rows, const float* entries, int he
   }
 }
 
-/// sums[r] += the entries' rows, each times the weight of row r that lane e has for entry e.
+/// sums[r] += the entries' rows, each times the weight that lane e holds for row r and entry e.
 template <int kRows, int kSteps>
 __device__ void add_weighted(const float (&weights)[kRows], const float* entries, int head_dim,
                              float (&sums)[kRows][kSteps]) {
@@ -119,7 +119,7 @@ __device__ void add_weighted(const float (&weights)[kRows], const float* entries
     }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      if (32 * i < head_dim) {  // what lies behind the last channel is added up and never read
+      if (32 * i < head_dim) {  // data after the last channel is added up but never read
         const float x = entry[32 * i];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -130,7 +130,7 @@ __device__ void add_weighted(const float (&weights)[kRows], const float* entries
   }
 }
 
-/// kRows query rows of a warp with the running softmax of what they have seen.
+/// kRows query rows of a warp, with the running softmax over the entries seen so far.
 template <int kRows, int kSteps = kChannelSteps>
 struct SoftmaxOutputs {
   float largest[kRows];  // logit, in powers of two; -infinity: nothing yet
@@ -144,8 +144,8 @@ struct SoftmaxOutputs {
     }
   }
 
-  /// Takes a tile, by all lanes of a warp. queries [kRows][stride]; logit(row, entry, product) is
-  /// -infinity where the row does not see the entry, whose value must be finite all the same.
+  /// Processes a tile, by all lanes of a warp. queries [kRows][stride]; logit(row, entry, product)
+  /// is -infinity if the row does not see the entry, whose value must be finite nonetheless.
   template <class Logit>
   __device__ void take(const float* queries, const EntryTile& tile, const Logit& logit) {
     const int entry = static_cast<int>(threadIdx.x) % kEntryTile;
@@ -162,13 +162,13 @@ struct SoftmaxOutputs {
     add_weighted(weights, tile.values, tile.head_dim, out);
   }
 
-  /// Takes a logit without a value, a sink (in powers of two).
+  /// Adds a logit without a value, a sink (in powers of two).
   __device__ void take_sink(int r, float logit) {
     rescale(r, fmaxf(largest[r], logit));
     sum[r] += exp2f(logit - largest[r]);
   }
 
-  /// What the output is to be multiplied by; rows that have seen nothing become zero.
+  /// The factor for the output; for rows that have seen nothing it is zero.
   [[nodiscard]] __device__ float inverse_sum(int r) const {
     return sum[r] == 0.0F ? 0.0F : 1.0F / sum[r];
   }
@@ -178,7 +178,7 @@ struct SoftmaxOutputs {
   }
 
  private:
-  // A NaN in the sum stays, whatever it is multiplied by.
+  // A NaN in the sum remains after any multiplication.
   __device__ void rescale(int r, float most) {
     const float factor = largest[r] == -INFINITY ? 0.0F : exp2f(largest[r] - most);
     largest[r] = most;

@@ -9,7 +9,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kBlocksPerMultiprocessor = 8;
-constexpr int kMostSplits = 128;  // of a row: the second kernel reads what each of them leaves
+constexpr int kMostSplits = 128;  // per row: the second kernel reads every split's result
 
 std::size_t size(int n) {
   return static_cast<std::size_t>(n);
@@ -32,7 +32,7 @@ int GeneralDecodeAttention::splits_of(int batch, int kv_heads, int group) const 
   return std::clamp(blocks_ / (batch * kv_heads * head_blocks(group)), 1, kMostSplits);
 }
 
-// Of all rows of any batch: either a row has one split, or all rows' splits keep the device busy.
+// Splits of all rows, for any batch: a row has one, or the splits just keep the device busy.
 std::size_t GeneralDecodeAttention::most_splits() const {
   return std::max(size(most_batch_ * kv_heads_), size(blocks_)) * size(group_);
 }

@@ -1,6 +1,6 @@
-// General decode attention: the splits of each row. A block takes a split of a KV head's pages and
-// some of its query heads, a warp per query head; all of them read the entries of a page, which the
-// block has brought into shared memory as floats.
+// General decode attention: the splits of each row. A block processes a split of a KV head's pages
+// for some of its query heads, one warp per query head. All warps read a page's entries from shared
+// memory, where the block has converted them to floats.
 #include <algorithm>
 
 #include "base/cuda/device.h"
@@ -38,7 +38,7 @@ struct RowPages {
   [[nodiscard]] __device__ int count() const {
     return pages_of(window_entries) + pages_of(archive_entries);
   }
-  /// Page `index` and how many entries lie on it.
+  /// Page `index`, and its number of entries.
   __device__ std::uint32_t page(int index, int& entries) const {
     const int of_window = pages_of(window_entries);
     const bool in_window = index < of_window;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kMostHeadsOfBlock* kWarpSize)
   float* queries = memory;
   const EntryTile tile(memory + warps * tile_stride(dim), dim);
 
-  // A warp too many repeats the last head and leaves nothing.
+  // Surplus warps repeat the last head and store nothing.
   const int head = min(first_head + warp, arguments.group - 1);
   const std::size_t query_row = static_cast<std::size_t>(row) * arguments.group + head;
   for (int d = lane; d < dim; d += kWarpSize) {

@@ -11,18 +11,18 @@
 namespace winnow::ops::cuda {
 
 /// One query token per sequence over the pages of DecodeEntries, in two kernels. Each row's pages
-/// are cut into equally many splits, whose number follows from the batch alone, so that a step can
-/// be captured in a graph; the second kernel adds them up. Nothing is planned beforehand: both
-/// kernels look at tables, counts and lengths only when the kernels before them are complete, the
-/// token has been taken and its layer's counts have advanced.
+/// are divided into the same number of splits, which depends only on the batch, so that a step can
+/// be captured in a graph; the second kernel adds the splits up. Nothing is planned beforehand:
+/// both kernels read tables, counts and lengths only after the preceding kernels are complete, the
+/// new token has been stored and its layer's counts have advanced.
 class GeneralDecodeAttention {
  public:
   /// For up to `most_batch` sequences of up to kv_heads heads with up to `group` query heads each.
   GeneralDecodeAttention(const DevicePageLayout& layout, int group, int kv_heads, int most_batch);
 
   /// out = softmax(logits) values of `batch` sequences, query and out [batch, kv_heads * group *
-  /// head_dim]; where entries are rotated (q4), queries come rotated and outputs are turned back.
-  /// The open entry's products are made logits like all others. A row without entries gives zeros.
+  /// head_dim]. If entries are rotated (q4), queries must be rotated, and outputs are rotated back.
+  /// The open entry's products become logits like all others. A row without entries gets zeros.
   /// Products and sums are in float.
   void attend(const DecodeEntries& entries, int batch, const AttentionLogits& logits,
               const float* query, bf16* out, cudaStream_t stream) const;
@@ -39,7 +39,7 @@ class GeneralDecodeAttention {
   int group_;
   int kv_heads_;
   int most_batch_;
-  int blocks_;  // that keep the device busy
+  int blocks_;  // enough to keep the device busy
   winnow::cuda::DeviceBuffer<float> partial_out_;
   winnow::cuda::DeviceBuffer<float2> partial_sums_;
 };

@@ -1,11 +1,11 @@
-// Between the host's side of general decode attention and its kernels.
+// The interface between general decode attention's host code and its kernels.
 #pragma once
 
 #include "ops/cuda/general/decode_attention.h"
 
 namespace winnow::ops::cuda {
 
-/// Query heads that a block takes, a warp each.
+/// Query heads per block, one warp each.
 inline constexpr int kMostHeadsOfBlock = 8;
 
 /// Blocks that share the query heads of a KV head.
@@ -28,11 +28,11 @@ struct GeneralDecodeArguments {
   float2* partial_sums;  // [batch * kv_heads * group, splits]: largest logit, sum of exponentials
 };
 
-/// Each row's splits.
+/// Computes each row's splits.
 void launch_general_decode(EntryFormat format, const GeneralDecodeArguments& arguments,
                            cudaStream_t stream);
 
-/// The rows' output, from their splits.
+/// Computes the rows' output from their splits.
 void launch_general_decode_reduce(EntryFormat format, const GeneralDecodeArguments& arguments,
                                   cudaStream_t stream);
 

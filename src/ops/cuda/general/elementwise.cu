@@ -7,7 +7,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::size_t kMostBlocks = 4096;  // further elements are taken in turn
+constexpr std::size_t kMostBlocks = 4096;  // threads loop over further elements
 
 __device__ void put(float& to, float x) {
   to = x;
@@ -62,7 +62,7 @@ struct Round {
   __device__ void operator()(std::size_t i) const { out[i] = to_bf16(x[i]); }
 };
 
-// Element `i` of all of a shape's.
+// The memory offset of a shape's element `i`.
 __device__ std::size_t place_of(const LogitRows& shape, std::size_t i) {
   return i / shape.cols * shape.stride + i % shape.cols;
 }
@@ -93,14 +93,14 @@ struct SoftCapBackward {
   }
 };
 
-// One plane of one head.
+// One pair of channels of one head.
 template <class T>
 struct Rope {
   T* x;
   HeadRows shape;
   const float2* angles;
-  int half;         // planes of a head
-  float direction;  // of the turn: 1, or -1 for backward
+  int half;         // pairs per head
+  float direction;  // of the rotation: 1, or -1 for backward
   __device__ void operator()(std::size_t i) const {
     const int plane = static_cast<int>(i % half);
     const std::size_t head = i / half % shape.heads;

@@ -17,7 +17,7 @@ template <class Format>
 inline constexpr int kFormatBits =
     8 * static_cast<int>(sizeof(typename Format::Code)) / Format::kChannels;
 
-/// The number, but for its scale, of a code in the lower bits of `code`.
+/// The value, without its scale, of a code in the lower bits of `code`.
 template <class Format>
 __device__ float decode_bits(std::uint32_t code) {
   using Code = typename Format::Code;
@@ -41,7 +41,7 @@ __device__ float scale_at(const std::byte* from) {
                                  : 1.0F;
 }
 
-/// What the 32-bit words of a page hold, the inverse of PageAddress: f(entry, channel, code) for
+/// The contents of a page's 32-bit words, the inverse of PageAddress: f(entry, channel, code) for
 /// each code of word `index` of the keys or of the values.
 template <class Format>
 class PageWords {
@@ -106,7 +106,7 @@ class PageWords {
   PageAddress address_;
 };
 
-/// The first `entries` entries of a page into a tile, by all threads of a block; zeros behind them.
+/// All threads of a block load the first `entries` entries of a page into a tile, then zeros.
 template <class Format>
 __device__ void load_page(const EntryTile& tile, const std::byte* page, int entries) {
   const PageAddress address{tile.head_dim, kFormatBits<Format>};
@@ -129,19 +129,19 @@ __device__ void load_page(const EntryTile& tile, const std::byte* page, int entr
   }
 }
 
-/// Keys or values outside of pages: codes [rows][head_dim], two to a byte where they have four bits
+/// Keys or values outside of pages: codes [rows][head_dim], 4-bit codes two to a byte
 /// (DevicePageLayout::row_bytes), and their scales [rows], if the format has any.
 struct CodeRows {
   const std::byte* codes;
   const std::byte* scales;
 };
 
-/// The first `entries` rows into a tile's keys or values, by all threads; zeros behind them.
+/// All threads load the first `entries` rows into a tile's keys or values, then zeros.
 template <class Format>
 __device__ void load_code_rows(float* to, int head_dim, const CodeRows& rows, int entries) {
   constexpr int kBits = kFormatBits<Format>;
   constexpr int kCodes = 32 / kBits;
-  const int words = head_dim / kCodes;  // of a row
+  const int words = head_dim / kCodes;  // per row
   for (int i = static_cast<int>(threadIdx.x); i < kEntryTile * words;
        i += static_cast<int>(blockDim.x)) {
     const int entry = i / words;
@@ -161,7 +161,7 @@ __device__ void load_code_rows(float* to, int head_dim, const CodeRows& rows, in
   }
 }
 
-/// The same of rows of 16-bit numbers [rows][head_dim].
+/// The same for rows of 16-bit numbers [rows][head_dim].
 template <class Number>
 __device__ void load_number_rows(float* to, int head_dim, const std::byte* rows, int entries) {
   for (int i = static_cast<int>(threadIdx.x); i < kEntryTile * head_dim;

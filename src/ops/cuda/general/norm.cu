@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A block per row. put(place, values) receives eight neighbouring results at a time.
+// A block per row. put(place, values) receives eight neighbouring results per call.
 template <class Number, class Put>
 __device__ void normalize(const Number* x, int cols, const NormWeight& weight, float eps,
                           const Put& put) {
@@ -94,12 +94,12 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// What a block has of a row: blockIdx.y is 0 for queries, 1 for keys, 2 for values.
+// A block's part of a row: blockIdx.y is 0 for queries, 1 for keys, 2 for values.
 struct RowPart {
   std::size_t first;  // element of the rows
   int cols;
   const float* bias;
-  const float* norm;  // null: of values
+  const float* norm;  // null: values, which have none
 
   __device__ explicit RowPart(const WholeNorms& norms) {
     const int before = blockIdx.y == 0   ? 0
@@ -124,7 +124,7 @@ struct RowPart {
     return x;
   }
 
-  // f(column, eight of it), for those of this thread.
+  // f(column, eight values from there on), for this thread's columns.
   template <class Number, class F>
   __device__ void each(const Number* rows, const F& f) const {
     for (int col = static_cast<int>(threadIdx.x) * 8; col < cols; col += kThreads * 8) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// dx_i = r (w_i g_i - x_i r^2 / N sum_j x_j w_j g_j). Values keep their gradient.
+// dx_i = r (w_i g_i - x_i r^2 / N sum_j x_j w_j g_j). For values the gradient does not change.
 __global__ void __launch_bounds__(kThreads)
     norm_whole_backward_kernel(WholeNorms norms, bf16* gradient, const bf16* rows,
                                float* dquery_norm, float* dkey_norm) {

@@ -1,4 +1,4 @@
-// RMSNorm of every kind and LayerNorm on the device; backward is training/training_norm.h's.
+// RMSNorm of every kind and LayerNorm on the device; training/training_norm.h has the backward.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,8 +7,8 @@
 
 namespace winnow::ops::cuda {
 
-/// What a normalised row is multiplied by: offset + weight [cols]. The offset is 1 where weights
-/// are kept as what differs from 1 (Gemma).
+/// The weight of a norm: rows are multiplied by offset + weight [cols]. The offset is 1 for weights
+/// stored as their difference from 1 (Gemma).
 struct NormWeight {
   const float* weight = nullptr;
   float offset = 0.0F;
@@ -23,7 +23,7 @@ void rms_norm(float* out, const float* x, int rows, int cols, const NormWeight& 
 void rms_norm(bf16* out, const bf16* x, int rows, int cols, const NormWeight& weight, float eps,
               cudaStream_t stream);
 
-/// residual += factor * that, in float: norms behind a layer's product.
+/// residual += factor * the same norm, in float: for norms after a layer's product.
 void add_rms_norm(float* residual, const bf16* x, int rows, int cols, const NormWeight& weight,
                   float eps, float factor, cudaStream_t stream);
 void add_rms_norm(float* residual, const float* x, int rows, int cols, const NormWeight& weight,
@@ -34,13 +34,13 @@ void add_rms_norm(float* residual, const float* x, int rows, int cols, const Nor
 void layer_norm(bf16* out, const float* x, int rows, int cols, const NormWeight& weight,
                 const float* bias, float eps, cudaStream_t stream);
 
-/// Rows of q, k and v [rows, query_width + 2 * key_width], as their product gives them, all widths
-/// multiples of 8, and norms of a token's queries as a whole and of its keys.
+/// Rows of q, k and v [rows, query_width + 2 * key_width], as their product stores them, all widths
+/// multiples of 8, and norms over all of a token's queries and over all of its keys.
 struct WholeNorms {
   int rows = 0;
   int query_width = 0;
   int key_width = 0;
-  const float* bias = nullptr;        // of a row, or null
+  const float* bias = nullptr;        // per row, or null
   const float* query_norm = nullptr;  // [query_width]
   const float* key_norm = nullptr;    // [key_width]
   float eps = 0.0F;
@@ -50,9 +50,9 @@ struct WholeNorms {
 void norm_whole(const WholeNorms& norms, bf16* out, const bf16* rows, cudaStream_t stream);
 void norm_whole(const WholeNorms& norms, float* out, const float* rows, cudaStream_t stream);
 
-/// Backward of norm_whole, in place: makes `gradient`, of its result, that of `rows`, and adds that
-/// of the norms' weights to dquery_norm and dkey_norm (null: not computed), sums over rows in any
-/// order.
+/// Backward of norm_whole, in place: converts `gradient` from that of the result to that of `rows`.
+/// Adds the gradients of the norms' weights to dquery_norm and dkey_norm (null: not computed), as
+/// sums over rows in any order.
 void norm_whole_backward(const WholeNorms& norms, bf16* gradient, const bf16* rows,
                          float* dquery_norm, float* dkey_norm, cudaStream_t stream);
 

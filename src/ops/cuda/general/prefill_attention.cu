@@ -1,5 +1,5 @@
-// General prefill attention: a block takes 32 query rows of a KV head over the archive's pages and
-// the band, 16 entries at a time.
+// General prefill attention: a block processes 32 query rows of a KV head over the archive's pages
+// and the band, 16 entries at a time.
 #include <numbers>
 
 #include "base/cuda/launch.cuh"
@@ -19,7 +19,7 @@ int shared_bytes(int head_dim) {
          (kRowsPerBlock * tile_stride(head_dim) + EntryTile::floats(head_dim));
 }
 
-// A block's rows as the caller's arrays hold them.
+// A block's rows, as stored in the caller's arrays.
 struct BlockRows {
   const GeneralPrefillArguments& arguments;
   int kv_head;
@@ -28,25 +28,25 @@ struct BlockRows {
 
   __device__ explicit BlockRows(const GeneralPrefillArguments& arguments) : arguments(arguments) {
     kv_head = static_cast<int>(blockIdx.y);
-    // The last rows see most: they begin first.
+    // The last rows see the most entries: they begin first.
     first = arguments.chunk.first_out * arguments.group +
             static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRowsPerBlock;
     end = arguments.chunk.tokens * arguments.group;
   }
 
-  /// Rows too many repeat the last one.
+  /// Surplus rows repeat the last one.
   [[nodiscard]] __device__ int row(int index) const { return min(first + index, end - 1); }
   [[nodiscard]] __device__ int token(int index) const { return row(index) / arguments.group; }
   /// The query head of a row.
   [[nodiscard]] __device__ int head(int index) const {
     return kv_head * arguments.group + row(index) % arguments.group;
   }
-  /// Where a row's channels begin in query and out.
+  /// The offset of a row's channels in query and out.
   [[nodiscard]] __device__ std::size_t offset(int index) const {
     const std::size_t heads = static_cast<std::size_t>(arguments.kv_heads) * arguments.group;
     return (token(index) * heads + head(index)) * arguments.head_dim;
   }
-  /// Archive entries that a row sees: the first so many.
+  /// The number of archive entries that a row sees: the first ones.
   [[nodiscard]] __device__ int archived(int index) const {
     const std::size_t tokens = arguments.chunk.tokens;
     return arguments.chunk.archive_counts[kv_head * tokens + token(index)];
@@ -74,7 +74,7 @@ __device__ void load_band(const EntryTile& tile, const PrefillChunk& chunk, int 
       load_number_rows<Number>(to, tile.head_dim, band + row * tile.head_dim * sizeof(Number),
                                entries);
     } else {
-      // Scales of keys and of values lie head by head, both of a head before the next one's.
+      // Scales are stored head by head, a head's keys' and then its values'.
       const auto* scales = reinterpret_cast<const std::byte*>(
           chunk.band_scales + (kv_head * 2 + part) * stride + first);
       load_code_rows<Format>(to, tile.head_dim,
@@ -84,7 +84,7 @@ __device__ void load_band(const EntryTile& tile, const PrefillChunk& chunk, int 
   }
 }
 
-// What a warp's rows see; kRowsPerWarp of the block's rows from `first_row` on.
+// The visibility of a warp's rows: kRowsPerWarp of the block's rows, from `first_row` on.
 template <class Format, int kSteps>
 __device__ void attend(const BlockRows& rows, int first_row, const float* queries,
                        const EntryTile& tile, SoftmaxOutputs<kRowsPerWarp, kSteps>& outputs) {
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
   const BlockRows rows(arguments);
-  float* queries = memory + first_row * stride;  // of this warp, who alone looks at them
+  float* queries = memory + first_row * stride;  // only this warp accesses them
   const EntryTile tile(memory + kRowsPerBlock * stride, dim);
   for (int r = 0; r < kRowsPerWarp; ++r) {
     for (int d = lane; d < dim; d += 32) {

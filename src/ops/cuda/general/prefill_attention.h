@@ -7,9 +7,9 @@
 
 namespace winnow::ops::cuda {
 
-/// out = softmax(logits) values over what each query of the chunk sees (PrefillChunk, whose scratch
-/// is not used); where entries are rotated (q4), queries come rotated and outputs are turned back.
-/// Products and sums are in float, of entries as they are. Nothing waits for the host.
+/// out = softmax(logits) values over the entries that each query of the chunk sees (PrefillChunk;
+/// its scratch is not used). If entries are rotated (q4), queries must be, and outputs are rotated
+/// back. Products and sums are in float, from unrounded entries. Nothing waits for the host.
 void general_prefill_attention(const DevicePageLayout& layout, int kv_heads, int group,
                                const AttentionLogits& logits, const PrefillChunk& chunk,
                                cudaStream_t stream);

@@ -1,4 +1,4 @@
-// Between the host's side of general prefill attention and its kernel.
+// The interface between general prefill attention's host code and its kernel.
 #pragma once
 
 #include "ops/cuda/general/prefill_attention.h"

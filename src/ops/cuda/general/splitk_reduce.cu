@@ -23,18 +23,18 @@ __device__ float warp_sum(float x) {
   return x;
 }
 
-// A split without entries; its output was never written.
+// Whether a split has no entries; then its output was never written.
 __device__ bool is_empty(const float2& split) {
   return split.x == -INFINITY && split.y == 0.0F;
 }
 
-// What a split counts for; a NaN in its sum stays.
+// The factor of a split in the sum; a NaN in its own sum remains.
 __device__ float share_of(float logit, float largest) {
   return logit == -INFINITY ? 0.0F : exp2f(logit - largest);
 }
 
-// Lane l holds channels l, l + 32 ... of the sum of all splits; returns what it is to be divided
-// by.
+// Lane l computes channels l, l + 32 ... of the sum of all splits; returns the divisor of the
+// sum.
 template <int kSteps>
 __device__ float reduce_splits(const GeneralDecodeArguments& arguments, int query_row,
                                float (&out)[kSteps]) {

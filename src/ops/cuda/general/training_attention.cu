@@ -1,5 +1,5 @@
-// General training attention, forward: a block takes 32 query rows of a KV head over the keys that
-// any of them sees, 16 at a time.
+// General training attention, forward: a block processes 32 query rows of a KV head over the keys
+// that any of them sees, 16 at a time.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/general/training_attention.h"
 #include "ops/cuda/general/training_rows.cuh"
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads)
   const int kv_head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * kRowsPerWarp;
-  // The last rows see most: they begin first.
+  // The last rows see the most keys: they begin first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRowsPerBlock;
   const QueryRows rows(attention, forward.tokens, kv_head);
   const TrainingScores scores(attention);

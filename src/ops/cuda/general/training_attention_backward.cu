@@ -10,18 +10,18 @@ namespace {
 
 constexpr int kThreads = kRowWarps * 32;
 
-/// What a tile knows of each of its query rows.
+/// A tile's data on each of its query rows.
 struct QueryFacts {
   int token;
   int first_key;
   QuerySums sums;
 };
 
-// Both rows of what a block takes [kRowsPerBlock][stride], the tile, and what is known of its
-// entries: keys' biases or query rows' facts.
+// Both matrices of the block's rows [kRowsPerBlock][stride], the tile, and data on its entries:
+// keys' biases or query rows' facts.
 struct BackwardShared {
   float* rows;    // queries, or keys
-  float* others;  // their outputs' gradients, or values
+  float* others;  // the gradients of the queries' outputs, or values
   EntryTile tile;
   float* biases;
   QueryFacts* facts;
@@ -40,7 +40,7 @@ struct BackwardShared {
   }
 };
 
-// The weight of a key for a query, and the gradients of their score and of their product.
+// The weight of a key for a query, and the gradients of their score and their product.
 struct PairGradient {
   float weight = 0.0F;
   float dscore = 0.0F;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The first token behind those that see any of the keys up to `last`.
+// One past the last token that sees any of the keys up to `last`.
 __device__ int end_of_queries(const TrainingBackward& backward, int last) {
   const TrainingAttention& attention = backward.attention;
   int low = last + 1;
@@ -143,7 +143,7 @@ __device__ int end_of_queries(const TrainingBackward& backward, int last) {
   return attention.reach == 0 || low - last < attention.reach ? low : last + attention.reach;
 }
 
-// Query rows `first` and on into a tile, with what is known of them. Those behind `count` see
+// Loads query rows from `first` on into a tile, with their facts. Rows from `count` on see no key.
 // nothing.
 __device__ void load_queries(const TrainingBackward& backward, const BackwardShared& shared,
                              const QueryRows& rows, int first) {
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block per query head. A sink's weight takes from every query, and gives nothing.
+// A block per query head. A sink's weight reduces every query's weights, and it has no value.
 __global__ void __launch_bounds__(kThreads)
     dsinks_kernel(const __grid_constant__ TrainingBackward backward) {
   const int head = static_cast<int>(blockIdx.x);

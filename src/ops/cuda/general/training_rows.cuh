@@ -1,5 +1,5 @@
-// What the general kernels of training attention share: rows of bf16 matrices as floats in shared
-// memory, who sees whom, and scores.
+// Shared by the general kernels of training attention: rows of bf16 matrices as floats in shared
+// memory, visibility, and scores.
 #pragma once
 
 #include "ops/cuda/eight.cuh"
@@ -9,8 +9,8 @@
 
 namespace winnow::ops::cuda {
 
-/// Rows [0, count) of shared memory, by all threads of a block: from(row) points to head_dim
-/// numbers, or is null where there are none, which gives zeros.
+/// All threads of a block load rows [0, count) of shared memory: from(row) points to head_dim
+/// numbers, or is null for missing rows, which become zeros.
 template <class From>
 __device__ void load_rows(float* to, int count, int head_dim, const From& from) {
   const int chunks = head_dim / 8;
@@ -27,7 +27,7 @@ __device__ void load_rows(float* to, int count, int head_dim, const From& from) 
   }
 }
 
-/// Of a token's row of a matrix, where the channels of a head begin; null behind the last token.
+/// Where the channels of a head begin in a token's row of a matrix; null after the last token.
 template <class T>
 __device__ T* head_of(const Matrix<T>& matrix, int token, int head, int head_dim) {
   return token < static_cast<int>(matrix.rows)
@@ -69,29 +69,29 @@ struct TrainingScores {
   [[nodiscard]] __device__ int first_seen(int query, int first_key) const {
     return reach == 0 ? first_key : max(first_key, query - reach + 1);
   }
-  /// What is added to the capped logit.
+  /// The term that is added to the capped logit.
   [[nodiscard]] __device__ float bias(int query, int key, float of_key) const {
     return query - key > window ? of_key : 0.0F;
   }
-  /// A score in powers of two, of a capped logit in powers of e.
+  /// A score in powers of two, from a capped logit in powers of e.
   [[nodiscard]] static __device__ float in_powers_of_two(float capped, float bias) {
     return (capped + bias) * std::numbers::log2e_v<float>;
   }
-  /// The gradient of a product, given that of its score.
+  /// The gradient of a product, from its score's gradient.
   [[nodiscard]] __device__ float dproduct(float dscore, float capped) const {
     const float t = cap.soft_cap > 0.0F ? capped / cap.soft_cap : 0.0F;  // tanh
     return dscore * (1.0F - t * t) * cap.scale;
   }
 };
 
-/// The bias of a key; 0 where there is none.
+/// The bias of a key; 0 if there are no biases.
 inline __device__ float key_bias(const TrainingAttention& attention, int key, int kv_head) {
   return attention.bias.rows != 0 && key < static_cast<int>(attention.bias.rows)
              ? attention.bias.data[key * attention.bias.stride + kv_head]
              : 0.0F;
 }
 
-/// Brings a tile's keys and values, tokens `first` and on, and their biases [kEntryTile].
+/// Loads a tile's keys and values, from token `first` on, and their biases [kEntryTile].
 inline __device__ void load_keys(const TrainingAttention& attention, const EntryTile& tile,
                                  float* biases, int first, int kv_head) {
   const int dim = attention.head_dim;

@@ -1,4 +1,4 @@
-// The ring in shared memory through which a block of a batch's product gets its operands.
+// The shared-memory ring through which a block of a batched product receives its operands.
 #pragma once
 
 #include "base/cuda/launch.cuh"
@@ -8,8 +8,8 @@
 
 namespace winnow::ops::cuda {
 
-/// Stage::kCount stages of weights and rows, each announced full by who feeds it, and empty by
-/// the warps that multiply.
+/// Stage::kCount stages of weights and rows. The producer signals a stage full; the warps that
+/// multiply signal it empty.
 template <class Stage>
 struct BatchRing {
   std::byte* rows;     // [stages][kRowBytes]
@@ -17,10 +17,10 @@ struct BatchRing {
   Barrier* full;       // [stages]
   Barrier* empty;
 
-  /// `memory` has Stage::kSharedBytes. By all threads of a block, with __syncthreads() behind.
+  /// `memory` has Stage::kSharedBytes. Called by all threads of a block, then __syncthreads().
   __device__ BatchRing(std::byte* memory, Barrier* full_barriers, Barrier* empty_barriers)
       : full(full_barriers), empty(empty_barriers) {
-    rows = memory + (1024 - shared_address(memory) % 1024) % 1024;  // the swizzle counts from these
+    rows = memory + (1024 - shared_address(memory) % 1024) % 1024;  // alignment for the swizzle
     weights = rows + Stage::kCount * Stage::kRowBytes;
     if (threadIdx.x == 0) {
       for (int stage = 0; stage < Stage::kCount; ++stage) {
@@ -32,8 +32,8 @@ struct BatchRing {
   }
 };
 
-/// Feeds a ring, by a warp: weights as they lie, of which a lane brings a tile, and rows, which
-/// bring_rows(barrier, memory, stage of the product) brings, by another lane.
+/// One warp fills a ring: one lane loads each tile's weights in storage order, and another lane
+/// calls bring_rows(barrier, memory, stage of the product) for the rows.
 template <class Format, class Stage, class BringRows>
 class BatchFeeder {
  public:
@@ -45,7 +45,7 @@ class BatchFeeder {
         bring_rows_(bring_rows),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
-  /// Weights of the first lap come before the rows are there.
+  /// Weights of the first lap are loaded before the rows are complete.
   __device__ void run() const {
     StageWalk walk(work_);
     StageWalk ahead = walk;
@@ -59,16 +59,16 @@ class BatchFeeder {
     }
     for (PipelineState<Stage::kCount> pipe; !walk.is_over(); walk.next(), pipe.next()) {
       ring_.empty[pipe.stage].wait(pipe.parity);
-      __syncwarp();  // by parity alone a lane could go a lap ahead
+      __syncwarp();  // parity cannot tell laps apart: a lane could be a lap ahead
       weights(pipe.stage, walk);
       rows(pipe.stage, walk);
     }
-    // Not before it has waited: what follows the kernel that finishes this product reads early.
+    // Only after the wait: the kernel after this product's epilogue reads early.
     winnow::cuda::release_successor();
   }
 
  private:
-  // And announces all bytes of the stage.
+  // Also announces all bytes of the stage.
   __device__ void weights(int stage, const StageWalk& walk) const {
     const int first_tile = walk.group() * kSmallBatchTiles;
     const int first_step = walk.stage() * Stage::kSteps;

@@ -1,5 +1,5 @@
-// Conversion of weights on the device: a thread takes a group of 32 columns, so that int8 and int4
-// codes are those of QuantizedWeight, operation by operation (no fused multiply-add).
+// Converts weights on the device: a thread handles a group of 32 columns, so that int8 and int4
+// codes equal QuantizedWeight's, operation by operation (no fused multiply-add).
 #include <cmath>
 
 #include "base/cuda/device.h"
@@ -19,7 +19,7 @@ __device__ bf16 round_to_bf16(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
 
-/// Columns [column, column + 32) of a staged row: codes of int8 and int4, zero past the end.
+/// Columns [column, column + 32) of a staged row: codes of int8 and int4, zeros past the end.
 struct Group {
   float scale = 1.0F;
   float codes[kBlockColumns];
@@ -98,7 +98,7 @@ __device__ float int4_error(const Group& group, bf16 scale) {
   return error;
 }
 
-/// The search of QuantizedWeight.
+/// The same search as in QuantizedWeight.
 __device__ bf16 int4_scale(const Group& group) {
   constexpr int kCandidates = 17;
   const float largest = largest_magnitude(group);
@@ -117,7 +117,7 @@ __device__ bf16 int4_scale(const Group& group) {
   return best;
 }
 
-/// Replaces the group's codes by those of int8 or int4; returns their scale.
+/// Replaces the group's codes by int8 or int4 codes; returns their scale.
 template <class Format>
 __device__ bf16 requantize(Group& group) {
   constexpr bool kInt8 = Format::kFormat == DeviceWeightFormat::int8;
@@ -130,7 +130,7 @@ __device__ bf16 requantize(Group& group) {
   return scale;
 }
 
-/// Column of a word's code `i`: the order in which Format::pairs() undoes it.
+/// The column of a word's code `i`: the order that Format::pairs() reverses.
 template <class Format>
 __device__ int column_of(int i) {
   if constexpr (Format::kFormat == DeviceWeightFormat::bf16) {
@@ -142,7 +142,7 @@ __device__ int column_of(int i) {
   }
 }
 
-/// Puts 32 columns' codes, a multiple of 32 from the left, where they belong.
+/// Writes the codes of 32 columns, which start at a multiple of 32, to their places.
 template <class Format>
 __device__ void store_group(const Group& group, const DeviceWeightView& weight, int row,
                             int column) {
@@ -171,7 +171,7 @@ __device__ void store_group(const Group& group, const DeviceWeightView& weight, 
   }
 }
 
-/// fp8: the scale of each row, by a block.
+/// fp8: computes the scale of each row, a block per row.
 __global__ void scale_rows(StagedRows source, float* scales) {
   __shared__ float parts[kThreads];
   float largest = 0.0F;

@@ -14,29 +14,29 @@
 
 namespace winnow::ops::cuda {
 
-/// bf16: as it is. fp8: e4m3, one float scale per row, which puts the row's largest magnitude at
+/// bf16: unchanged. fp8: e4m3, one float scale per row, which maps the row's largest magnitude to
 /// 448. int8, int4: one bf16 scale per 32 columns, the codes of QuantizedWeight.
 enum class DeviceWeightFormat : std::uint8_t { bf16, fp8, int8, int4 };
 
 /// The name used in messages and on the command line: "bf16", "fp8", ...
 std::string_view format_name(DeviceWeightFormat format);
 
-/// Rows that lie together.
+/// Rows that are stored together.
 inline constexpr int kTileRows = 16;
 
-/// Bytes of a row that lie together: a step.
+/// Bytes of a row that are stored together: a step.
 inline constexpr int kStepBytes = 64;
 
 /// [rows, cols] = [out features, in features] in device memory, in the order in which a warp
-/// multiplies them: tiles of 16 rows, of each tile step after step of 64 bytes of each row (32
-/// columns of bf16, 64 of the 8-bit formats, 128 of int4) and the step's scales, rows and columns
+/// multiplies them: tiles of 16 rows. A tile is a sequence of steps; a step is 64 bytes of each row
+/// (32 columns of bf16, 64 of the 8-bit formats, 128 of int4) and its scales. Rows and columns are
 /// padded with zeros. So a kernel reads long runs of memory, and a step is
 ///   codes   [16 rows][4 pieces][16 bytes]      piece c: columns 8 c to 8 c + 7 of each 32
 ///   scales  [16 rows][groups of the step] bf16  int8, int4
-/// and fp8's scales lie behind all steps: [rows] float. Order within a piece: weight_codes.cuh.
+/// and fp8's scales follow all steps: [rows] float. Order within a piece: weight_codes.cuh.
 ///
-/// `paired` (gate and up, one below the other): a tile has 8 rows of the upper half and the 8 that
-/// belong to them of the lower half.
+/// `paired` (gate and up, concatenated): a tile has 8 rows of the upper half and the matching 8
+/// rows of the lower half.
 struct DeviceWeightLayout {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
   int rows = 0;
@@ -50,9 +50,9 @@ struct DeviceWeightLayout {
   [[nodiscard]] int tiles() const;
   /// Bytes of a tile's step.
   [[nodiscard]] std::size_t step_bytes() const;
-  /// Bytes of all tiles: where fp8's scales begin.
+  /// Bytes of all tiles: the offset of fp8's scales.
   [[nodiscard]] std::size_t tile_bytes() const;
-  /// Bytes of everything: what reading it once moves.
+  /// Bytes of everything: the traffic of reading it once.
   [[nodiscard]] std::size_t bytes() const;
 };
 
@@ -75,16 +75,16 @@ struct DeviceWeightView {
 class DeviceWeight {
  public:
   DeviceWeight() = default;
-  /// The rows of `parts` one below another (q, k and v; gate and up), which have the same number of
+  /// The rows of `parts`, concatenated (q, k and v; gate and up), with the same number of
   /// columns: a multiple of 8, of 32 for int8 and int4. Conversion runs on the device, a few rows
-  /// at a time. Codes of a quantised source are kept when the format is the same; else values are
-  /// rounded once more.
+  /// at a time. Codes of a quantised source are kept if the format is the same; otherwise values
+  /// are rounded once more.
   DeviceWeight(std::span<const Weight> parts, DeviceWeightFormat format, bool paired = false);
   DeviceWeight(const Weight& source, DeviceWeightFormat format, bool paired = false)
       : DeviceWeight(std::span(&source, 1), format, paired) {}
 
   [[nodiscard]] DeviceWeightView view() const { return {layout_, memory_.data()}; }
-  /// What reading it once moves.
+  /// The traffic of reading it once.
   [[nodiscard]] std::size_t bytes() const { return layout_.bytes(); }
 
  private:
@@ -92,8 +92,8 @@ class DeviceWeight {
   winnow::cuda::DeviceBuffer<std::byte> memory_;
 };
 
-/// Rows [first, first + count) rounded to bf16, row-major [count, cols], for products of many rows:
-/// in the order in which they came, paired or not.
+/// Rows [first, first + count) rounded to bf16, row-major [count, cols], for products of many rows,
+/// in the order of the source, paired or not.
 void dequantize(const DeviceWeightView& weight, int first, int count, bf16* out,
                 cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Between the host's side of device weights and their kernels.
+// The interface between device weights' host code and their kernels.
 #pragma once
 
 #include "ops/cuda/linear/device_weight.h"
@@ -14,7 +14,7 @@ struct StagedRows {
   const bf16* scales;  // [rows, cols / 32], quantised formats
 };
 
-/// Writes `source` as rows [first, first + source.rows) of `target`, whose memory is zeros there.
+/// Writes `source` as rows [first, first + source.rows) of `target`, which must be zeroed there.
 void launch_convert(const StagedRows& source, const DeviceWeightView& target, int first,
                     cudaStream_t stream);
 

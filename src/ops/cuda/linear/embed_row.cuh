@@ -1,4 +1,4 @@
-// A token's row of an embedding, as linear layers of few rows take it.
+// A token's row of an embedding, in the form that linear layers of few rows read.
 #pragma once
 
 #include "ops/cuda/block_sums.cuh"
@@ -9,8 +9,8 @@ namespace winnow::ops::cuda {
 
 inline constexpr int kEmbedThreads = 256;
 
-/// Row `row` of embed_rows() in skinny_gemm.h. By a block of kEmbedThreads. A token that the table
-/// does not have, because another rank has it, gives zeros.
+/// Row `row` of embed_rows() in skinny_gemm.h, by a block of kEmbedThreads. A token outside the
+/// table, which belongs to another rank, gives zeros.
 template <class Format>
 __device__ void embed_row(const DeviceWeightView& table, int token, int row,
                           const ResidualStream& residual) {

@@ -10,18 +10,18 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kWide = 16;  // bytes that the copy engine wants of rows
+constexpr int kWide = 16;  // the copy engine requires rows of a multiple of this
 
 int divided(int x, int y) {
   return (x + y - 1) / y;
 }
 
-// One of the kernels' sizes.
+// The rows that a kernel computes: a multiple of 64, at least 128.
 int computed_rows(int rows) {
   return std::max(128, divided(rows, 64) * 64);
 }
 
-// So many parts as keep all multiprocessors busy, if there is not a group of tiles for each.
+// As many parts as keep all multiprocessors busy, if there are fewer groups of tiles than those.
 BatchUnits units_of(const DeviceWeightView& weight) {
   const int groups = divided(weight.tiles, kSmallBatchTiles);
   const int stages = divided(weight.cols, kFp8StageColumns);
@@ -30,7 +30,7 @@ BatchUnits units_of(const DeviceWeightView& weight) {
   return {parts, stages, groups * parts};
 }
 
-// Codes as the copy engine knows them: pairs are numbers of 16 bits to it.
+// Codes in the copy engine's terms: pairs of codes are 16-bit numbers to it.
 CUtensorMap map_of(const Fp8Rows& x, int rows, int cols) {
   const auto pairs = static_cast<std::size_t>(cols) / sizeof(bf16);
   return slab_map(
@@ -61,7 +61,7 @@ void multiply(const BatchOutput& out, const Fp8Rows& x, const DeviceWeightView& 
 
 }  // namespace
 
-// With several parts there is a unit for each multiprocessor at most.
+// With several parts there is at most one unit per multiprocessor.
 std::size_t fp8_batch_scratch(int rows) {
   return static_cast<std::size_t>(winnow::cuda::multiprocessor_count()) * kSmallBatchTiles *
          kTileRows * static_cast<std::size_t>(rows);

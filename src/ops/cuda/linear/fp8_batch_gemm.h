@@ -1,5 +1,5 @@
-// Products of a large batch with fp8 weights as they lie, in fp8: what a step of many sequences
-// takes where memory has no room for weights in the order that cuBLASLt wants.
+// Products of a large batch with fp8 weights in their storage order, in fp8: for a step of many
+// sequences if memory has no room for weights in cuBLASLt's order.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,15 +12,15 @@
 
 namespace winnow::ops::cuda {
 
-/// Rows that a product takes. The device needs compute capability 9.0.
+/// The largest number of rows of a product. The device needs compute capability 9.0.
 inline constexpr int kMostFp8BatchRows = 256;
 
-/// Floats of scratch memory for a product of so many rows with any weight.
+/// Floats of scratch memory for a product of `rows` rows with any weight.
 std::size_t fp8_batch_scratch(int rows);
 
-/// y [rows, weight.rows] = x [rows, weight.cols] weight^T, where both sizes of the weight are
-/// multiples of 16. Each weight is read once. Sums are those of Linear's products in fp8, about 14
-/// significant bits, in an order that depends on shapes and nothing else.
+/// y [rows, weight.rows] = x [rows, weight.cols] weight^T; both sizes of the weight must be
+/// multiples of 16. Each weight is read once. Sums have the precision of Linear's fp8 products,
+/// about 14 significant bits, in an order that depends only on shapes.
 void fp8_batch_gemm(bf16* y, const Fp8Rows& x, const DeviceWeightView& weight, int rows,
                     float* scratch, cudaStream_t stream);
 void fp8_batch_gemm(float* y, const Fp8Rows& x, const DeviceWeightView& weight, int rows,

@@ -1,4 +1,4 @@
-// Between the host's side of products of a large batch in fp8 and their kernels.
+// The interface between the host code of large-batch fp8 products and their kernels.
 #pragma once
 
 #include <cuda.h>
@@ -10,10 +10,10 @@
 
 namespace winnow::ops::cuda {
 
-/// Columns that a block has at a time: 128 bytes of each row.
+/// Columns that a block processes at a time: 128 bytes of each row.
 inline constexpr int kFp8StageColumns = 128;
 
-/// y [rows, cols] = the product, or that much more.
+/// The output: y [rows, cols] = the product, or y += the product.
 struct BatchOutput {
   enum class Kind : std::uint8_t { bf16, f32, add };
   void* y = nullptr;
@@ -24,8 +24,8 @@ struct BatchOutput {
 struct Fp8BatchArguments {
   DeviceWeightView weight;
   const float* scales = nullptr;  // of the rows
-  float* sums = nullptr;          // [parts, rows, weight.rows], where there are several parts
-  BatchOutput out;                // where there is one
+  float* sums = nullptr;          // [parts, rows, weight.rows], if there are several parts
+  BatchOutput out;                // if there is one part
   int rows = 0;
   BatchUnits work;
 };
@@ -34,7 +34,7 @@ struct Fp8BatchArguments {
 void launch_fp8_batch_gemm(const Fp8BatchArguments& arguments, const CUtensorMap& codes,
                            int padded_rows, cudaStream_t stream);
 
-/// The parts of a product become its output.
+/// Adds up the parts of a product and writes its output.
 void launch_add_parts(const Fp8BatchArguments& arguments, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

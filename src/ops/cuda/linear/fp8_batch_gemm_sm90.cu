@@ -1,8 +1,8 @@
-// Products of a large batch in fp8 with Hopper's own instructions (sm_90a). Blocks take units of
-// work round-robin, as those of small_batch_gemm_sm90.cu do, and are built alike:
+// Products of a large batch in fp8 with Hopper-specific instructions (sm_90a). Blocks process units
+// of work round-robin, with the same structure as in small_batch_gemm_sm90.cu:
 //   8 warps (two warpgroups) have a tile of weights each and multiply its codes by the codes of all
-//     rows of the batch, of which a warpgroup holds the sums;
-//   one more feeds them: weights as they lie, and boxes of rows, in a ring that fills shared
+//     rows of the batch, whose sums a warpgroup holds;
+//   one more warp loads weights in storage order, and boxes of rows, into a ring that fills shared
 //   memory.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/eight.cuh"
@@ -15,17 +15,17 @@ namespace {
 
 constexpr int kFeedingWarp = kSmallBatchTiles;
 constexpr int kMultipliers = kSmallBatchTiles * 32;
-// With whole warpgroups registers can move to those that multiply: 9 warps would have 168 each, too
-// few for the sums of 256 rows, and products would wait for one another.
+// With whole warpgroups, registers can move to the warps that multiply: 9 warps would have 168
+// each, too few for the sums of 256 rows, and products would wait for each other.
 constexpr int kWarpgroups = 3;
 constexpr int kBatchThreads = kWarpgroups * kWarpgroup;
 constexpr int kFeedingRegisters = 40;
 constexpr int kMultiplyingRegisters = 232;
 static_assert(registers_suffice(kWarpgroups, kFeedingRegisters + 2 * kMultiplyingRegisters));
 
-// Rows of results that a warp puts in order at a time.
+// Rows of results that a warp transposes at a time.
 constexpr int kStoredRows = 32;
-constexpr int kStoredStride = kTileRows + 4;  // so that no two lanes write to a bank
+constexpr int kStoredStride = kTileRows + 4;  // no two lanes write to the same bank
 using StoredRows = float[kStoredRows][kStoredStride];
 
 /// A stage of the ring.
@@ -43,7 +43,7 @@ struct Fp8Stage {
                 227 * 1024);
 };
 
-/// Eight sums become columns of the output.
+/// Writes eight sums to columns of the output.
 template <BatchOutput::Kind kKind>
 __device__ void put(void* y, std::size_t at, Eight sums) {
   if constexpr (kKind == BatchOutput::Kind::bf16) {
@@ -61,13 +61,13 @@ __device__ void put(void* y, std::size_t at, Eight sums) {
   }
 }
 
-/// A warp with a tile. Lane 4 g + c has weight rows g and g + 8 and, of the results, rows 2 c and
+/// A warp with a tile. Lane 4 g + c has weight rows g and g + 8 and, in the results, rows 2 c and
 /// 2 c + 1 of each 8.
 template <int Rows>
 class Fp8Multiplier {
  public:
   using Stage = Fp8Stage<Rows>;
-  /// `scales` of the batch's rows; `stored` is this warp's.
+  /// `scales` are those of the batch's rows; `stored` is this warp's own memory.
   __device__ Fp8Multiplier(const Fp8BatchArguments& arguments, const BatchRing<Stage>& ring,
                            const float* scales, StoredRows& stored)
       : arguments_(arguments),
@@ -100,7 +100,7 @@ class Fp8Multiplier {
   static constexpr int kBlocks = Stage::kSteps * Fp8Weight::kBlocks;
   using Operands = std::uint32_t[kBlocks][4];
 
-  // sums += the product of a stage, of which there are `steps` steps, or all.
+  // sums += the product of a stage that has `steps` steps, or all.
   __device__ void multiply(float (&sums)[Rows / 2], const std::byte* rows, const std::byte* weights,
                            int steps) const {
     Operands left;
@@ -115,8 +115,8 @@ class Fp8Multiplier {
     wait_for_products<0>(sums);
   }
 
-  // Of each block of 32 columns a product wants columns 4 c to 4 c + 3 of lane c, then 16 columns
-  // on: words of the pieces (DeviceWeightLayout) c / 2 and 2 + c / 2.
+  // In each block of 32 columns a product needs columns 4 c to 4 c + 3 from lane c, then the same
+  // 16 columns later: words of the pieces (DeviceWeightLayout) c / 2 and 2 + c / 2.
   __device__ void load(Operands& left, const std::byte* weights, int steps) const {
     const std::uint32_t first = shared_address(weights + tile_ * Stage::kTileBytes);
     const bool odd = lane_ % 2 != 0;
@@ -161,7 +161,7 @@ class Fp8Multiplier {
     }
   }
 
-  // Through shared memory, so that a lane has eight columns of a row.
+  // Goes through shared memory, so that a lane has eight columns of a row.
   template <BatchOutput::Kind kKind>
   __device__ void store_as(const float (&sums)[Rows / 2], int tile, void* y) const {
     const DeviceWeightView& weight = arguments_.weight;
@@ -198,8 +198,8 @@ class Fp8Multiplier {
     }
   }
 
-  // Of the upper or lower eight weight rows of a tile. Both sizes are multiples of 16, so tiles are
-  // whole.
+  // For the upper or lower eight weight rows of a tile. Both sizes are multiples of 16, so tiles
+  // are whole.
   [[nodiscard]] __device__ int first_column(int tile, int half) const {
     const DeviceWeightView& weight = arguments_.weight;
     return weight.paired ? tile * 8 + half * (weight.rows / 2) : tile * kTileRows + half * 8;
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kBatchThreads, 1)
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kMultipliers) {
     take_registers<kMultiplyingRegisters>();
-    winnow::cuda::wait_for_predecessor();  // which may read what this writes
+    winnow::cuda::wait_for_predecessor();  // it may read the memory that this kernel writes
     if (thread < arguments.rows) {
       scales[thread] = arguments.scales[thread];
     }
@@ -260,7 +260,7 @@ void launch_for(const Fp8BatchArguments& arguments, const CUtensorMap& codes, cu
   winnow::cuda::launch(kernel, blocks, kBatchThreads, kShared, stream, true, arguments, codes);
 }
 
-constexpr int kAddThreads = 128;  // each eight columns of a row
+constexpr int kAddThreads = 128;  // each has eight columns of a row
 
 __global__ void __launch_bounds__(kAddThreads) add_parts_kernel(Fp8BatchArguments arguments) {
   winnow::cuda::release_successor();

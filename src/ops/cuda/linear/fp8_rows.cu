@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kCodeThreads)
   write_codes<4>(out, cols, [row](int column) { return load_eight(row + column); });
 }
 
-// Without its scale a weight is a code exactly.
+// Without its scale a weight is exactly a code.
 __global__ void __launch_bounds__(kCodeThreads)
     copy_codes_kernel(std::uint8_t* codes, DeviceWeightView weight, int first) {
   auto* out = reinterpret_cast<uint2*>(codes + std::size_t{blockIdx.x} * weight.cols);

@@ -1,4 +1,4 @@
-// Rows of activations become e4m3 codes where they are made.
+// Encodes rows of activations as e4m3 codes in the kernels that compute them.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -16,7 +16,7 @@ namespace winnow::ops::cuda {
 /// Threads of a block that writes a row of codes.
 inline constexpr int kCodeThreads = 256;
 
-/// Codes of values that fit.
+/// Codes of values that are in range.
 __device__ inline uint2 codes_of(const Eight& x, float factor) {
   std::uint32_t words[2] = {};
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ inline float largest_of(const Eight& x) {
   return largest;
 }
 
-/// The largest x of a block of kCodeThreads threads, in each of them. Once per kernel.
+/// The largest x of a block of kCodeThreads threads, returned to each. Once per kernel.
 __device__ inline float block_max(float x) {
   __shared__ float parts[kCodeThreads / kLanes];
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {
@@ -54,9 +54,9 @@ __device__ inline float block_max(float x) {
   return x;
 }
 
-/// Writes row blockIdx.x of `out` [.., cols] by a block of kCodeThreads threads: what `load` gives
-/// at a column, rounded to bf16 before. A thread keeps its first kKept in registers and asks for
-/// the others twice.
+/// A block of kCodeThreads threads writes row blockIdx.x of `out` [.., cols] from the values that
+/// `load` returns for a column, rounded to bf16 first. A thread keeps its first kKept in registers
+/// and loads the others twice.
 template <int kKept, class Load>
 __device__ void write_codes(const Fp8RowsTo& out, int cols, const Load& load) {
   constexpr int kStep = 8 * kCodeThreads;

@@ -11,10 +11,10 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
-constexpr int kChoices = 8;                                   // that a search times
+constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // cuBLAS's recommendation for Hopper
+constexpr int kChoices = 8;                                   // timed by a search
 constexpr std::uint32_t kAlignment = 16;                      // of rows, in bytes
-constexpr std::size_t kScalesRows = 120900;                   // the first version that does
+constexpr std::size_t kScalesRows = 120900;  // the first version with scales of rows
 
 void check_blas(cublasStatus_t status, std::string_view what) {
   require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: {}", what,
@@ -35,7 +35,7 @@ using Preference =
     std::unique_ptr<cublasLtMatmulPreference_t,
                     Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 
-// Column-major, as cuBLAS counts: a row-major matrix [rows, cols] is [cols, rows] to it.
+// Column-major, as in cuBLAS: a row-major matrix [rows, cols] is [cols, rows] to it.
 MatrixLayout layout_of(cudaDataType_t type, int rows, int cols, int stride, int batch) {
   cublasLtMatrixLayout_t layout = nullptr;
   check_blas(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(cols),
@@ -64,7 +64,7 @@ struct Linear::Handle {
   cublasLtHandle_t lt = nullptr;
 };
 
-// In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as they lie or
+// In cuBLAS's terms the product is out^T = first^T second^T, with the matrices as stored or
 // transposed.
 struct Linear::Plan {
   Plan(cublasLtHandle_t handle, const Shape& shape, const Operands& operands, int choices)
@@ -102,12 +102,12 @@ struct Linear::Plan {
     describe(forward, kind == Kind::weight_gradient);
     if (fp8) {
       scale_rows();
-      set_scales(operands);  // cuBLASLt chooses only for what has some
+      set_scales(operands);  // cuBLASLt chooses algorithms only if scales are set
     }
     choose(handle, shape);
   }
 
-  // Of fp8: a scale for each row of both operands.
+  // fp8: a scale for each row of both operands.
   void set_scales(const Operands& operands) const {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.first_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.second_scales);
@@ -118,7 +118,7 @@ struct Linear::Plan {
   MatrixLayout second;
   MatrixLayout out;
   float beta;
-  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the first is taken
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the first one is used
 
  private:
   void describe(bool transpose_first, bool transpose_second) {

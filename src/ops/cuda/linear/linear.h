@@ -19,25 +19,25 @@ struct Fp8Rows {
   const float* scales = nullptr;  // [rows]
 };
 
-/// Whether such rows are multiplied here: compute capability 9.0, and cuBLASLt of CUDA 12.9 or
-/// later, of which older ones know no scales of rows.
+/// Whether such rows can be multiplied: needs compute capability 9.0, and cuBLASLt of CUDA 12.9 or
+/// later, as older ones do not support scales of rows.
 bool has_fp8_products();
 
-/// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Remembers
-/// how each shape is best computed. Rows begin at multiples of 16 bytes, `stride` elements apart in
-/// what has `outputs` columns (0: outputs). One object serves one stream at a time: its scratch
-/// memory is shared by all calls.
+/// Products with weights [outputs, inputs] in bf16, sums in float; and their backward. Caches
+/// the algorithm for each shape. Rows begin at multiples of 16 bytes. Matrices with `outputs`
+/// columns have a row stride `stride` in elements (0: outputs). One object serves one stream at a
+/// time: all calls share its scratch memory.
 class Linear {
  public:
   Linear();
   ~Linear();
 
-  /// Products of shapes that are new while `on` are timed with several algorithms, which spoils
-  /// what they add to. Otherwise cuBLASLt's first choice is taken.
+  /// While `on`, products of new shapes are timed with several algorithms, which corrupts the
+  /// outputs that they add to. Otherwise cuBLASLt's first choice is used.
   void search(bool on) { searching_ = on; }
 
-  /// y [rows, outputs] = x [rows, inputs] weight^T; so many times as `batch` says, with operands
-  /// that lie one after another.
+  /// y [rows, outputs] = x [rows, inputs] weight^T; a batch of `batch` products, with contiguous
+  /// operands.
   void multiply(bf16* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
                 cudaStream_t stream, int batch = 1);
   void multiply(float* y, const bf16* x, const bf16* weight, int rows, int outputs, int inputs,
@@ -51,7 +51,7 @@ class Linear {
   void multiply_add(float* y, const float* c, const bf16* x, const bf16* weight, int rows,
                     int outputs, int inputs, cudaStream_t stream);
 
-  /// The same products of e4m3 codes, in cuBLASLt's fast mode: a tensor core's sums have about 14
+  /// The same products with e4m3 codes, in cuBLASLt's fast mode: a tensor core's sums have about 14
   /// significant bits (compute capability 9.0). inputs and outputs are multiples of 16.
   void multiply(bf16* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs, int inputs,
                 cudaStream_t stream);
@@ -60,7 +60,7 @@ class Linear {
   void multiply_add(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
                     int inputs, cudaStream_t stream);
 
-  /// dx [rows, inputs] = dy [rows, outputs] weight, or with `add` that much more; `batch` as above.
+  /// dx [rows, inputs] = dy [rows, outputs] weight, or += with `add`; `batch` as above.
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
                       int inputs, bool add, cudaStream_t stream, int stride = 0, int batch = 1);
   /// dweight [outputs, inputs] += dy^T x.
@@ -89,7 +89,7 @@ class Linear {
     int batch = 1;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
-  /// out = beta * c + the product of the operands that the kind says.
+  /// out = beta * c + the product of the operands of this kind.
   struct Operands {
     void* out;
     const void* c;
@@ -100,7 +100,7 @@ class Linear {
   };
   void run(Shape shape, const Operands& operands, cudaStream_t stream);
   void multiply(const Plan& plan, const Operands& operands, cudaStream_t stream) const;
-  /// Leaves the plan with the fastest of its algorithms.
+  /// Keeps only the fastest of the plan's algorithms.
   void time_algorithms(Plan& plan, const Operands& operands, cudaStream_t stream) const;
 
   struct Handle;

@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-// Rows of a block: neighbours with the same products, as in a prompt, read their weights once.
+// Rows per block: neighbours with the same products, as in a prompt, read their weights once.
 constexpr int kTileRows = 8;
-// Steps of few rows have a block for each instead, so that the device is busy.
+// Steps of few rows have a block per row instead, so that the device is busy.
 constexpr int kFewRows = 128;
 
 struct Parts {
@@ -27,7 +27,7 @@ __device__ float dot(const Eight& a, const Eight& b) {
   return sum;
 }
 
-// f(product, first row, rows) for each run of the block's rows that have one product.
+// f(product, first row, rows) for each run of the block's rows with the same product.
 template <int Tile, class F>
 __device__ void each_run(const LowRankRows& rows, int count, int product, const F& f) {
   const int end = min((static_cast<int>(blockIdx.x) + 1) * Tile, count);
@@ -44,7 +44,7 @@ __device__ void each_run(const LowRankRows& rows, int count, int product, const 
   }
 }
 
-// inner = scale * down x. A warp for a row of `down`.
+// inner = scale * down x. A warp per row of `down`.
 template <int Tile>
 __global__ void __launch_bounds__(kThreads)
     down_kernel(LowRankRows rows, const bf16* x, LowRankShape shape, Parts parts) {
@@ -88,7 +88,7 @@ __device__ void add_to(bf16& out, float x) {
   out = to_bf16(to_float(out) + x);
 }
 
-// out += up inner. A thread for a row of `up`.
+// out += up inner. A thread per row of `up`.
 template <int Tile, class T>
 __global__ void __launch_bounds__(kThreads)
     up_kernel(LowRankRows rows, T* out, LowRankShape shape, Parts parts) {

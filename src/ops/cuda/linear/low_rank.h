@@ -1,4 +1,4 @@
-// Products of low rank (LoRA) on the device: each row of a step may have others, or none.
+// Low-rank products (LoRA) on the device: each row of a step may have different ones, or none.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,19 +17,19 @@ struct LowRankProduct {
   float scale = 1.0F;
 };
 
-/// Ranks that there is room for.
+/// The largest supported rank.
 inline constexpr int kMostLowRank = 512;
-/// Products of one input that are added at once.
+/// The largest number of products of one input that are added at once.
 inline constexpr int kMostLowRankParts = 3;
 
-/// Which products each row of a step has.
+/// The products of each row of a step.
 struct LowRankRows {
   const LowRankProduct* const* products = nullptr;  // [rows] arrays, or null; null: no row has any
   int rank = 0;                                     // the largest
   float* inner = nullptr;                           // [kMostLowRankParts, rows, rank]
 };
 
-/// One of a row's products, and what it is added to: columns [column, column + outputs).
+/// One of a row's products, and its destination: columns [column, column + outputs).
 struct LowRankPart {
   int product = 0;
   int column = 0;
@@ -43,7 +43,7 @@ struct LowRankShape {
   int stride = 0;
 };
 
-/// out += what the parts make of x.
+/// out += the parts' products of x.
 void add_low_rank(float* out, const bf16* x, const LowRankShape& shape,
                   std::span<const LowRankPart> parts, const LowRankRows& rows, cudaStream_t stream);
 void add_low_rank(bf16* out, const bf16* x, const LowRankShape& shape,

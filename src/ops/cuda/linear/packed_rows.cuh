@@ -1,7 +1,7 @@
-// Where activations lie for small-batch GEMMs: slabs of 64 columns, of each slab 128 bytes of each
-// row, swizzled as wgmma wants them. Columns are in the order in which lanes hold them of a weight:
-// of 32 columns, which two products take, lane c of four has columns 8 c to 8 c + 7
-// (weight_codes.cuh) as pairs 0 to 3, and a product wants the first pairs of all lanes, then the
+// The layout of activations for small-batch GEMMs: slabs of 64 columns, each with 128 bytes of each
+// row, swizzled for wgmma. The order of columns is the order in which lanes hold a weight's
+// columns. Two products process 32 columns, of which lane c of four has columns 8 c to 8 c + 7
+// (weight_codes.cuh) as pairs 0 to 3: a product needs the first pairs of all lanes, then the
 // second ones.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace winnow::ops::cuda {
 struct PackedView {
   bf16* data;
   int padded;
-  float unit;  // that activations are multiplied by: a power of two
+  float unit;  // the factor of activations: a power of two
 
   explicit PackedView(const PackedRows& rows)
       : PackedView(rows.data, rows.padded(), unit_of(rows.format)) {}
@@ -26,7 +26,7 @@ struct PackedView {
     return format == DeviceWeightFormat::fp8 ? Fp8Weight::activation_unit(0) : 1.0F;
   }
 
-  /// Columns [column, column + 8) of a row; column a multiple of 8.
+  /// Stores columns [column, column + 8) of a row; column a multiple of 8.
   __device__ void store(int row, int column, const Eight& x) const {
     const int slab = column / kSlabColumns;
     const int block = column % kSlabColumns / kBlockColumns;

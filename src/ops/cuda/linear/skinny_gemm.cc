@@ -22,7 +22,7 @@ void check_layer(const SkinnyGemm& layer, DeviceWeightFormat format, bool last) 
           "tokens are chosen by the last of chained layers");
 }
 
-// Whether a layer takes what the one before it makes.
+// Whether a layer's input is the output of the layer before it.
 bool follows(const SkinnyGemm& layer, const SkinnyGemm& before) {
   const DeviceWeightView& made_by = before.linear.weight;
   switch (before.epilogue) {
@@ -54,7 +54,7 @@ std::size_t sum_bytes(int rows, int cols) {
   return value_bytes(rows, residual_parts(cols));
 }
 
-// Of up to `columns` values a row, cut into what each layer takes, in any format.
+// The memory for up to `columns` published values per row, split among layers, in any format.
 std::size_t most_published_bytes(int columns) {
   std::size_t most = 0;
   for (const DeviceWeightFormat format : {DeviceWeightFormat::bf16, DeviceWeightFormat::int4}) {

@@ -1,6 +1,6 @@
-// The kernel of linear layers of few rows. A block's warps have four trades: some multiply; some
-// finish tiles; some fetch inputs, once they are there; one fetches weights, as far ahead as there
-// is room, into the next layers too. Barriers in shared memory tell each what the others have done.
+// The kernel of linear layers of few rows. A block's warps are specialised: some multiply; some
+// finish tiles; some fetch inputs as soon as they exist; one fetches weights, as far ahead as there
+// is room, across layers. They synchronise through barriers in shared memory.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace winnow::ops::cuda {
 
-/// One barrier after another takes its time: each warp makes a few.
+/// Initialising a barrier takes time: each warp initialises a few.
 template <int kMostRows>
 __device__ void initialize(SkinnyShared<kMostRows>& shared) {
 #if __CUDA_ARCH__ >= 900
@@ -45,8 +45,8 @@ __device__ void initialize(SkinnyShared<kMostRows>& shared) {
   __syncthreads();
 }
 
-/// A block's shared memory: what has a fixed size, stages of weights, slots of inputs, and what
-/// attention needs in a kernel that has it.
+/// A block's shared memory: a fixed part, stages of weights, slots of inputs, and memory for
+/// attention in kernels that have it.
 struct SkinnyMemory {
   int fixed = 0;
   int stages = 0;
@@ -107,9 +107,9 @@ __global__ __launch_bounds__(kSkinnyThreads, 1) void skinny_gemm_kernel(
   }
 }
 
-/// Slots for inputs. Those of a layer of several tiles per block should stay, if they leave the
-/// weights enough room; others pass by in less: those of several rows in half of what there is
-/// where their chunks are large beside the weights'.
+/// The number of slots for inputs. Inputs of a layer with several tiles per block stay in shared
+/// memory if that leaves the weights enough room. Others pass through fewer slots: with several
+/// rows, through half of the memory if their chunks are large compared to the weights'.
 template <class Format, class Program>
 int input_slots(const Program& program, int bytes, bool apart) {
   using Chunk = SkinnyChunk<Format>;
@@ -128,11 +128,11 @@ int input_slots(const Program& program, int bytes, bool apart) {
   return slots / kTeams * kTeams;
 }
 
-/// Whether teams may be apart where layers are made for it (SkinnyChunk::apart): all blocks must
-/// have a tile of such a layer. A team has no more than a tile between two of its own
-/// (SkinnyRings), for no two such layers follow each other: what the first publishes is more
-/// columns than the second has, and of q, k, v and o, between which attention is, the rows of one
-/// are the other's columns.
+/// Whether teams may be apart in layers that allow it (SkinnyChunk::apart): every block must have a
+/// tile of such a layer. A team then has at most one tile between two of its own (SkinnyRings),
+/// because no two such layers are adjacent: the first of two publishes more columns than the second
+/// may have; and with q, k, v and o, between which attention runs, the rows of one are the columns
+/// of the other.
 template <class Format, class Program>
 bool may_be_apart(const Program& program, int bytes) {
   using Chunk = SkinnyChunk<Format>;
@@ -144,14 +144,14 @@ bool may_be_apart(const Program& program, int bytes) {
       return false;
     }
   }
-  return bytes / Chunk::kStageBytes >= kMostStages;  // of which inputs leave enough
+  return bytes / Chunk::kStageBytes >= kMostStages;  // of these, inputs leave enough
 }
 
 /// Without stages and inputs, aligned.
 template <int kMostRows>
 constexpr int kFixedBytes = (int{sizeof(SkinnyShared<kMostRows>)} + 127) / 128 * 128;
 
-/// What a block without attention needs at least: a slot of inputs and a stage for each team.
+/// The minimum for a block without attention: a slot of inputs and a stage for each team.
 template <class Format, int kMostRows>
 constexpr int kLeastBytes = kFixedBytes<kMostRows> +
                             kTeams*(kMostRows* SkinnyChunk<Format>::kInputPitch +

@@ -1,4 +1,4 @@
-// The choice of tokens by the last layer of a skinny GEMM kernel: the most likely ones of all
+// The choice of tokens by the last layer of a skinny GEMM kernel: the argmax over all
 // blocks.
 #pragma once
 
@@ -11,8 +11,8 @@ inline __device__ std::uint64_t larger(std::uint64_t a, std::uint64_t b) {
   return a > b ? a : b;
 }
 
-/// Larger for larger logits and, of equals, for the lower index; less than kNumbers for what is not
-/// a number, more than 0.
+/// Larger for larger logits and, on a tie, for the lower index. For NaN less than kNumbers and more
+/// than 0.
 inline __device__ std::uint64_t argmax_key(float logit, int index) {
   const std::uint32_t bits = __float_as_uint(logit);
   const std::uint32_t ordered = isnan(logit)                ? 0U
@@ -22,7 +22,7 @@ inline __device__ std::uint64_t argmax_key(float logit, int index) {
 }
 inline constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;
 
-/// By the warps that finish tiles, one of which chooses when all blocks have come to it.
+/// Run by the warps that finish tiles. In the last block to arrive, one of them chooses.
 template <class Attention, int kMostRows, class Program>
 class ArgmaxAcrossBlocks {
  public:
@@ -31,7 +31,7 @@ class ArgmaxAcrossBlocks {
   __device__ ArgmaxAcrossBlocks(const Program& program, Shared& shared)
       : program_(program), shared_(shared) {}
 
-  /// When each warp's best of each batch row lie in shared.parts. `thread`: of these warps.
+  /// Call when each warp's best of each batch row is in shared.parts. `thread`: among these warps.
   __device__ void run(const SkinnyGemm& layer, int thread) const {
     if (thread < program_.rows) {
       std::uint64_t own = 0;
@@ -52,7 +52,7 @@ class ArgmaxAcrossBlocks {
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // Says that the block has put its best, and appended. Returns whether all others have.
+  // Stores the block's best and signals that. Returns whether all other blocks have arrived.
   __device__ bool arrive_last() const {
     std::uint32_t before = 0;
     if (lane() == 0) {
@@ -65,11 +65,11 @@ class ArgmaxAcrossBlocks {
                    : "memory");
     }
     before = __shfl_sync(0xFFFFFFFFU, before, 0);
-    __syncwarp();  // what the first lane has acquired is all lanes'
+    __syncwarp();  // extends the first lane's acquire to all lanes
     return before + 1 == static_cast<std::uint32_t>(program_.blocks);
   }
 
-  // Lane l has every so manieth block's best of batch row l % kMostRows.
+  // Lane l reads the bests of every (32 / kMostRows)-th block for batch row l % kMostRows.
   __device__ void choose(const SkinnyGemm& layer) const {
     static_assert(32 % kMostRows == 0);
     std::uint64_t best = 0;

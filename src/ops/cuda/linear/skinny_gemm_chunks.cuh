@@ -6,9 +6,9 @@
 
 namespace winnow::ops::cuda {
 
-/// They are stored in the layout of the product (published_row_bytes()). A chunk is copied when its
-/// last value has arrived, many chunks at a time. The copy is checked and repeated while a value is
-/// missing. The warps that fetch inputs take slots round-robin.
+/// Stored in the layout of the product (published_row_bytes()). A chunk is copied when its
+/// last value has arrived, many chunks at a time. The copy is checked, and repeated while any value
+/// is missing. The warps that fetch inputs take slots round-robin.
 template <class Format, int kMostRows, class Program>
 class PublishedChunks {
  public:
@@ -24,7 +24,7 @@ class PublishedChunks {
         warp_(warp),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
-  /// Those of a tile, from `place` on, which is left behind them.
+  /// Fetches a tile's inputs, starting at `place`, which is advanced past them.
   __device__ void take_all(const Share& share, RingPlace& place) {
     Cursor asked{.place = place};
     Cursor taken{.place = place};
@@ -32,7 +32,7 @@ class PublishedChunks {
     to_own(share, taken);
     std::uint32_t there = 0;  // bit i: place asked.at + i
     while (taken.at < share.places) {
-      // All lanes take the same branch, whatever each has seen.
+      // All lanes must take the same branch, regardless of what each has seen.
       if (asked.at < share.places && __all_sync(kAll, is_empty(asked.place))) {
         there = (there & 1U) != 0 ? there : look(share, asked.at);
         if ((there & 1U) != 0) {
@@ -55,14 +55,14 @@ class PublishedChunks {
   static constexpr unsigned kAll = 0xFFFFFFFFU;
 
   struct Cursor {
-    int at = 0;  // of the layer's places
+    int at = 0;  // index among the layer's places
     RingPlace place;
   };
 
   [[nodiscard]] __device__ bool takes(const RingPlace& place) const {
     return place.slot % kInputWarps == warp_;
   }
-  // The next place that this warp fills, from this one on.
+  // Advances to the next place that this warp fills, starting with this one.
   __device__ void to_own(const Share& share, Cursor& cursor) const {
     while (cursor.at < share.places && !takes(cursor.place)) {
       ++cursor.at;
@@ -78,7 +78,7 @@ class PublishedChunks {
   [[nodiscard]] __device__ bool is_empty(const RingPlace& place) const {
     return has_ended(shared_address(&shared_.inputs_empty[place.slot]), place.parity ^ 1U);
   }
-  // Columns of a place; not positive where there is but what is rounded up.
+  // The columns of a place; not positive if it is only padding.
   static __device__ int columns(const Share& share, int at) {
     return min(share.layer.linear.weight.cols - at * Chunk::kColumns, Chunk::kColumns);
   }
@@ -89,7 +89,7 @@ class PublishedChunks {
     return rings_.inputs + slot * program_.rows * Chunk::kInputPitch;
   }
 
-  // Of which places from `first` on the last value is there, as bits.
+  // A bit mask of the places from `first` on whose last value has arrived.
   [[nodiscard]] __device__ std::uint32_t look(const Share& share, int first) const {
     const int at = first + lane_;
     bool there = at < share.places;
@@ -139,8 +139,8 @@ class PublishedChunks {
     landed_ ^= 1U << slot;
   }
 
-  // f(piece) for every eight values of the lane in each row, of the first `count` columns or of
-  // those behind them.
+  // f(piece) for every eight values of the lane in each row, in the first `count` columns or in
+  // those after them.
   template <class F>
   __device__ void each_piece(int slot, int count, bool behind, const F& f) const {
     std::byte* row = memory_of(slot);

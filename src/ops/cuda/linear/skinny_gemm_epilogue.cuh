@@ -1,5 +1,5 @@
-// The warps of the skinny GEMM kernel that finish tiles: sums over the product warps, and what
-// becomes of them.
+// The warps of the skinny GEMM kernel that finish tiles: they sum over the product warps and use
+// the sums.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,9 +10,9 @@
 
 namespace winnow::ops::cuda {
 
-/// Thread t finishes sums t and, of more than 8 batch rows, t + 128 of each tile. With one row the
-/// warps take a block's tiles round-robin, each by itself: it does not matter how long one tile
-/// takes.
+/// Thread t finishes sum t of each tile and, with more than 8 batch rows, sum t + 128. With one
+/// row, each warp finishes whole tiles of the block, round-robin, so the duration of a single tile
+/// does not matter.
 template <class Format, int kMostRows, class Attention, class Program>
 class Epilogue {
  public:
@@ -43,7 +43,7 @@ class Epilogue {
     Share share(program_, rings_);
     do {
       use_published(program_, share.number, phase.memory, share.layer);
-      const int own = kAlone ? thread_ / 32 : 0;  // of kTileGroups tiles, this thread's
+      const int own = kAlone ? thread_ / 32 : 0;  // this thread's tile among kTileGroups
       prepare(share, share.first + own * share.step);
       load_norms(share);
       std::uint64_t best[kBatches] = {};
@@ -57,7 +57,7 @@ class Epilogue {
         put_best(best);
         choice_.run(share.layer, thread_);
       }
-      synchronize();  // norms may be those of the next layer
+      synchronize();  // norms may be replaced by the next layer's
     } while (share.next(program_, rings_));
     if (publishes) {
       end_phase(program_, phase, thread_);
@@ -72,20 +72,20 @@ class Epilogue {
 
   struct Place {
     bool inside = false;
-    std::size_t at = 0;          // of the result, [rows, results]
-    std::size_t rounded_at = 0;  // of the next layer's input
+    std::size_t at = 0;          // index in the result, [rows, results]
+    std::size_t rounded_at = 0;  // index in the next layer's input
     int index = 0;
     float scale = 1.0F;
     float bias = 0.0F;
     float hidden = 0.0F;
     float norm_weight = 0.0F;
-    std::uint32_t epoch = 0;  // of a sum over ranks
+    std::uint32_t epoch = 0;  // for sums over ranks
   };
 
-  // Of the warps of this class.
+  // Synchronises the warps of this class.
   static __device__ void synchronize() { sync_named(kEpilogueBarrier, 32 * kEpilogueWarps); }
 
-  // 1 / RMS of each row of the input.
+  // Loads 1 / RMS of each row of the input.
   __device__ void load_norms(const Share& share) const {
     const SkinnyGemm& layer = share.layer;
     const SkinnyInput& input = layer.input;
@@ -125,13 +125,13 @@ class Epilogue {
     synchronize();
   }
 
-  // Rows of the input whose norms a warp computes.
+  // Rows of the input per warp whose norms it computes.
   static constexpr int kRowsOfWarp = (kMostRows + kEpilogueWarps - 1) / kEpilogueWarps;
   [[nodiscard]] __device__ int row_of_warp(int i) const {
     return thread_ / 32 + i * kEpilogueWarps;
   }
 
-  // Until it is written no others are asked for.
+  // Waits for this value before it reads others.
   __device__ void wait_for(const float* last) const {
     if (lane_ == 0) {
       while (ops::cuda::unpublished(read_published(last))) {
@@ -140,7 +140,7 @@ class Epilogue {
     __syncwarp();
   }
 
-  // Every 32nd of the parts from `first` on, zeros past the last one.
+  // Reads every 32nd of the parts from `first` on, zeros past the last one.
   __device__ void read_sums(const SkinnyInput& input, int first,
                             float (&x)[kRowsOfWarp][kSumsAtOnce]) const {
 #pragma unroll
@@ -199,7 +199,7 @@ class Epilogue {
     prepare(share, tile + kTileGroups * share.step);
   }
 
-  // What a warp has of this thread's sum.
+  // A warp's part of this thread's sum.
   [[nodiscard]] __device__ float part(const float (&of_warp)[Shared::kSums], int i) const {
     if constexpr (kInIntegers<Format, kMostRows>) {
       const float4 x = *reinterpret_cast<const float4*>(&of_warp[4 * row_]);
@@ -218,7 +218,7 @@ class Epilogue {
     }
   }
 
-  // Fetches what a sum will be combined with.
+  // Fetches the values that a sum will be combined with.
   __device__ Place prepare(const Share& share, int tile, int batch) const {
     const SkinnyGemm& layer = share.layer;
     Place place;
@@ -248,13 +248,13 @@ class Epilogue {
     return place;
   }
 
-  // Returns the square of what the residual stream has become.
+  // Returns the square of the residual stream's new value.
   __device__ float finish(const Share& share, const Place& place, int batch, float sum,
                           std::uint64_t& best) const {
     const SkinnyGemm& layer = share.layer;
     const float norm = batch < program_.rows ? shared_.norms[batch] : 0.0F;
     const float value = sum * (place.scale * kSumUnit<Format, kMostRows>)*norm + place.bias;
-    const float partner = __shfl_xor_sync(0xFFFFFFFFU, value, kAlone ? 8 : 2);  // of row_ + 8
+    const float partner = __shfl_xor_sync(0xFFFFFFFFU, value, kAlone ? 8 : 2);  // row_ + 8's value
     if (!place.inside) {
       return 0.0F;
     }
@@ -293,12 +293,12 @@ class Epilogue {
     return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
   }
 
-  // The first of the lanes of one batch row.
+  // Whether this is the first of the lanes of one batch row.
   __device__ bool leads() const {
     return kAlone ? lane_ == 0 : (lane_ & 0b10010) == 0;
   }
 
-  // The tile's sum of squares of each batch row, its rows always in the same order.
+  // Stores the tile's sum of squares of each batch row, with its rows always in the same order.
   __device__ void put_squares(const SkinnyGemm& layer, int tile,
                               const float (&squares)[kBatches]) const {
     if constexpr (kAlone) {
@@ -326,7 +326,7 @@ class Epilogue {
     synchronize();
   }
 
-  // The same by a warp.
+  // The same, by one warp.
   __device__ void put_squares_alone(const SkinnyGemm& layer, int tile, float squares) const {
     squares += __shfl_xor_sync(0xFFFFFFFFU, squares, 8);
     squares += __shfl_xor_sync(0xFFFFFFFFU, squares, 1);
@@ -340,7 +340,7 @@ class Epilogue {
     }
   }
 
-  // Each warp's best of each batch row.
+  // Stores each warp's best of each batch row.
   __device__ void put_best(const std::uint64_t (&best)[kBatches]) const {
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
@@ -365,7 +365,7 @@ class Epilogue {
   int row_;
   int batch_;
   RingPlace sums_;
-  Place places_[kBatches];  // of the tile to come
+  Place places_[kBatches];  // for the next tile
 };
 
 }  // namespace winnow::ops::cuda

@@ -1,5 +1,5 @@
-// The warps of the skinny GEMM kernel that fetch: one the weights, which depend on nothing, the
-// others the inputs, which depend on the layer before.
+// The warps of the skinny GEMM kernel that fetch: one fetches weights, which depend on nothing, the
+// others fetch inputs, which depend on the previous layer.
 #pragma once
 
 #include "base/cuda/launch.cuh"
@@ -7,8 +7,8 @@
 
 namespace winnow::ops::cuda {
 
-/// A chunk of a tile is one run of memory. It is read once: what layers publish, and the code, stay
-/// in the second-level cache.
+/// A tile's chunk is contiguous in memory. It is read with a hint that it is used once: published
+/// results and code should stay in the second-level cache.
 template <class Format, int kMostRows>
 class WeightFetch {
  public:
@@ -18,7 +18,7 @@ class WeightFetch {
   static __device__ void run(const Program& program, Shared& shared, const SkinnyRings& rings) {
     constexpr int kTogether = kChunksTogether<Format, kMostRows>;
     constexpr int kCopyBytes = kTogether * Chunk::kStageBytes;
-    // With a tile behind them less than a lap (SkinnyRings).
+    // With another tile this is less than a lap (SkinnyRings).
     const int fit = rings.apart ? rings.stages - kMostChunksApart - kTogether : rings.stages;
     const int most = min((kBytesOnTheWay + kCopyBytes / 2) / kCopyBytes, fit / kTogether);
     RingPlace place;
@@ -48,7 +48,7 @@ class WeightFetch {
         }
       }
     } while (share.next(program, rings));
-    // From here on the memory has less and less to do.
+    // From here on the memory is less and less busy.
     winnow::cuda::release_successor();
   }
 
@@ -72,10 +72,10 @@ class WeightFetch {
 };
 
 /// Inputs [rows][columns of the chunk], zeros past the last column; the warps take slots
-/// round-robin. Those of a kernel's first layer are copied past the registers, unless they are
-/// prepared. One row that other blocks publish comes through them, many pieces at a time: who looks
-/// at what he has read can ask again for what was not there, and for that only. Of several rows
-/// chunks are copied (PublishedChunks).
+/// round-robin. Inputs of a kernel's first layer are copied asynchronously, bypassing registers,
+/// unless they need conversion. One row that other blocks publish is read into registers, many
+/// pieces at a time, so that a lane can check what it has read and read only missing values again.
+/// For several rows, chunks are copied (PublishedChunks).
 template <class Format, int kMostRows, class Program>
 class InputFetch {
  public:
@@ -98,7 +98,7 @@ class InputFetch {
         continue;
       }
       if (share.number > 0) {
-        // The block's epilogue does not end the phase before it has what is fetched here.
+        // The block's epilogue cannot end the phase before it has received these inputs.
         use_published(program_, share.number, __ldcg(&program_.phases[blockIdx.x].memory),
                       share.layer);
       }
@@ -112,12 +112,12 @@ class InputFetch {
   }
 
  private:
-  static constexpr int kPieces = Chunk::kColumns / 8 / 32;  // pieces of a lane in a chunk of a row
+  static constexpr int kPieces = Chunk::kColumns / 8 / 32;  // a lane's pieces in a chunk of a row
   static constexpr int kLines = 8 / kPieces;                // chunks at a time
 
-  // A chunk of the row, and where it goes.
+  // A chunk of the row, and its destination.
   struct Line {
-    int at = 0;  // of the layer's places
+    int at = 0;  // index among the layer's places
     RingPlace place;
   };
 
@@ -132,11 +132,11 @@ class InputFetch {
   [[nodiscard]] __device__ bool takes(const RingPlace& place) const {
     return place.slot % kInputWarps == warp_;
   }
-  // The lane's columns of a chunk begin there.
+  // The first of the lane's columns of a chunk.
   [[nodiscard]] __device__ int column(int chunk) const {
     return chunk * Chunk::kColumns + lane_ * 8;
   }
-  // Of the first row.
+  // For the first row.
   [[nodiscard]] __device__ std::byte* memory_of(int slot) const {
     return rings_.inputs + slot * program_.rows * Chunk::kInputPitch + lane_ * 16;
   }
@@ -177,7 +177,7 @@ class InputFetch {
     place_ = line.place;
   }
 
-  // The next place that this warp fills, from this one on.
+  // Advances to the next place that this warp fills, starting with this one.
   __device__ void to_own(const Share& share, Line& line) const {
     while (line.at < share.places && !takes(line.place)) {
       ++line.at;
@@ -190,11 +190,11 @@ class InputFetch {
     to_own(share, line);
   }
 
-  // The next lines from `first` on. Returns the one after them.
+  // Fetches the next lines from `first` on. Returns the one after them.
   __device__ Line take(const Share& share, const Line& first) {
     const int cols = share.layer.linear.weight.cols;
     const bf16* from[kLines];
-    int left[kLines];  // columns from the lane's first one on
+    int left[kLines];  // columns, from the lane's first one on
     Line line = first;
     const bf16* last = share.layer.input.x;
 #pragma unroll
@@ -240,7 +240,7 @@ class InputFetch {
     return line;
   }
 
-  // Until it is written no others are asked for.
+  // Waits for this value before it reads others.
   __device__ void wait_for(const bf16* last) const {
     if (lane_ == 0) {
       while (!is_published(last)) {

@@ -1,19 +1,19 @@
-// What a warp of the skinny GEMM kernel multiplies in bf16. Lane 4 g + c, g < 8 and c < 4, of the
-// products [16, 16] x [16, 8]: weight rows g and g + 8 on the left, batch row g on the right, and
-// of each block of 32 columns, which two products take, columns 8 c to 8 c + 7 of both: the columns
-// of a product may come in any order, so what lies together in memory is the operand.
+// A warp's bf16 products in the skinny GEMM kernel. Lane 4 g + c, g < 8 and c < 4, of the
+// products [16, 16] x [16, 8] holds weight rows g and g + 8 on the left, batch row g on the right,
+// and columns 8 c to 8 c + 7 of both, of each block of 32 columns, which two products process. A
+// product's columns may come in any order, so contiguous memory can serve as the operand.
 #pragma once
 
 #include "ops/cuda/linear/skinny_gemm_block.cuh"
 
 namespace winnow::ops::cuda {
 
-/// Sums of a tile, over the steps that a warp is given. Addresses are those in shared memory.
+/// Sums of a tile, over the steps assigned to a warp. Addresses are in shared memory.
 template <class Format, int kMostRows>
 class FloatProducts {
  public:
   static constexpr int kBatches = SkinnyRows<kMostRows>::kBatches;
-  /// That registers have room for.
+  /// As many as registers have room for.
   static constexpr int kStepsAtOnce =
       Format::kFormat == DeviceWeightFormat::int4 && kBatches > 1 ? 1 : kMostStepsAtOnce;
 
@@ -30,13 +30,13 @@ class FloatProducts {
     }
   }
 
-  /// A chunk in `stage` with its inputs in `slot` (offsets from the first ones), of which the warp
-  /// has the steps `first`, `first` + kTeamWarps, ...
+  /// Starts a chunk in `stage` with its inputs in `slot` (offsets from the first ones). The warp
+  /// processes the steps `first`, `first` + kTeamWarps, ...
   __device__ void begin(std::uint32_t stage, std::uint32_t slot, int first) {
     stage_ = in_register(stage + first * kTileStepBytes<Format>);
     slot_ = in_register(slot + first * kInputStep);
   }
-  /// The chunk's inputs have just come.
+  /// Called when the chunk's inputs have arrived.
   __device__ void prepare() const {}
 
   __device__ void clear() {
@@ -91,7 +91,7 @@ class FloatProducts {
     }
   }
 
-  /// Stores the sums, [batches][lanes][4]; of one row [16].
+  /// Stores the sums, [batches][lanes][4]; with one row [16].
   __device__ void put(std::uint32_t to) const {
     if constexpr (kMostRows == 1) {
       if (lane() % 4 == 0) {
@@ -111,7 +111,7 @@ class FloatProducts {
 
  private:
   static constexpr int kInputStep = 64 * Format::kBlocks;
-  static constexpr int kSums = kMostRows == 1 ? 1 : 2;  // of a weight row that a lane needs
+  static constexpr int kSums = kMostRows == 1 ? 1 : 2;  // a lane's sums per weight row
 
   static __device__ int lane() {
     return static_cast<int>(threadIdx.x) % 32;
@@ -148,7 +148,7 @@ class FloatProducts {
   std::uint32_t inputs_[kBatches];
   std::uint32_t stage_;
   std::uint32_t slot_;
-  float sums_[2][kBatches][4];  // of the products of even and of odd half blocks
+  float sums_[2][kBatches][4];  // for products of even and of odd half blocks
 };
 
 }  // namespace winnow::ops::cuda

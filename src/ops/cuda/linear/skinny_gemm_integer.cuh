@@ -1,22 +1,22 @@
-// What a warp of the skinny GEMM kernel multiplies in integers: int4 weights with one row. A
-// product [16, 32] x [32, 8] has a block of 16 weight rows on the left, and only one column of the
-// right would be used. So activations are two digits of 8 bits, in units that the block's largest
-// one gives, and the columns belong to the four blocks of a step: column 2 j has the first digits
-// of block j, 2 j + 1 the second ones, and zeros while another block is multiplied. The sums of all
-// four are then apart without a register more, and each lane scales what it has of one block.
+// A warp's integer products in the skinny GEMM kernel: int4 weights with one row. A
+// product [16, 32] x [32, 8] has a block of 16 weight rows on the left, and one row would use only
+// one column on the right. So activations are split into two 8-bit digits, in units derived from
+// the block's largest activation, and the columns are divided among the four blocks of a step:
+// column 2 j holds the first digits of block j, 2 j + 1 the second digits, and zeros while another
+// block is multiplied. All four blocks' sums are then separate in the same registers.
 #pragma once
 
 #include "ops/cuda/linear/skinny_gemm_block.cuh"
 
 namespace winnow::ops::cuda {
 
-/// As FloatProducts, for int4 and one row.
+/// Like FloatProducts, for int4 and one row.
 ///
 /// Activations: x = (256 first + second) 2^(e - 14), digits in [-128, 127], where e is the exponent
-/// of the largest magnitude of their 32 columns, one more if all bits of its mantissa are set, and
-/// at least -108. So those of at least 1/128 of the largest one are exact, and the others' error is
-/// at most some 2^-15 of it (2^-123 below 2^-108), of which bf16 may have lost 2^-8 already. What
-/// is not finite, and the largest number of bf16, make the sum not a number.
+/// of the largest magnitude of their 32 columns (one more if all bits of its mantissa are set), at
+/// least -108. So activations of at least 1/128 of the largest one are exact. The others' error is
+/// at most about 2^-15 of it (2^-123 below 2^-108), while bf16 itself may have lost 2^-8 of it. An
+/// activation that is not finite, or is the largest bf16 number, makes the sum NaN.
 class IntegerProducts {
  public:
   static constexpr int kBatches = 1;
@@ -35,16 +35,16 @@ class IntegerProducts {
     }
   }
 
-  /// A chunk, as FloatProducts::begin().
+  /// Starts a chunk, like FloatProducts::begin().
   __device__ void begin(std::uint32_t stage, std::uint32_t slot, int first) {
     stage_ = in_register(stage + first * kTileStepBytes<Int4Weight>);
     slot_ = in_register(slot + first * kInputStep);
     slot_scales_ = in_register(slot + first * kBlocks * 2);
   }
 
-  /// Activations become digits where they lie, 16 bytes a lane: the first digits of the columns
-  /// whose codes are the lower ones of their bytes, those of the others, then the second digits.
-  /// Behind the chunk's inputs go the scales of its blocks, bf16.
+  /// Converts activations to digits in place, 16 bytes a lane: the first digits of the columns
+  /// whose codes are in the lower nibbles of their bytes, those of the others, then the second
+  /// digits. The scales of the chunk's blocks, bf16, are stored after its inputs.
   __device__ void prepare() const {
     const std::uint32_t step = lane() / 16 * kTeamWarps;
     const std::uint32_t piece = inputs_ + slot_ + step * kInputStep + lane() % 16 * 16;
@@ -57,7 +57,7 @@ class IntegerProducts {
     largest = max(largest, __shfl_xor_sync(kAll, largest, 2));
     const std::uint32_t exponent = max((largest + 1) >> 7, kLeastExponent);
     const float unit = __uint_as_float((268 - exponent) << 23);
-    std::uint32_t y[8];  // the number's lower 16 bits, raised by 128
+    std::uint32_t y[8];  // the number's lower 16 bits, plus 128
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float value = __uint_as_float(i % 2 == 0 ? x[i / 2] << 16 : x[i / 2] & 0xFFFF0000U);
@@ -103,7 +103,7 @@ class IntegerProducts {
     }
   }
 
-  /// Stores the sums, of four kinds of blocks: [16 rows][4].
+  /// Stores the sums of the four blocks: [16 rows][4].
   __device__ void put(std::uint32_t to) const {
     store_shared(to + lane() * sizeof(float), sums_[0]);
     store_shared(to + (32 + lane()) * sizeof(float), sums_[1]);
@@ -119,8 +119,8 @@ class IntegerProducts {
 
   static constexpr unsigned kAll = 0xFFFFFFFFU;
   static constexpr std::uint32_t kMagnitudes = 0x7FFF7FFFU;
-  static constexpr float kInteger = 0x1.8p23F;  // whose lower bits count ones
-  // Codes are 16 times what they stand for, digits 2^14 over 2^e.
+  static constexpr float kInteger = 0x1.8p23F;  // its lower bits count ones
+  // Codes are 16 times their value, digits 2^14 over 2^e.
   static constexpr std::uint32_t kScaleShift = 18;
   static constexpr std::uint32_t kLeastExponent = kScaleShift + 1;
 
@@ -130,7 +130,7 @@ class IntegerProducts {
   static __device__ int group() {
     return lane() / 4;
   }
-  // That the lane scales.
+  // The block that the lane scales.
   static __device__ int block() {
     return lane() % 4;
   }
@@ -143,7 +143,7 @@ class IntegerProducts {
     return {__byte_perm(ab, cd, 0x7531), __byte_perm(ab, cd, 0x6420) ^ 0x80808080U};
   }
 
-  // Four codes of a word, raised by 8 there, as 16 times the signed numbers they stand for.
+  // Four codes of a word, stored with an offset of 8, as 16 times their signed values.
   [[nodiscard]] __device__ std::uint32_t upper(std::uint32_t word) const {
     std::uint32_t codes;  // (word & mask) ^ signs in one instruction, which takes one immediate
     asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(codes) : "r"(word), "r"(upper_), "r"(0x80808080U));
@@ -172,8 +172,8 @@ class IntegerProducts {
   std::uint32_t inputs_;
   std::uint32_t digits_;
   std::uint32_t input_scales_;
-  std::uint32_t upper_;         // of each byte
-  std::uint32_t own_[kBlocks];  // of the right operand: all bits of its block, none of others
+  std::uint32_t upper_;         // mask of each byte's upper nibble
+  std::uint32_t own_[kBlocks];  // masks: all bits in its own block, none in others
   std::uint32_t stage_;
   std::uint32_t slot_;
   std::uint32_t slot_scales_;

@@ -1,4 +1,4 @@
-// Between the host's side of linear layers of few rows and their kernels.
+// The interface between the host code of linear layers of few rows and their kernels.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 namespace winnow::ops::cuda {
 
 /// Layers of a kernel publish rows (bf16) and their sums of squares (float) through memory that is
-/// filled with this beforehand, a NaN that no instruction produces: a reader that finds another
-/// value has read a result. Blocks therefore do not wait for each other or for their writes to
-/// become visible. Kernels alternate between two memories, and each refills the other one, because
-/// its readers and writers are in other kernels.
+/// filled with this value beforehand, a NaN that no instruction produces: a reader that finds any
+/// other value has read a result. So blocks need not wait for each other or for their writes to
+/// become visible. Kernels alternate between two memories, and each refills the other one, whose
+/// readers and writers are in other kernels.
 inline constexpr std::uint32_t kUnpublished = 0xFFFFFFFFU;
 
-/// Columns that are fetched together (SkinnyChunk), and the bytes of a row of them where they wait
-/// to be multiplied: such that eight lanes that read four times 16 bytes of two rows meet all
+/// Columns that are fetched together (SkinnyChunk), and the bytes of a row of them in shared
+/// memory: chosen so that eight lanes that read 16 bytes at four places in two rows access all
 /// banks.
 constexpr int chunk_columns(DeviceWeightFormat format) {
   return format == DeviceWeightFormat::bf16 ? 512 : 1024;
@@ -26,21 +26,21 @@ constexpr int chunk_columns(DeviceWeightFormat format) {
 constexpr int chunk_pitch(DeviceWeightFormat format) {
   return 2 * chunk_columns(format) + 64;
 }
-/// Bytes of rows that are published to layers of a format. Several rows lie chunk by chunk as they
-/// wait to be multiplied, [chunks][rows][chunk_pitch], so that one copy brings a chunk of all.
+/// Bytes of rows that are published to layers of a format. Several rows are stored chunk by chunk
+/// in the layout of shared memory, [chunks][rows][chunk_pitch], so that one copy moves a chunk.
 constexpr std::size_t published_row_bytes(int rows, int cols, DeviceWeightFormat format) {
   const int chunks = (cols + chunk_columns(format) - 1) / chunk_columns(format);
   return rows == 1 ? (std::size_t{2} * static_cast<std::size_t>(cols) + 15) / 16 * 16
                    : static_cast<std::size_t>(chunks * rows * chunk_pitch(format));
 }
 
-/// Shared memory of a block that kMostSkinnyRows rows of any format leave room for weights in; with
-/// less there are kRowsOfLittleMemory rows. What devices have at least is kSmallestSharedMemory.
+/// A block's shared memory that is enough for kMostSkinnyRows rows of any format and weights; with
+/// less, the limit is kRowsOfLittleMemory rows. Every device has at least kSmallestSharedMemory.
 inline constexpr int kSharedMemoryOfMostRows = 128 * 1024;
 inline constexpr int kSmallestSharedMemory = 99 * 1024;
 inline constexpr int kRowsOfLittleMemory = 8;
 
-/// Throws if `rows` leave no stage for weights in the `bytes` of a block's shared memory.
+/// Throws if `rows` leave no stage for weights in a block's `bytes` of shared memory.
 void check_stages(int stages, int rows, int bytes);
 
 /// Placeholder for attention and its arguments in kernels without attention.
@@ -48,11 +48,11 @@ struct NoAttention {
   static constexpr int shared_bytes(const NoAttention&) { return 0; }
 };
 
-/// What a kernel computes: up to kLayers layers one after another, each after the one before it.
-/// Their tiles, counted on from layer to layer, are dealt to the blocks round-robin, so that all
-/// get the same share; but those of residual layers begin with the first block, so that a value of
-/// the residual stream belongs to one thread. Layers without an input take what the kernel's
-/// attention makes of what the layer before them stores.
+/// A kernel's work: up to kLayers layers, each after the previous one.
+/// Tiles are numbered across layers and assigned to the blocks round-robin, so that all blocks
+/// get the same share; but residual layers start at the first block, so that a value of
+/// the residual stream belongs to one thread. Layers without an input take the output of the
+/// kernel's attention, whose input is the output of the layer before them.
 template <int kLayers, class AttentionArguments = NoAttention>
 struct SkinnyProgramOf {
   static constexpr bool kAttends = !std::is_same_v<AttentionArguments, NoAttention>;
@@ -66,24 +66,24 @@ struct SkinnyProgramOf {
 
   PublishPhase* phases = nullptr;     // [blocks]
   std::byte* published = nullptr;     // [2, published_bytes]
-  std::uint32_t published_bytes = 0;  // multiples of 16, as all of these
+  std::uint32_t published_bytes = 0;  // multiples of 16, like all of these
   std::uint32_t published_used = 0;   // by this kernel
-  std::uint32_t rows_at[kLayers]{};   // in a memory: rows and sums of squares that the
-  std::uint32_t sums_at[kLayers]{};   // layer takes; those of the first lie elsewhere
+  std::uint32_t rows_at[kLayers]{};   // in a memory: offsets of the rows and sums of squares that
+  std::uint32_t sums_at[kLayers]{};   // the layer reads; the first layer's are elsewhere
 
   AttentionArguments attention = {};
 };
 using SkinnyProgram = SkinnyProgramOf<kMostChainedGemms>;
 
-/// Whether a layer takes what the kernel's attention makes.
+/// Whether a layer's input is the output of the kernel's attention.
 constexpr bool takes_attention(const SkinnyGemm& layer) {
   return layer.input.x == nullptr;
 }
 
-/// Where layers find what is published to them, [layers] offsets in a memory, and the bytes of all:
-/// SkinnyProgramOf. One that takes attention has instead of sums what attention takes, the values
-/// of the layer before it (float), and behind them `part_bytes` for its parts. Throws Error when a
-/// layer does not take what the one before it makes.
+/// The offsets of data published to layers, [layers] in a memory, and the total bytes:
+/// SkinnyProgramOf. For a layer that takes attention, the sums are replaced by attention's inputs,
+/// the values of the layer before (float), then `part_bytes` for attention's parts. Throws Error if
+/// a layer's input is not the output of the layer before it.
 struct PublishedLayout {
   std::vector<std::uint32_t> rows;
   std::vector<std::uint32_t> sums;
@@ -92,11 +92,11 @@ struct PublishedLayout {
 PublishedLayout lay_out_published(std::span<const SkinnyGemm> layers, int rows,
                                   std::size_t part_bytes);
 
-/// Throw Error: for layers that no kernel takes, for more than there is room for.
+/// Throw Error for layers that no kernel supports, and if there is not enough room.
 void check_layers(std::span<const SkinnyGemm> layers);
 void check_room(const PublishedLayout& places, const SkinnyScratch& scratch);
 
-/// Everything of a program but its attention. Throws Error.
+/// The whole program except its attention. Throws Error.
 template <class Program>
 void fill(Program& program, std::span<const SkinnyGemm> layers, int rows,
           const SkinnyScratch& scratch, std::size_t part_bytes) {
@@ -117,7 +117,7 @@ void fill(Program& program, std::span<const SkinnyGemm> layers, int rows,
   std::ranges::copy(places.sums, program.sums_at);
 }
 
-/// One per format, each compiled by itself.
+/// One per format, each in its own source file.
 void launch_skinny_gemm_bf16(const SkinnyProgram& program, const SkinnyLaunch& launch);
 void launch_skinny_gemm_fp8(const SkinnyProgram& program, const SkinnyLaunch& launch);
 void launch_skinny_gemm_int8(const SkinnyProgram& program, const SkinnyLaunch& launch);

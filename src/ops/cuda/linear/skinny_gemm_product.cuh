@@ -1,5 +1,5 @@
-// The warps of the skinny GEMM kernel that multiply. Columns are split between them: chunks between
-// two teams, their steps within a team.
+// The warps of the skinny GEMM kernel that multiply. Two teams share the chunks of columns, and the
+// warps of a team share a chunk's steps.
 #pragma once
 
 #include <type_traits>
@@ -20,10 +20,10 @@ class Product {
     weights_place_.slot = inputs_place_.slot = warp() / kTeamWarps;
   }
 
-  /// `attention`: what the kernel has of it, if any.
+  /// `attention`: the kernel's attention, if any.
   template <class Attention>
   __device__ void run(Attention&& attention) {
-    int block = 0;  // whose tile is the first one of the layer
+    int block = 0;  // the block with the first tile of the layer
     for (int number = 0; number < program_.count; ++number) {
       if constexpr (kAttends) {
         attention.before(number);
@@ -58,9 +58,9 @@ class Product {
     }
   }
 
-  // Together with the other team.
+  // A tile of both teams.
   __device__ void multiply_tile(const LayerShare<Format>& share, int tile, Products& products) {
-    const bool fresh = tile == share.first || !share.resident;  // inputs come for this tile
+    const bool fresh = tile == share.first || !share.resident;  // inputs arrive with this tile
     const bool last = tile + share.step >= share.tiles || !share.resident;
     products.clear();
     RingPlace input = inputs_place_;
@@ -90,7 +90,7 @@ class Product {
     sums_place_.advance(Shared::kSumSlots);
   }
 
-  // Every other tile, all of it.
+  // Every other tile, alone.
   __device__ void multiply_own_tiles(const LayerShare<Format>& share, Products& products) {
     const int team = warp() / kTeamWarps;
     weights_place_.slot -= team;
@@ -105,7 +105,7 @@ class Product {
       sums_place_.advance(Shared::kSumSlots, kTeams);
     }
     if (tile - share.step >= share.tiles) {
-      // The last tile was not the other team's.
+      // The last tile was this team's, not the other's.
       weights_place_.retreat(rings_.stages, share.chunks);
       sums_place_.retreat(Shared::kSumSlots, 1);
     }
@@ -113,10 +113,10 @@ class Product {
     leave_inputs(share.chunks);
   }
 
-  // `landed`: whether its first copy is known to have. Returns that of the team's next tile.
+  // `landed`: whether its first copy has surely landed. Returns the same for the team's next tile.
   __device__ bool multiply_own_tile(const LayerShare<Format>& share, int tile, bool fresh,
                                     bool landed, Products& products) {
-    static_assert(kTogether == 2);  // stages are given back by twos
+    static_assert(kTogether == 2);  // stages are released in pairs
     products.clear();
     RingPlace input = inputs_place_;
     RingPlace weights = weights_place_;
@@ -150,7 +150,7 @@ class Product {
       }
       weights.advance(rings_.stages, kTogether);
     }
-    weights.advance(rings_.stages, share.chunks);  // of the other team
+    weights.advance(rings_.stages, share.chunks);  // skip the other team's tile
     const bool next_landed =
         tile + kTeams * share.step < share.tiles &&
         has_ended(shared_ + offsetof(Shared, full) + weights.slot * sizeof(Barrier),
@@ -159,7 +159,7 @@ class Product {
     return next_landed;
   }
 
-  // Inputs that have stayed for all tiles, a chunk each.
+  // Releases inputs that have stayed for all tiles, a chunk at a time.
   __device__ void leave_inputs(int chunks) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       wait(offsetof(Shared, inputs_full), inputs_place_);
@@ -189,7 +189,7 @@ class Product {
     products.begin(stage * Chunk::kStageBytes, input.slot * slot_bytes(), warp() % kTeamWarps);
   }
 
-  // The tile's sums, those of part `part`, to the warps that finish it, who await kProductWarps.
+  // Passes the tile's sums, part `part`, to the warps that finish it, who wait for kProductWarps.
   __device__ void put(const Products& products, int part, int arrivals) {
     wait(offsetof(Shared, sums_empty), {sums_place_.slot, sums_place_.parity ^ 1U});
     products.put(shared_ + offsetof(Shared, sums) +

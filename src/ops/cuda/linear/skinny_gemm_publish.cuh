@@ -13,7 +13,7 @@ __device__ std::byte* published_memory(const Program& program) {
   return program.published + std::size_t{memory} * program.published_bytes;
 }
 
-/// Makes a layer take and leave in a memory what is published.
+/// Redirects a layer's inputs and outputs to the memory of published results.
 template <class Program>
 __device__ void use_published(const Program& program, int number, std::uint32_t memory,
                               SkinnyGemm& layer) {
@@ -33,7 +33,7 @@ __device__ void use_published(const Program& program, int number, std::uint32_t 
   }
 }
 
-/// Where a value of several rows that are published lies: published_row_bytes().
+/// The position of a published value when there are several rows: published_row_bytes().
 template <class Format>
 __device__ std::size_t published_offset(int rows, int row, int column) {
   constexpr int kColumns = chunk_columns(Format::kFormat);
@@ -60,14 +60,14 @@ inline __device__ void publish(bf16* to, const uint4& x) {
                : "memory");
 }
 
-/// Whether it has been written.
+/// Whether the value has been written.
 inline __device__ bool is_published(const bf16* from) {
   std::uint16_t bits;
   asm volatile("ld.relaxed.gpu.global.b16 %0, [%1];" : "=h"(bits) : "l"(from) : "memory");
   return bits != static_cast<std::uint16_t>(kUnpublished);
 }
 
-/// Eight values, each of them written or kUnpublished.
+/// Eight values, each either written or kUnpublished.
 inline __device__ uint4 read_published(const bf16* from) {
   uint4 x;
   asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -77,11 +77,11 @@ inline __device__ uint4 read_published(const bf16* from) {
   return x;
 }
 
-/// The larger of each two of eight values' bits.
+/// The element-wise maximum of pairs among eight values' bits.
 inline __device__ std::uint32_t largest_of(const uint4& x) {
   return __vmaxu2(__vmaxu2(x.x, x.y), __vmaxu2(x.z, x.w));
 }
-/// Whether one of those is kUnpublished.
+/// Whether one of these values is kUnpublished.
 inline __device__ bool unpublished(std::uint32_t largest) {
   return (largest & 0xFFFFU) == (kUnpublished & 0xFFFFU) || largest >> 16 == kUnpublished >> 16;
 }
@@ -97,7 +97,7 @@ inline __device__ float read_published(const float* from) {
   return x;
 }
 
-/// Four and two values, each of them written or kUnpublished.
+/// Four and two values, each either written or kUnpublished.
 inline __device__ float4 read_published(const float4* from) {
   float4 x;
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -125,8 +125,8 @@ inline __device__ bool unpublished(const float4& x) {
   return unpublished(x.x) || unpublished(x.y) || unpublished(x.z) || unpublished(x.w);
 }
 
-/// This block's phase; fills the other memory with kUnpublished. By threads [0, threads), as is
-/// end_phase(), between which they meet at a barrier.
+/// This block's phase; fills the other memory with kUnpublished. Called by threads [0, threads),
+/// like end_phase(); they must meet at a barrier in between.
 template <class Program>
 __device__ PublishPhase begin_phase(const Program& program, int thread, int threads) {
   const uint4 words = __ldcg(reinterpret_cast<const uint4*>(&program.phases[blockIdx.x]));
@@ -142,7 +142,7 @@ __device__ PublishPhase begin_phase(const Program& program, int thread, int thre
   return phase;
 }
 
-/// Leaves the phase to the next kernel.
+/// Passes the phase to the next kernel.
 template <class Program>
 __device__ void end_phase(const Program& program, const PublishPhase& phase, int thread) {
   if (thread == 0) {

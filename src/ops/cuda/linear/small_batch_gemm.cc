@@ -11,7 +11,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kLeastSharedMemory =
-    kSmallBatchRingBytes + 4 * 1024;  // barriers, and what aligns stages
+    kSmallBatchRingBytes + 4 * 1024;  // barriers, and alignment of stages
 constexpr int kNarrow = 32;           // rows
 
 int computed_rows(int rows) {
@@ -27,7 +27,7 @@ std::size_t packed_size(int rows, int cols) {
          static_cast<std::size_t>(divided(cols, kMostStageColumns) * kMostStageColumns);
 }
 
-// Operands take longer to make of codes with scales of their own, so that more parts pay there.
+// Formats with group scales need longer to make operands, so that more parts pay off.
 int most_parts(DeviceWeightFormat format) {
   const bool scaled = format == DeviceWeightFormat::int8 || format == DeviceWeightFormat::int4;
   return scaled ? kMostSmallBatchParts : kMostSmallBatchParts / 2;
@@ -62,7 +62,7 @@ PackedRows PackedMemory::rows(int count) const {
   return {format_, count, cols_, memory_.data() + (count <= kNarrow ? 0 : wide_)};
 }
 
-// What a multiprocessor moves, in bytes: its share of the weights, with what it waits for others,
+// The bytes that a multiprocessor moves: its share of the weights, plus its waiting time in bytes,
 // and its share of the parts, which are written and read.
 int small_batch_parts(const DeviceWeightView& weight, int rows) {
   const int blocks = winnow::cuda::multiprocessor_count();

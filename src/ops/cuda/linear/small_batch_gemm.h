@@ -1,5 +1,5 @@
-// Linear layers of a batch (decode of many sequences) on the device, from the weights as steps of
-// few rows read them.
+// Linear layers of a batch (decode of many sequences) on the device, with weights in the same
+// layout as for few rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,13 +12,13 @@
 
 namespace winnow::ops::cuda {
 
-/// Rows that a product takes.
+/// The largest number of rows of a product.
 inline constexpr int kMostSmallBatchRows = 64;
 
-/// Whether the current device has the instructions that these kernels are made of.
+/// Whether the current device has the instructions that these kernels use.
 bool has_small_batch_gemm();
 
-/// Rows [rows, cols] in the order and in the unit in which products with weights of a format read
+/// Rows [rows, cols] in the order and the unit that products with weights of a format need
 /// them (packed_rows.cuh), cols a multiple of 8. PackedMemory owns the memory.
 struct PackedRows {
   DeviceWeightFormat format = DeviceWeightFormat::bf16;
@@ -30,7 +30,7 @@ struct PackedRows {
   [[nodiscard]] int padded() const;
 };
 
-/// Memory for packed rows of so many columns. Products read columns past the last one, which must
+/// Memory for packed rows of `columns` columns. Products read columns past the last one, which must
 /// stay zero. The layouts of 32 and 64 rows therefore have separate memory.
 class PackedMemory {
  public:
@@ -41,7 +41,7 @@ class PackedMemory {
  private:
   DeviceWeightFormat format_;
   int cols_;
-  std::size_t wide_;  // where 64 rows begin
+  std::size_t wide_;  // where the layout of 64 rows begins
   winnow::cuda::DeviceBuffer<bf16> memory_;
 };
 
@@ -54,23 +54,23 @@ struct SmallBatchProduct {
   int cols = 0;
 };
 
-/// In how many parts of its columns a product with this weight is computed: as many as keep all
-/// multiprocessors busy, and no more than are added up in the time that they save.
+/// The number of parts into which a product with this weight is split along its columns: enough to
+/// keep all multiprocessors busy, as long as adding the parts takes less time than it saves.
 int small_batch_parts(const DeviceWeightView& weight, int rows);
 
 /// x weight^T in `parts` parts, written to `sums` [parts, rows, weight.rows]. Reads each weight
-/// once, and begins to before its predecessor in the stream is complete (programmatic dependent
-/// launch). Operands are bf16 (int8 and int4: codes times scales, rounded, as dequantize() does
-/// it), sums float, in an order that depends on shapes, `parts` and nothing else: a row's bits are
-/// the same whatever the others hold.
+/// once, and starts to read before its predecessor in the stream is complete (programmatic
+/// dependent launch). Operands are bf16 (int8 and int4: codes times scales, rounded, as
+/// dequantize() does it), sums float, in an order that depends only on shapes and `parts`: a row's
+/// bits do not depend on the contents of the other rows.
 SmallBatchProduct small_batch_gemm(const DeviceWeightView& weight, const PackedRows& x, int parts,
                                    float* sums, cudaStream_t stream);
 
-/// What becomes of products of which the columns are a multiple of 8:
+/// Uses of products whose columns are a multiple of 8:
 /// y [rows, cols] = the product.
 void store_product(float* y, const SmallBatchProduct& product, cudaStream_t stream);
 
-/// hidden [rows, cols] += the product + bias, and `normed` = hidden under RMSNorm with this weight.
+/// hidden [rows, cols] += the product + bias, and `normed` = RMSNorm of hidden with this weight.
 /// No product (0 parts): only the norm. `bias` may be null.
 void add_and_norm(float* hidden, const SmallBatchProduct& product, const float* bias,
                   const float* norm_weight, float eps, const PackedRows& normed,

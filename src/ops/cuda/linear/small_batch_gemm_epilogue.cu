@@ -1,4 +1,4 @@
-// What becomes of a batch's products: parts are added up, and the next layer's input is packed.
+// Epilogues of a batch's products: parts are added up, and the next layer's input is packed.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/linear/packed_rows.cuh"
@@ -6,13 +6,13 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kThreads = 128;     // each eight columns of a row
-constexpr int kRowThreads = 512;  // of a block that has a row
+constexpr int kThreads = 128;     // each has eight columns of a row
+constexpr int kRowThreads = 512;  // in a block with a whole row
 constexpr int kColumnsOfThread = 8;
 
-// The successor may begin at once, while the product in front of this kernel is computed: the next
-// product, which reads weights until this kernel is complete, or appending, which reads what was
-// there before that product waited for its predecessor.
+// The successor may begin at once, while the product before this kernel is computed. The successor
+// is the next product, which reads weights until this kernel is complete, or an append, which reads
+// data that was complete before that product waited for its predecessor.
 __device__ void begin() {
   winnow::cuda::release_successor();
   winnow::cuda::wait_for_predecessor();
@@ -25,7 +25,7 @@ __device__ void add(Eight& sum, const Eight& x) {
   }
 }
 
-constexpr int kAtOnce = 4;  // parts that are on their way
+constexpr int kAtOnce = 4;  // parts in flight
 
 // Eight columns of a row, from `column` on, in all parts.
 __device__ Eight sum_of(const SmallBatchProduct& product, int row, int column) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A row's block, up to kMost times eight columns a thread.
+// A block per row; a thread has up to kMost groups of eight columns.
 template <int kMost>
 __global__ void __launch_bounds__(kRowThreads, 2)
     norm_kernel(float* hidden, SmallBatchProduct product, const float* bias,
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
   const auto column = [](int i) {
     return (i * kRowThreads + static_cast<int>(threadIdx.x)) * kColumnsOfThread;
   };
-  Eight weights[kMost];  // there before the product is
+  Eight weights[kMost];  // available before the product is
 #pragma unroll
   for (int i = 0; i < kMost; ++i) {
     if (column(i) < cols) {

@@ -1,11 +1,11 @@
-// Products of a batch with Hopper's own instructions (sm_90a). Blocks take units of work
+// Products of a batch with Hopper-specific instructions (sm_90a). Blocks process units of work
 // round-robin: 8 tiles of weight rows and a part of the columns. In a block
 //   8 warps (two warpgroups) have a tile each and multiply it by all rows of the batch
 //     (tile_product_sm90.cuh);
-//   one more feeds them, in a ring that fills shared memory: the columns of a stage of each tile
-//     in one copy, and of all rows in one more.
-// Weights of the first lap are on their way before the kernel in front of this one is complete, on
-// multiprocessors that have registers for both.
+//   one more warp loads operands into a ring that fills shared memory: the columns of a stage of
+//     each tile in one copy, and those of all rows in one more.
+// Weights of the first lap are loaded before the preceding kernel is complete, on
+// multiprocessors that have registers for both kernels.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/linear/batch_ring_sm90.cuh"
 #include "ops/cuda/linear/tile_product_sm90.cuh"

@@ -1,4 +1,4 @@
-// The order in which a block of a batch's product comes through its work.
+// The order in which a block of a batched product processes its work.
 #pragma once
 
 #include "ops/cuda/linear/small_batch_gemm_kernels.h"

@@ -1,7 +1,7 @@
-// Products of weights as they lie with rows that lie packed (packed_rows.cuh), by warpgroups: each
-// of a block's kSmallBatchTiles warps reads the codes of a tile from shared memory, makes operands
-// of them in registers (the left ones of wgmma) and multiplies by all rows, which lie in shared
-// memory as the right operand of all.
+// Products of weights in storage order with packed rows (packed_rows.cuh), by warpgroups: each
+// of a block's kSmallBatchTiles warps reads the codes of a tile from shared memory, converts them
+// to operands in registers (the left ones of wgmma) and multiplies by all rows, which are in shared
+// memory as the right operand of all warps.
 #pragma once
 
 #include "ops/cuda/hopper_tile.cuh"
@@ -25,7 +25,7 @@ struct StageOf {
   static constexpr int kSharedBytes = 1024 + kCount * (kWeightBytes + kRowBytes);
 };
 
-/// The 8 columns of block j that a lane holds of a weight row, as pairs of bf16.
+/// The 8 columns of block j of a weight row that a lane holds, as pairs of bf16.
 template <class Format>
 __device__ void operands(const std::uint32_t (&words)[4], int j, std::uint32_t scale,
                          std::uint32_t (&out)[4]) {
@@ -49,7 +49,7 @@ __device__ void operands(const std::uint32_t (&words)[4], int j, std::uint32_t s
   }
 }
 
-/// What a lane knows of a tile: lane 4 g + c has weight rows g and g + 8 and, of the results, rows
+/// A lane's position in a tile: lane 4 g + c has weight rows g and g + 8 and, in the results, rows
 /// 2 c and 2 c + 1 of each 8.
 template <class Format, class Stage>
 class TileProduct {
@@ -63,7 +63,7 @@ class TileProduct {
   [[nodiscard]] __device__ int row() const { return row_; }
   [[nodiscard]] __device__ int lane() const { return lane_; }
 
-  /// sums += the product of a stage, of which there are `steps` steps, or all.
+  /// sums += the product of a stage that has `steps` steps, or all.
   template <int Size>
   __device__ void multiply(float (&sums)[Size], const std::byte* rows_of_stage,
                            const std::byte* weights_of_stage, int steps) const {
@@ -116,7 +116,7 @@ class TileProduct {
     }
   }
 
-  // Of each block, twice in a word.
+  // The scale of each block, twice in a word.
   static __device__ void load_scales(std::uint32_t (&scales)[4], std::uint32_t from) {
     if constexpr (Format::kGroupScales) {
       std::uint32_t words[Format::kBlocks / 2];

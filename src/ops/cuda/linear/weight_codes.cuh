@@ -10,7 +10,7 @@
 
 namespace winnow::ops::cuda {
 
-/// Columns that share a scale (int8, int4) and that two matrix instructions multiply: a block. Lane
+/// Columns that share a scale (int8, int4) and that two matrix instructions process: a block. Lane
 /// c of four has columns 8 c to 8 c + 7 of it.
 inline constexpr int kBlockColumns = 32;
 
@@ -28,11 +28,11 @@ inline __device__ __nv_bfloat162 pair_of(std::uint32_t bits) {
   return pair;
 }
 
-/// Each format gives: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
-/// kGroupScales, whether blocks have scales of their own; pairs(words, j, out): of the 16 bytes
-/// that a lane holds of a step, the 8 columns of block j as pairs of bf16, in order, to which the
-/// pairs lowered(i) must be added, 0 for nothing; activation_unit(i), what the activations of pair
-/// i must be multiplied by, and kUnit, what sums must be.
+/// Each format defines: kCodes, the columns of a 32-bit word; kBlocks, the blocks of a step;
+/// kGroupScales, whether blocks have their own scales; pairs(words, j, out), which converts the 16
+/// bytes that a lane holds of a step to the 8 columns of block j as pairs of bf16, in order;
+/// lowered(i), which must be added to pair i, 0 for nothing; activation_unit(i), the factor for the
+/// activations of pair i; and kUnit, the factor for sums.
 struct Bf16Weight {
   static constexpr int kCodes = 2;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::bf16;
@@ -49,9 +49,9 @@ struct Bf16Weight {
   }
 };
 
-/// e4m3 moved to where bf16 has exponent and mantissa is the value times 2^-120, subnormals too.
-/// Half of that is made good in the activations, so that no product leaves the range of float.
-/// In each half of a word the second column of two (2 or 3) is where bf16 wants it; of the first
+/// e4m3 moved to bf16's exponent and mantissa bits is the value times 2^-120, subnormals too.
+/// Half of that is compensated in the activations, so that no product leaves the range of float.
+/// In each half of a word, the second column of two (2 or 3) is in bf16's position; in the first
 /// one (0 or 1) the sign is bit 11, the upper three bits begin at bit 12, the lower four at 0.
 struct Fp8Weight {
   static constexpr int kCodes = 4;
@@ -69,14 +69,14 @@ struct Fp8Weight {
       out[2 * i + 1] = word & 0x87F087F0U;
     }
   }
-  /// Where a word has the bits of its columns 0, 2, 1, 3, from the first byte on.
+  /// Arranges the bits of columns 0, 2, 1, 3, from the first byte on, as described above.
   static __device__ std::uint32_t arranged(std::uint32_t bytes) {
     const std::uint32_t first = bytes & 0x00FF00FFU;
     const std::uint32_t second = bytes >> 8 & 0x00FF00FFU;
     return (first & 0x00800080U) << 4 | (first & 0x00700070U) << 8 | (first & 0x000F000FU) |
            (second & 0x00800080U) << 8 | (second & 0x007F007FU) << 4;
   }
-  /// The codes of an arranged word's columns 0, 1, 2, 3, from the first byte on.
+  /// The inverse: the codes of an arranged word's columns 0, 1, 2, 3, from the first byte on.
   static __device__ std::uint32_t codes(std::uint32_t word) {
     const std::uint32_t first =
         (word >> 4 & 0x00800080U) | (word >> 8 & 0x00700070U) | (word & 0x000F000FU);
@@ -85,8 +85,8 @@ struct Fp8Weight {
   }
 };
 
-/// Stored + 128: the lower 7 bits behind bf16's 128, less 128 or 256 by the upper one. Bytes of a
-/// word: columns 0, 2, 1, 3.
+/// Stored + 128: the lower 7 bits after bf16's 128, minus 128 or 256 as the upper bit says. Bytes
+/// of a word: columns 0, 2, 1, 3.
 struct Int8Weight {
   static constexpr int kCodes = 4;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int8;
@@ -111,10 +111,10 @@ struct Int8Weight {
   }
 };
 
-/// Stored + 8. Taken for the lower bits of a bf16, they are their number times 2^-133, or 16 times
-/// as much: each is an operand when the others are masked out. Nibbles of a word: columns 0, 2, 4,
+/// Stored + 8. As the lower bits of a bf16, a code is its number times 2^-133, or 16 times
+/// as much: each is an operand if the others are masked out. Nibbles of a word: columns 0, 2, 4,
 /// 6, 1, 3, 5, 7.
-/// One row is multiplied otherwise: skinny_gemm_integer.cuh.
+/// One row is multiplied differently: skinny_gemm_integer.cuh.
 struct Int4Weight {
   static constexpr int kCodes = 8;
   static constexpr DeviceWeightFormat kFormat = DeviceWeightFormat::int4;
@@ -132,7 +132,7 @@ struct Int4Weight {
   }
 };
 
-/// The activations of pair i in the unit that the products of a format want.
+/// The activations of pair i in the unit that a format's products need.
 template <class Format>
 __device__ std::uint32_t in_unit(std::uint32_t pair, int i) {
   if constexpr (Format::activation_unit(0) == 1.0F) {
@@ -147,10 +147,10 @@ template <class Format>
 inline constexpr int kTileStepBytes = kTileRows*(kStepBytes +
                                                  (Format::kGroupScales ? 2 * Format::kBlocks : 0));
 
-/// Where things lie in a weight.
+/// Positions within a weight.
 template <class Format>
 struct WeightPlace {
-  std::size_t piece;  // the 16 bytes that columns [column, column + 8) are in
+  std::size_t piece;  // the 16 bytes that contain columns [column, column + 8)
   int block;          // the block of those 16 bytes
   std::size_t scale;  // the bf16 of these columns
 
@@ -188,7 +188,7 @@ __device__ void load_columns(const DeviceWeightView& weight, int row, int column
   for (int i = 0; i < 4; ++i) {
     const float2 x = __bfloat1622float2(pair_of(pairs[i]));
     const float2 off = __bfloat1622float2(pair_of(Format::lowered(i)));
-    // Both units in one would be infinite.
+    // Multiplying both units first would overflow.
     values[2 * i] = (x.x + off.x) * Format::activation_unit(i) * Format::kUnit * scale;
     values[2 * i + 1] = (x.y + off.y) * Format::activation_unit(i) * Format::kUnit * scale;
   }

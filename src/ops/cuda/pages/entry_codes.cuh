@@ -1,4 +1,4 @@
-// Rounding of keys and values to codes, as the host rounds them (ops/cpu/kv_page.cc).
+// Rounds keys and values to codes exactly like the host (ops/cpu/attention/kv_page.cc).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,9 +15,9 @@ inline __device__ float round_up_to_bf16(float x) {
   return __bfloat162float(__float2bfloat16_ru(x));
 }
 
-/// A format gives: Code, what entries are moved as; kChannels, how many of them one holds;
-/// kLargest, its largest code (0: no scales); kRotated, whether entries are kept rotated;
-/// dequantize(), a channel's number but for the scale; and, if it holds one channel, encode().
+/// Each format defines: Code, the unit in which entries are copied; kChannels, the channels per
+/// Code; kLargest, the largest code (0: no scales); kRotated, whether entries are stored rotated;
+/// dequantize(), a channel's value without the scale; and, with one channel per Code, encode().
 struct Bf16Format {
   using Code = __nv_bfloat16;
   static constexpr int kChannels = 1;
@@ -70,7 +70,7 @@ struct Q4Format {
   }
 };
 
-/// The least bf16 that keeps largest / scale within the format's codes.
+/// The smallest bf16 that keeps largest / scale within the format's codes.
 template <class Format>
 __device__ float scale_for(float largest) {
   if constexpr (Format::kLargest > 0.0F) {

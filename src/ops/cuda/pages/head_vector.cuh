@@ -15,8 +15,8 @@
 
 namespace winnow::ops::cuda {
 
-/// Lane l holds the planes l, l + 32 ... of the rotation: channels p and p + D / 2 of plane p. D is
-/// the head dimension, or 0 where only the kernel's caller knows it: then any that
+/// Lane l holds pairs l, l + 32 ... of the rotation: pair p is channels p and p + D / 2. D is
+/// the head dimension, or 0 if it is known only at run time: then any that
 /// DevicePageLayout accepts.
 template <int D>
 class HeadVector {
@@ -24,7 +24,7 @@ class HeadVector {
   static constexpr int kPlanes = ((D > 0 ? D : kMostHeadDim) / 2 + 31) / 32;
 
   __device__ explicit HeadVector(HeadDim<D> dim = {}) : dim_(dim), width_(dim) {}
-  /// Of a head with `width` channels, behind which there are zeros.
+  /// For a head with `width` channels, padded with zeros.
   __device__ HeadVector(HeadDim<D> dim, HeadDim<D> width) : dim_(dim), width_(width) {}
   [[nodiscard]] __device__ HeadDim<D> dim() const { return dim_; }
 
@@ -40,7 +40,7 @@ class HeadVector {
     });
   }
 
-  /// Takes the mean of the head's channels from each: LayerNorm is norm() of what is left.
+  /// Subtracts the mean of the head's channels: LayerNorm is center(), then norm().
   __device__ void center() {
     float own = 0.0F;
     each([&](int i, int) { own += low_[i] + high_[i]; });
@@ -88,8 +88,8 @@ class HeadVector {
     });
   }
 
-  /// Moves every channel of `before` by `share` of what it lacks to be this one, operation by
-  /// operation: DMC's running average, to the bit.
+  /// DMC's running average: before + share * (this - before) per channel, with the same operations
+  /// as on the host, to the bit.
   __device__ void mix(const HeadVector& before, float share) {
     const auto moved = [share](float from, float to) {
       return __fadd_rn(from, __fmul_rn(__fsub_rn(to, from), share));
@@ -109,7 +109,7 @@ class HeadVector {
     return sum(product);
   }
 
-  /// RoPE: rotates every plane by its angle, cosine and sine [D / 2].
+  /// RoPE: rotates every pair by its angle, cosine and sine [D / 2].
   __device__ void apply_rope(const float2* angles) {
     each([&](int i, int plane) {
       const float2 angle = angles[plane];
@@ -117,8 +117,8 @@ class HeadVector {
     });
   }
 
-  /// Rotates the planes of the first `rotary` channels, i and i + rotary / 2, by angle i; the other
-  /// channels stay. All lanes of the warp.
+  /// Rotates the pairs of the first `rotary` channels, i and i + rotary / 2, by angle i; the other
+  /// channels do not change. By all lanes of the warp.
   __device__ void rotate_first(const float2* angles, int rotary) {
     const HeadVector before = *this;
 #pragma unroll
@@ -129,7 +129,7 @@ class HeadVector {
     }
   }
 
-  /// The same where channels 2i and 2i + 1 are a plane. Half a head is an even number of channels:
+  /// The same for pairs of channels 2i and 2i + 1. Half a head is an even number of channels:
   /// neighbouring ones are in neighbouring lanes.
   __device__ void rotate_pairs(const float2* angles, int rotary) {
     const bool second = threadIdx.x % 2 != 0;
@@ -162,7 +162,7 @@ class HeadVector {
     });
   }
 
-  /// In the 16-bit type that products with entries of this format are taken in (kv_codes.cuh).
+  /// In the 16-bit type of products with entries of this format (kv_codes.cuh).
   template <class Format>
   __device__ void store_16_bits(std::byte* to) const {
     each([&](int i, int plane) {
@@ -188,7 +188,7 @@ class HeadVector {
     flip_signs();
   }
 
-  /// Rounds to codes, which go to put(channel / Format::kChannels, code); returns the scale.
+  /// Rounds to codes, passed to put(channel / Format::kChannels, code); returns the scale.
   template <class Format, class Put>
   __device__ float encode(const Put& put) const {
     float largest = 0.0F;
@@ -231,7 +231,7 @@ class HeadVector {
     });
   }
 
-  // Every addition as in ops/cpu/rotation.cc, in its order.
+  // The same additions as in ops/cpu/attention/rotation.cc, in the same order.
   __device__ void mix_channels() {
     for (int width = 1; width < block() && width < 32; width *= 2) {
       const bool second = (threadIdx.x & width) != 0;
@@ -275,7 +275,7 @@ class HeadVector {
     a = sum;
   }
 
-  // Blocks of planes minus 2 / (their number) of their sum.
+  // Subtracts 2 / (number of blocks) of the blocks' sum from each block of pairs.
   __device__ void reflect(float (&x)[kPlanes]) const {
     float sum = 0.0F;
     each([&](int i, int) { sum = __fadd_rn(sum, x[i]); });
@@ -289,7 +289,7 @@ class HeadVector {
     }
   }
 
-  // The scale of 4-bit codes, as the host finds it (mean_size() in ops/cpu/kv_page.cc).
+  // The scale of 4-bit codes, as on the host (mean_size() in ops/cpu/attention/kv_page.cc).
   __device__ float mean_size(float largest) const {
     if (!(largest >= FLT_MIN)) {
       return 0.0F;
@@ -333,7 +333,7 @@ class HeadVector {
     return scale;
   }
 
-  // The value of a channel, which each lane may ask for another one of.
+  // The value of a channel; each lane may request a different one.
   __device__ float gathered(int channel) const {
     const int plane = channel % half();
     float own = 0.0F;
@@ -348,11 +348,11 @@ class HeadVector {
     return own;
   }
 
-  // x, this vector's `channel`, if it is one, as rotate_first() leaves it.
+  // Applies rotate_first() to x, the value of `channel` of this vector, if is_channel.
   __device__ void rotate_channel(float& x, int channel, bool is_channel, const float2* angles,
                                  int rotary) const {
     const bool rotates = is_channel && channel < rotary;
-    const bool first = channel < rotary / 2;  // of its plane
+    const bool first = channel < rotary / 2;  // of its pair
     const int other = first ? channel + rotary / 2 : channel - rotary / 2;
     const float beside = gathered(rotates ? other : 0);
     if (rotates) {
@@ -379,7 +379,7 @@ class HeadVector {
   }
 
   [[no_unique_address]] HeadDim<D> dim_;
-  [[no_unique_address]] HeadDim<D> width_;  // the channels behind it are zeros
+  [[no_unique_address]] HeadDim<D> width_;  // the channels after it are zeros
   float low_[kPlanes];
   float high_[kPlanes];
 };

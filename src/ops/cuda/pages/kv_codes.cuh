@@ -24,9 +24,9 @@ __device__ std::uint32_t bits_of(Pair x) {
   return bits;
 }
 
-/// Each format gives: Pair, the 16-bit type its products are taken in; pair(words, i), the codes
-/// 2i and 2i + 1 as a Pair's bits; kWeightBits, the power of two that weights are multiplied by
-/// before they are rounded, so that those that come with a small scale stay normal numbers.
+/// Each format defines: Pair, the 16-bit type of its products; pair(words, i), codes 2i and
+/// 2i + 1 as a Pair's bits; kWeightBits, the power of two by which weights are multiplied
+/// before they are rounded, so that weights with a small scale stay normal numbers.
 struct Bf16Codes {
   using Pair = __nv_bfloat162;
   static constexpr int kBytes = 2;
@@ -39,7 +39,7 @@ struct Bf16Codes {
   }
 };
 
-/// What the 8-bit formats share: products in half precision.
+/// Shared by the 8-bit formats: products in half precision.
 struct ScaledCodes {
   using Pair = __half2;
   static constexpr int kBytes = 1;
@@ -58,7 +58,7 @@ struct F8Codes : ScaledCodes {
 };
 
 struct I8Codes : ScaledCodes {
-  // The half with bits 0x6400 + n is 1024 + n, so a code + 128 put there is 1152 more than it.
+  // The half with bits 0x6400 + n is 1024 + n, so inserting code + 128 gives code + 1152.
   template <int Words>
   static __device__ std::uint32_t pair(const std::uint32_t (&words)[Words], int i) {
     const std::uint32_t shifted = words[i / 2] ^ 0x80808080U;

@@ -15,7 +15,7 @@ PageAddress address_of(const DevicePageLayout& layout) {
 }
 
 // Calls f(part, index, place) for all 4-bit codes of a page: number `index` of the host's codes
-// from byte `part` on, and where the device has it.
+// from byte `part` on, and its place on the device.
 template <class F>
 void each_code(const DevicePageLayout& layout, const F& f) {
   const PageLayout& host = layout.host();
@@ -31,7 +31,7 @@ void each_code(const DevicePageLayout& layout, const F& f) {
   }
 }
 
-// Calls f(host, device, bytes) for the places of a page's numbers of whole bytes.
+// Calls f(host, device, bytes) for the positions of a page's values that are whole bytes.
 template <class F>
 void each_number(const DevicePageLayout& layout, const F& f) {
   const PageLayout& host = layout.host();
@@ -50,7 +50,7 @@ void each_number(const DevicePageLayout& layout, const F& f) {
   }
 }
 
-// The same for all parts of a page but 4-bit codes.
+// The same for all parts of a page except 4-bit codes.
 template <class F>
 void each_part(const DevicePageLayout& layout, const F& f) {
   if (layout.code_bits() >= 8) {

@@ -1,4 +1,4 @@
-// The page as the device holds it.
+// The layout of pages on the device.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace winnow::ops::cuda {
 inline constexpr int kMostHeadDim = 512;
 
 /// Whether this head dimension and group size have specialised kernels (kernel_shape.cuh). General
-/// kernels take all others.
+/// kernels support all others.
 constexpr bool has_own_kernels(int head_dim, int group) {
   return group <= 8 && (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128);
 }
@@ -22,12 +22,12 @@ constexpr bool has_own_kernels(int head_dim, int group) {
 ///   values  [2][8][4][head_dim / 8][2]        half of the entries, eighth of the channels, pair of
 ///                                             neighbouring entries, channel, entry of the pair
 ///   scales  [2][kPageEntries] bf16            of keys, then of values; not with bf16
-/// So the lanes of a warp, one after another, read their operands of the matrix instructions
-/// (warp_attention.cuh), 16 bytes at a time. Where head_dim is no multiple of 32, keys, and
-/// values, are followed by bytes that nobody reads (PageAddress). Codes and scales are those of the
+/// So consecutive lanes of a warp read their operands of the matrix instructions
+/// (warp_attention.cuh), 16 bytes at a time. If head_dim is not a multiple of 32, keys, and
+/// values, are followed by unused bytes (PageAddress). Codes and scales equal those of the
 /// host's PageLayout: the same rounding. In q4 the elements of a lane's chunk fill words of eight
-/// codes (code_word.h), the last of them in part where head_dim is no multiple of 32: such pages
-/// are larger than the host's. PageAddress (page_address.cuh) says the same in code.
+/// codes (code_word.h); the last word is partly used if head_dim is not a multiple of 32: such
+/// pages are larger than the host's. PageAddress (page_address.cuh) is this layout in code.
 class DevicePageLayout {
  public:
   DevicePageLayout() = default;
@@ -38,8 +38,8 @@ class DevicePageLayout {
   [[nodiscard]] int head_dim() const { return host_.head_dim(); }
   [[nodiscard]] std::size_t page_bytes() const;
   [[nodiscard]] std::size_t entry_bytes() const { return page_bytes() / kPageEntries; }
-  /// Bytes of a key or a value outside of pages, code after code; of q4 two to a byte, the even
-  /// channel's in the lower half.
+  /// Bytes of a key or a value outside of pages, codes in order; q4 has two codes to a byte, the
+  /// even channel's in the lower half.
   [[nodiscard]] std::size_t row_bytes() const {
     return static_cast<std::size_t>(head_dim() * code_bits() / 8);
   }

@@ -1,4 +1,4 @@
-// Where the parts of an entry lie in a device page: what kernels that write or read entries share.
+// Positions of an entry's parts in a device page, for all kernels that write or read entries.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace winnow::ops::cuda {
 
-/// Byte offsets into a page laid out as DevicePageLayout says (kv_page.h). With both members known
+/// Byte offsets into a page with DevicePageLayout's layout (kv_page.h). If both members are known
 /// at compile time every function folds to a few instructions.
 struct PageAddress {
   int head_dim;
@@ -17,7 +17,7 @@ struct PageAddress {
   [[nodiscard]] __host__ __device__ constexpr int key(int entry, int channel) const {
     return (entry * head_dim + channel) * code_bits / 8;
   }
-  /// The channels of an eighth (head_dim / 8) follow one another at a distance of two elements.
+  /// The channels of an eighth (head_dim / 8) are two elements apart.
   [[nodiscard]] __host__ __device__ constexpr int value(int entry, int channel) const {
     const int eighth = head_dim / 8;
     return values() + ((value_chunk(entry, channel) * eighth + channel % eighth) * 2 + entry % 2) *
@@ -30,8 +30,8 @@ struct PageAddress {
     return key_scale(kPageEntries + entry);
   }
 
-  /// The same of 4-bit codes: a lane's words hold a quarter of a key's channels, or an eighth of
-  /// those of a pair of values, their codes alternating.
+  /// The same for 4-bit codes: a lane's words hold a quarter of a key's channels, or an eighth of
+  /// the channels of a pair of values, whose codes alternate.
   [[nodiscard]] __host__ __device__ constexpr CodePlace key_code(int entry, int channel) const {
     const int within = channel % (head_dim / 4);
     return {((entry * 4 + channel / (head_dim / 4)) * lane_words() + within / 8) * 4, within % 8};
@@ -46,7 +46,7 @@ struct PageAddress {
   [[nodiscard]] __host__ __device__ constexpr int lane_words() const {
     return (head_dim / 4 * code_bits + 31) / 32;
   }
-  /// Where the values begin; the scales begin twice as far in.
+  /// The offset of the values; the scales' is twice as large.
   [[nodiscard]] __host__ __device__ constexpr int values() const {
     return 2 * 32 * lane_words() * 4;
   }
@@ -57,7 +57,7 @@ struct PageAddress {
   }
 
  private:
-  // A lane's part of the values.
+  // A lane's chunk of the values.
   [[nodiscard]] __host__ __device__ constexpr int value_chunk(int entry, int channel) const {
     return (entry / 8 * 8 + channel / (head_dim / 8)) * 4 + entry % 8 / 2;
   }

@@ -6,13 +6,13 @@
 
 namespace winnow::ops::cuda {
 
-/// Levels are halves. Their lower bytes come from one table of eight, their upper ones from
-/// another: one instruction looks four codes up.
+/// Levels are halves. One table of eight has their lower bytes, another their upper bytes:
+/// one instruction looks up four codes.
 struct Q4Codes {
   using Pair = __half2;
   static constexpr bool kScaled = true;
   static constexpr float kWeightBits =
-      2.0F;  // the scale is the size of an entry, not 1 / 127 of it
+      2.0F;  // the scale is an entry's root mean square, not 1 / 127 of its maximum
   static __device__ Pair round(float a, float b) { return __floats2half2_rn(a, b); }
   template <int Words>
   static __device__ std::uint32_t pair(const std::uint32_t (&words)[Words], int i) {

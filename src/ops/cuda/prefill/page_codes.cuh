@@ -1,4 +1,4 @@
-// Codes from memory, eight neighbouring channels at a time, for those who do not read a page whole.
+// Reads codes from memory, eight neighbouring channels at a time, for code that does not read whole
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ __device__ void load_row_codes(const std::byte* from, std::uint32_t (&codes)[Wor
   }
 }
 
-/// Eight 4-bit codes of a page as one word; place(i): where the i-th of them lies.
+/// Eight 4-bit codes of a page as one word; place(i): the position of the i-th.
 template <class Place>
 __device__ std::uint32_t collect_codes(const std::byte* page, const Place& place) {
   std::uint32_t word = 0;
@@ -63,7 +63,7 @@ __device__ void load_page_keys(const std::byte* page, int entry, int channel,
   constexpr PageAddress kAddress{D, Bits};
   if constexpr (Bits > 4) {
     load_codes(page + kAddress.key(entry, channel), codes);
-  } else if constexpr (D / 4 % 8 == 0) {  // they are one word
+  } else if constexpr (D / 4 % 8 == 0) {  // the codes are one word
     codes[0] = __ldg(
         reinterpret_cast<const std::uint32_t*>(page + kAddress.key_code(entry, channel).offset));
   } else {
@@ -83,7 +83,7 @@ __device__ void load_page_values(const std::byte* page, int pair, int channel,
           page, [&](int i) { return kAddress.value_code(2 * pair + k, channel + i); });
     }
   } else if constexpr (D / 8 % 8 ==
-                       0) {  // they lie side by side, those of the two slots alternating
+                       0) {  // the codes are adjacent, alternating between the two slots
     std::uint32_t both[2 * Words];
     load_codes(page + kAddress.value(2 * pair, channel), both);
 #pragma unroll

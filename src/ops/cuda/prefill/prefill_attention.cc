@@ -22,7 +22,7 @@ GatheredRows rows_for(int band_entries, std::size_t archive_stride, std::byte* m
   return {memory, static_cast<int>(archive_stride) * kPageEntries, static_cast<int>(band_rows)};
 }
 
-// Before the gathered rows lie next_tile and tile_order, whose tiles have 16 tokens at least.
+// next_tile and tile_order precede the gathered rows; their tiles have at least 16 tokens.
 std::size_t order_bytes(int band_entries, int kv_heads) {
   constexpr int kLeastTokens = kLeastTileRows / kMostGroup;
   const int tiles = (band_entries / kLeastTokens + 1) * kv_heads;
@@ -77,7 +77,7 @@ void prefill_attention(const DevicePageLayout& layout, int kv_heads, int group, 
   (kernel == PrefillKernel::best ? launch_prefill_sm90 : launch_prefill)(
       layout.format(), layout.head_dim(), arguments, stream);
   if (layout.host().rotated()) {
-    const int vectors = kv_heads * group;  // of a token
+    const int vectors = kv_heads * group;  // per token
     bf16* const out =
         chunk.out + static_cast<std::ptrdiff_t>(chunk.first_out) * vectors * layout.head_dim();
     launch_rotate_back(layout.head_dim(), out, wanted * vectors, stream);

@@ -1,6 +1,6 @@
-// Prefill attention for any device with mma.sync. A block of eight warps takes a tile of 128 query
-// rows, each warp 16 of them, over the tile's list of gathered rows, 64 at a time: while one block
-// of rows is multiplied the next one is copied to shared memory.
+// Prefill attention for any device with mma.sync. A block of eight warps processes a tile of 128
+// query rows, 16 per warp, over the tile's list of gathered rows, 64 at a time: while one block
+// of rows is multiplied, the next one is copied to shared memory.
 #include <cuda_pipeline.h>
 
 #include "base/cuda/device.h"
@@ -19,7 +19,7 @@ constexpr int kPartBytes = kSlabs<D>* kBlock* kSlabBytes;  // keys of a block, o
 template <int D>
 constexpr int kSharedBytes = 4 * kPartBytes<D>;
 
-/// Where chunk c of a row of a block lies.
+/// The offset of chunk c of a row of a block.
 __device__ int chunk_offset(int row, int c) {
   return c / 8 * (kBlock * kSlabBytes) + row * kSlabBytes + (c % 8 ^ row % 8) * 16;
 }

@@ -1,13 +1,13 @@
-// Between the host's side of prefill attention and its kernels.
+// The interface between prefill attention's host code and its kernels.
 #pragma once
 
 #include "ops/cuda/prefill/prefill_attention.h"
 
 namespace winnow::ops::cuda {
 
-/// A gathered row (a key or a value in 16 bits) is cut into slabs of 64 channels, 128 bytes each.
-/// Within a slab the 16-byte chunk c of row r lies at place c ^ (r % 8): no two rows of eight meet
-/// in a bank, whether rows or columns are read, and it is what wgmma calls its 128-byte swizzle.
+/// A gathered row (a key or a value in 16 bits) is divided into slabs of 64 channels, 128 bytes
+/// each. Within a slab, the 16-byte chunk c of row r is at place c ^ (r % 8): no two of eight rows
+/// share a bank, whether rows or columns are read, and it is wgmma's 128-byte swizzle.
 inline constexpr int kSlabChannels = 64;
 inline constexpr int kSlabBytes = 128;
 
@@ -17,11 +17,11 @@ inline constexpr int kSpareRows = 128;
 template <int D>
 inline constexpr int kSlabs = (D + kSlabChannels - 1) / kSlabChannels;
 
-/// The gathered rows: [kv_heads][keys, values][slabs][archive rows, then band rows]. Rows that no
-/// entry fills are zero.
+/// The gathered rows: [kv_heads][keys, values][slabs][archive rows, then band rows]. Rows without
+/// an entry are zero.
 struct GatheredRows {
   std::byte* memory;
-  int archive_rows;  // room for the archive: the band's rows begin here
+  int archive_rows;  // capacity for the archive: the band's rows begin here
   int band_rows;
   [[nodiscard]] __host__ __device__ std::size_t slab_bytes() const {
     return static_cast<std::size_t>(archive_rows + band_rows) * kSlabBytes;
@@ -32,7 +32,7 @@ struct PrefillArguments {
   PrefillChunk chunk;
   GatheredRows rows;
   std::size_t page_bytes;
-  std::int32_t* next_tile;   // how many tiles have been taken
+  std::int32_t* next_tile;   // number of tiles that have been taken
   std::int32_t* tile_order;  // [tiles] longest first
   int tile_tokens;
   int tiles;
@@ -41,13 +41,13 @@ struct PrefillArguments {
   float scale;  // of the scores, times log2(e)
 };
 
-/// Query rows of a tile: what the kernel of that head_dim takes at a time.
+/// Query rows per tile of the kernel for this head_dim.
 inline constexpr int kLeastTileRows = 128;
 constexpr int prefill_tile_rows(int head_dim, PrefillKernel kernel) {
   return kernel == PrefillKernel::best && head_dim == 64 ? 192 : kLeastTileRows;
 }
 
-/// Fills the gathered rows, the tiles' order, and sets next_tile to zero.
+/// Writes the gathered rows and the order of tiles, and sets next_tile to zero.
 void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
                    cudaStream_t stream);
 

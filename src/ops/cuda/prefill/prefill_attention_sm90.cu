@@ -1,6 +1,6 @@
-// Prefill attention with Hopper's own instructions (sm_90a): the pipeline of hopper_attention.cuh
-// over gathered rows, the longest tiles first. In the warpgroup that feeds the others a thread
-// copies gathered rows, and three warps bring the queries of the next tile.
+// Prefill attention with Hopper-specific instructions (sm_90a): the pipeline of
+// hopper_attention.cuh over gathered rows, the longest tiles first. In the last warpgroup one
+// thread copies gathered rows, and three warps load the queries of the next tile.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -10,7 +10,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-/// What the pipeline asks of prefill: entries that a query does not see are masked.
+/// Prefill's part of the pipeline: entries that a query does not see are masked.
 template <class S>
 class PrefillWork {
  public:
@@ -52,7 +52,7 @@ class PrefillWork {
   }
 
  private:
-  // A tile as the rows of a lane see it.
+  // A tile from the perspective of a lane's rows.
   struct TileView {
     PrefillTile tile;
     QueryRow rows[2];
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x >= S::kConsumers * kWarpgroup) {
     give_registers<S::kProducerRegisters>();
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-    winnow::cuda::wait_for_predecessor();  // the gathered rows and the tiles' order are there
+    winnow::cuda::wait_for_predecessor();  // for the gathered rows and the order of tiles
     winnow::cuda::release_successor();
     if (thread >= kWarpgroup - kLoaders) {
       load_queries<S>(arguments, shared);

@@ -1,5 +1,5 @@
-// Brings the entries that a chunk sees into the form that the attention kernels read: 16 bits a
-// number, rows one after another. Each entry is converted once here and read by many tiles there.
+// Converts the entries that a chunk sees to the attention kernels' format: 16-bit
+// numbers in contiguous rows. Each entry is converted once here and read by many tiles there.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -55,7 +55,7 @@ struct EntryPair {
   }
 };
 
-// Which part of a page's worth of entries a thread brings.
+// A thread's part of a page's worth of entries.
 struct Piece {
   int part;  // 0: keys, 1: values
   int pair;  // of entries
@@ -77,7 +77,7 @@ __device__ EntryPair<Codes> from_page(const std::byte* page, const Piece& piece)
   return x;
 }
 
-// Entries `first` + 2 pair ... of the band. What it does not have is not read.
+// Entries `first` + 2 pair ... of the band. Entries that do not exist are not read.
 template <class Codes, int D>
 __device__ EntryPair<Codes> from_band(const PrefillChunk& chunk, int head, int first,
                                       const Piece& piece) {
@@ -98,7 +98,7 @@ __device__ EntryPair<Codes> from_band(const PrefillChunk& chunk, int head, int f
   return x;
 }
 
-// The same of a band in 16 bits.
+// The same for a band in 16 bits.
 template <int D>
 __device__ uint4 from_wide_band(const PrefillChunk& chunk, int head, int entry,
                                 const Piece& piece) {
@@ -107,7 +107,7 @@ __device__ uint4 from_wide_band(const PrefillChunk& chunk, int head, int entry,
   return __ldg(reinterpret_cast<const uint4*>(band + (row * D + 8 * piece.c) * 2));
 }
 
-// A page's worth of entries from `first` on: those of `page`, or of the band where it is null.
+// A page's worth of entries from `first` on: from `page`, or from the band if it is null.
 // `entries` of them exist, counted from entry 0; the others' rows become zero.
 template <class Codes, int D>
 __device__ void gather(const PrefillArguments& arguments, int head, const std::byte* page,
@@ -152,7 +152,7 @@ __device__ void gather(const PrefillArguments& arguments, int head, const std::b
   }
 }
 
-// Sums of what comes before, in place; kThreads threads.
+// Exclusive prefix sums, in place; kThreads threads.
 __device__ void exclusive_scan(int (&x)[kBuckets]) {
   __shared__ int sums[kThreads / 32];
   constexpr int kEach = kBuckets / kThreads;
@@ -181,8 +181,8 @@ __device__ void exclusive_scan(int (&x)[kBuckets]) {
   }
 }
 
-// Sorts the tiles by the length of their lists, the longest first, to 1 / kBuckets of the longest
-// possible.
+// Sorts the tiles by the length of their lists, the longest first, in steps of 1 / kBuckets of the
+// longest possible list.
 __device__ void order_tiles(const PrefillArguments& arguments) {
   __shared__ int begin[kBuckets];
   const int most = arguments.rows.archive_rows + arguments.chunk.lead + arguments.chunk.tokens;
@@ -207,9 +207,9 @@ __device__ void order_tiles(const PrefillArguments& arguments) {
   }
 }
 
-// Its input is complete after the wait, so it may be read as read-only memory (__ldg). Blocks (x,
-// head) take a page's worth of that head at a time: first those of the archive, then those of the
-// band. One more block per head: the first of them orders the tiles.
+// Its input is complete after the wait, so it can be read as read-only memory (__ldg). Blocks (x,
+// head) each process a page's worth of the head's entries at a time, first of the archive, then of
+// the band. The first head's extra block orders the tiles.
 template <class Codes, int D>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     gather_kernel(const __grid_constant__ PrefillArguments arguments) {

@@ -1,4 +1,4 @@
-// What the warpgroups of Hopper's prefill attention share, and the one that feeds the others.
+// Shared by the warpgroups of Hopper's prefill attention, and the code of the one that loads.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -8,7 +8,7 @@
 
 namespace winnow::ops::cuda {
 
-inline constexpr int kLoaders = 96;  // threads that bring queries
+inline constexpr int kLoaders = 96;  // threads that load queries
 
 enum NamedBarrier { kLoaderBarrier = 1, kFirstIssue };
 
@@ -36,13 +36,13 @@ using Control = AttentionControl<S, PrefillTile>;
 template <class S>
 using Shared = AttentionShared<S, Control<S>>;
 
-/// Brings a tile's queries into shared memory, all on their way at a time. Each loader then makes
-/// operands of what it has brought.
+/// Loads a tile's queries into shared memory, all in flight together. Each loader then converts the
+/// chunks that it has loaded to operands.
 template <class S>
 __device__ void load_query_tile(const PrefillArguments& arguments, const PrefillTile& tile,
                                 int thread, std::byte* to) {
   constexpr int kChunks = S::D / 8;
-  constexpr int kStep = kLoaders / kChunks;  // rows from a loader's chunk to its next
+  constexpr int kStep = kLoaders / kChunks;  // rows from one of a loader's chunks to the next
   const int group = arguments.group;
   const int inverse = (1 << 16) / group + 1;
   const int rows = tile.tokens * group;
@@ -53,7 +53,7 @@ __device__ void load_query_tile(const PrefillArguments& arguments, const Prefill
   const auto place_of = [&](int row) { return to + row * kSlabBytes + (c % 8 ^ row % 8) * 16; };
 #pragma unroll 4
   for (int i = first; i < S::kRows; i += kStep) {
-    const int row = min(i, rows - 1);       // rows too many repeat the last
+    const int row = min(i, rows - 1);       // surplus rows repeat the last
     const int token = row * inverse >> 16;  // row / group
     const int offset = (token * (arguments.kv_heads - 1) * group + row) * S::D;
     __pipeline_memcpy_async(place_of(i), from + offset, 16);
@@ -70,7 +70,7 @@ __device__ void load_query_tile(const PrefillArguments& arguments, const Prefill
   }
 }
 
-/// The loaders: take tiles and bring their queries.
+/// The loaders: take tiles and load their queries.
 template <class S>
 __device__ void load_queries(const PrefillArguments& arguments, const Shared<S>& shared) {
   Control<S>& control = shared.control();
@@ -128,7 +128,7 @@ __device__ void copy_part(const PrefillArguments& arguments, const PrefillTile& 
   }
 }
 
-/// One thread: keeps the stages filled. Blocks of a list come last first.
+/// One thread: keeps the stages filled. A list's blocks are loaded last to first.
 template <class S>
 __device__ void load_entries(const PrefillArguments& arguments, const Shared<S>& shared) {
   Control<S>& control = shared.control();

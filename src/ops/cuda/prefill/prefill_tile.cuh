@@ -1,4 +1,4 @@
-// A tile of prefill attention: what its queries are and what they see.
+// A tile of prefill attention: its queries and the entries that they see.
 #pragma once
 
 #include "ops/cuda/prefill/prefill_attention_kernels.h"
@@ -7,20 +7,20 @@
 namespace winnow::ops::cuda {
 
 /// The query rows of a tile are `tokens` consecutive tokens with all query heads of one KV head,
-/// row r = token r / group, head r % group. What any of them sees is a list of gathered rows: the
-/// archive's first `archive`, then the band's from `band` on; both are multiples of 8, so that any
-/// 8 neighbours in the list are neighbours in memory.
+/// row r = token r / group, head r % group. The entries that any of them sees are a list of
+/// gathered rows: the archive's first `archive`, then the band's from `band` on; both are multiples
+/// of 8, so that any 8 neighbours in the list are neighbours in memory.
 struct PrefillTile {
   int head;
   int first;   // token
-  int tokens;  // of the tile, the last one's may be fewer
+  int tokens;  // in the tile; the last tile may have fewer
   int archive;
-  int archive_least;  // what the first token sees of the archive
+  int archive_least;  // the archive entries that the first token sees
   int band;
   int length;
 
   PrefillTile() = default;
-  /// Tile `index`, in no order of interest.
+  /// Tile `index`, in the kernels' order.
   __device__ PrefillTile(const PrefillArguments& arguments, int index) {
     const PrefillChunk& chunk = arguments.chunk;
     const int each = arguments.tile_tokens;
@@ -34,9 +34,9 @@ struct PrefillTile {
     length = archive + chunk.lead + first + tokens - band;
   }
 
-  /// Where in the list an entry of the band is.
+  /// The index of a band entry in the list.
   __device__ int band_place(int entry) const { return archive + entry - band; }
-  /// The gathered row at a place of the list.
+  /// The gathered row at an index of the list.
   __device__ int row_at(int place, const GatheredRows& rows) const {
     return place < archive ? place : rows.archive_rows + band + place - archive;
   }
@@ -71,7 +71,7 @@ __device__ std::uint32_t columns_seen(const VisiblePlaces& visible, int place) {
          (columns_below<N>(visible.last + 1 - place) & ~columns_below<N>(visible.first - place));
 }
 
-/// A tile's row as the caller's arrays hold it. Rows too many repeat the last one, result included.
+/// A tile's row in the caller's arrays. Surplus rows repeat the last one, including its result.
 struct QueryRow {
   int token;
   std::size_t offset;  // of its first channel in query and out

@@ -1,4 +1,4 @@
-// Outputs of attention over rotated entries, rotated back.
+// Rotates outputs of attention over rotated entries back.
 #include "base/cuda/device.h"
 #include "ops/cuda/pages/head_vector.cuh"
 #include "ops/cuda/pages/kernel_shape.cuh"

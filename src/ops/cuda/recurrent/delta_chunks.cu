@@ -1,7 +1,7 @@
-// Many tokens of each sequence, one after another. A warp has four columns of a head's matrix in
-// registers, eight lanes each of them, and needs no other warp: a token costs a lane the products
-// of its rows, two sums over the eight lanes and the update (delta_step.cu has the equations).
-// Blocks bring the next tokens into shared memory while they take the ones before.
+// Many tokens of each sequence, in order. A warp holds four columns of a head's matrix in
+// registers, with eight lanes per column, and needs no other warp: per token, a lane computes the
+// products of its rows, two sums over the eight lanes and the update (delta_step.cu has the
+// equations). Blocks load the next tokens into shared memory while they process earlier ones.
 #include <cuda_pipeline.h>
 
 #include "base/cuda/launch.cuh"
@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kChunkWarps = 8;
 constexpr int kChunkThreads = kChunkWarps * kLanes;
-constexpr int kChunkColumns = 4 * kChunkWarps;  // of a block
+constexpr int kChunkColumns = 4 * kChunkWarps;  // per block
 constexpr int kRowsOfGroup = 128;               // of keys: kernels take one group or two
 
-// Some tokens of a head, as the block's warps read them.
+// Some tokens of a head, in the layout that the block's warps read.
 template <int kGroups>
 struct TokenTile {
   static constexpr int kTokens = 16 / kGroups;
-  static constexpr int kKeyDim = kGroups * kRowsOfGroup;  // zeros behind the head's
+  static constexpr int kKeyDim = kGroups * kRowsOfGroup;  // padded with zeros after the head's
   float queries[kTokens][kKeyDim];
   float keys[kTokens][kKeyDim];
   float values[kTokens][kChunkColumns];
@@ -29,15 +29,15 @@ struct TokenTile {
   float decays[kTokens];
 };
 
-// What a block takes.
+// A block's part of the work.
 struct ChunkPlace {
   int head;
   int key_head;
-  int column;   // its first one
-  int columns;  // that it has
+  int column;   // its first column
+  int columns;  // the number of its columns
 };
 
-// Begins to bring `count` tokens from `row` on.
+// Starts to load `count` tokens from `row` on.
 template <int kGroups>
 __device__ void bring(const DeltaRuleShape& heads, const DeltaRule& rule, const ChunkPlace& place,
                       std::size_t row, int count, TokenTile<kGroups>& tile) {
@@ -66,7 +66,7 @@ __device__ void bring(const DeltaRuleShape& heads, const DeltaRule& rule, const 
   }
 }
 
-// Rows of a column that a lane has: four neighbouring ones of each 32.
+// A lane's rows of a column: four consecutive ones of each 32.
 constexpr int kColumnLanes = 8;
 constexpr int kRowsTogether = 4 * kColumnLanes;
 
@@ -81,8 +81,8 @@ struct ColumnRows {
     return i * kRowsTogether + 4 * (static_cast<int>(threadIdx.x) % kLanes / 4);
   }
 
-  // Takes a token; lanes 16 to 19 return what it gives in columns 0 to 3. `skip`: of its values in
-  // that.
+  // Processes a token; lanes 16 to 19 return its outputs in columns 0 to 3. `skip`: the factor of
+  // its values in them.
   __device__ float take(const TokenTile<kGroups>& tile, int t, int first_column, float match,
                         bool corrects, float skip) {
     const int lane = threadIdx.x % kLanes;
@@ -96,7 +96,7 @@ struct ColumnRows {
       n[i % 2] += dot(s[i], load_four(&tile.queries[t][row(i)]));
     }
     const float decay = tile.decays[t];
-    // The lower lanes add up m, the upper ones n.
+    // The lower lanes sum m, the upper ones n.
     const bool upper = lane >= 16;
     const float given = upper ? m[0] + m[1] : n[0] + n[1];
     float sum = (upper ? n[0] + n[1] : m[0] + m[1]) + __shfl_xor_sync(0xFFFFFFFFU, given, 16);
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kChunkThreads)
     reinterpret_cast<float*>(tiles)[i] = 0.0F;
   }
   __syncthreads();
-  const int own = 4 * (threadIdx.x / kLanes);  // of the block's columns, the warp's first
+  const int own = 4 * (threadIdx.x / kLanes);  // the warp's first column in the block
   const bool has_columns = own < place.columns;
   float* state = rows.state(slot) + static_cast<std::size_t>(head) * matrix_of(heads) + begin + own;
   const int lane = threadIdx.x % kLanes;

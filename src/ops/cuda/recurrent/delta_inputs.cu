@@ -1,4 +1,4 @@
-// A block takes a head of queries, keys or values and a few rows of a sequence, a warp a row.
+// A block processes a head of queries, keys or values and a few rows of a sequence, a warp per row.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/general/activation_curves.cuh"
@@ -10,16 +10,16 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kInputWarps = 4;
-// Of a block: the first one of a sequence has all rows that see the state.
+// Per block: the first block of a sequence has all rows that depend on the state.
 constexpr int kInputRows = kMostTaps - 1;
-constexpr int kInputFours = kMostRecurrentDim / (4 * kLanes);  // of a lane
+constexpr int kInputFours = kMostRecurrentDim / (4 * kLanes);  // per lane
 
 // A head among those of queries, keys and values, and its channels.
 struct InputHead {
-  int first;  // channel among those that are projected
-  int to;     // and among those that are mixed
+  int first;  // first channel among the projected ones
+  int to;     // and among the mixed ones
   int width;
-  float length;  // that vectors become of; 0: they stay as they are
+  float length;  // the length to normalise vectors to; 0: unchanged
   int value_head;
 
   __device__ InputHead(const DeltaRuleShape& heads, int index) {
@@ -40,8 +40,8 @@ struct InputHead {
   }
 };
 
-// Row `t` of a text from channel `first` on; of the `kept` rows before it, which have negative
-// numbers, `tail` has the inputs.
+// Row `t` of a text from channel `first` on. Rows with negative t are the `kept` rows before it,
+// whose inputs are in `tail`.
 struct TextRows {
   const float* inputs;
   const float* tail;
@@ -90,7 +90,7 @@ __device__ void take_row(const InputHead& head, const DeltaInputs& inputs, const
   }
 }
 
-// As the CPU's delta_gates() and state_space_gates().
+// Like the CPU's delta_gates() and state_space_gates().
 __device__ void take_gates(const DeltaInputs& inputs, const DeltaRuleShape& heads, int head,
                            float* gates) {
   float& rate = gates[head];
@@ -106,7 +106,7 @@ __device__ void take_gates(const DeltaInputs& inputs, const DeltaRuleShape& head
 __device__ void renew_tail(const InputHead& head, const TextRows& text, int count, float* tail) {
   for (int i = threadIdx.x; i < head.width; i += kInputWarps * kLanes) {
     const int channel = head.first + i;
-    for (int row = 0; row < text.kept; ++row) {  // reads no row that it has written
+    for (int row = 0; row < text.kept; ++row) {  // reads no row that it has already overwritten
       tail[row * text.channels + channel] = text.row(count - text.kept + row)[channel];
     }
   }
@@ -115,7 +115,7 @@ __device__ void renew_tail(const InputHead& head, const TextRows& text, int coun
 __global__ void __launch_bounds__(kInputWarps* kLanes)
     delta_inputs_kernel(DeltaRuleShape heads, DeltaInputs inputs, RecurrentRows rows) {
   winnow::cuda::wait_for_predecessor();
-  winnow::cuda::release_successor();  // it reads matrices, which this does not write
+  winnow::cuda::release_successor();  // it reads matrices, which this kernel does not write
   const int slot = rows.slots[blockIdx.z];
   if (slot < 0) {
     return;

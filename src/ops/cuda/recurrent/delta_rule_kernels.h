@@ -1,14 +1,14 @@
-// Between the host's side of the delta rule and its kernels.
+// The interface between the delta rule's host code and its kernels.
 #pragma once
 
 #include "ops/cuda/recurrent/delta_rule.h"
 
 namespace winnow::ops::cuda {
 
-/// A row of each sequence.
+/// One row per sequence.
 void launch_delta_step(const DeltaRuleShape& heads, const DeltaRule& rule,
                        const RecurrentRows& rows, cudaStream_t stream);
-/// Any number.
+/// Any number of rows per sequence.
 void launch_delta_chunks(const DeltaRuleShape& heads, const DeltaRule& rule,
                          const RecurrentRows& rows, cudaStream_t stream);
 

@@ -1,11 +1,11 @@
-// One token of each sequence. The states are read and written once: 8 value_heads * key_dim *
-// value_dim bytes for a sequence and a layer are all that counts, which at the device's bandwidth
-// are the floor of the kernel's time.
+// One token of each sequence. The states are read and written once: these 8 value_heads * key_dim *
+// value_dim bytes per sequence and layer dominate. At the device's bandwidth they
+// are a lower bound of the kernel's time.
 //
-// A block has 32 columns of a head's matrix in registers, a thread four of them in every 16th row.
-// With m = S^T k and n = S^T q of the state before the token, the output is decay n + (k . q) u,
-// where u = rate (v - decay m), and the state becomes decay S + k u^T. Without correction u = rate
-// v.
+// A block holds 32 columns of a head's matrix in registers, a thread four of them in every 16th
+// row. With m = S^T k and n = S^T q of the state before the token, the output is decay n + (k . q)
+// u, where u = rate (v - decay m), and the state becomes decay S + k u^T. Without correction u =
+// rate v.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/block_sums.cuh"
 #include "ops/cuda/recurrent/delta_rule_kernels.h"
@@ -19,7 +19,7 @@ constexpr int kQuads = 8;                          // of columns: 128 bytes of e
 constexpr int kRowGroups = kStepThreads / kQuads;  // rows that the block reads at once
 constexpr int kStepWarps = kStepThreads / kLanes;
 
-// A thread's columns of m and n, summed up over all rows, in each thread of the block.
+// A thread's columns of m and n, summed over all rows, returned to each thread of the block.
 __device__ void sum_over_rows(float4& m, float4& n) {
   __shared__ float4 sums[2][kStepWarps][kQuads];
   const auto over_warp = [](float4& x) {
@@ -47,7 +47,7 @@ __device__ void sum_over_rows(float4& m, float4& n) {
   }
 }
 
-// kRows: of a thread, at least.
+// kRows: per thread, at least.
 template <int kRows>
 __global__ void __launch_bounds__(kStepThreads)
     delta_step_kernel(DeltaRuleShape heads, DeltaRule rule, RecurrentRows rows) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kStepThreads)
   float* state = rows.state(slot) + static_cast<std::size_t>(head) * matrix_of(heads) + column;
   float4 s[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {  // no kernel that may still run writes matrices
+  for (int r = 0; r < kRows; ++r) {  // kernels that may still run do not write matrices
     const int i = group + r * kRowGroups;
     s[r] = has(i) ? load_four(state + i * heads.value_dim) : float4{};
   }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kStepThreads)
     keys[i] = exists ? query[keys_of(heads) + i] : 0.0F;
   }
   __syncthreads();
-  float match = 0.0F;  // by each warp
+  float match = 0.0F;  // computed by each warp
   for (int i = threadIdx.x % kLanes; i < kMostKeyDim; i += kLanes) {
     match += keys[i] * queries[i];
   }

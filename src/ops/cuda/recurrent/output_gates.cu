@@ -14,8 +14,8 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kGateThreads = 128;
-constexpr int kGateFours = kMostRecurrentDim / (4 * kLanes);  // of a lane
-constexpr unsigned kMostGateBlocks = 4096;                    // further work is taken in turn
+constexpr int kGateFours = kMostRecurrentDim / (4 * kLanes);  // per lane
+constexpr unsigned kMostGateBlocks = 4096;                    // blocks loop over further work
 
 __device__ float silu_of(float x) {
   return x * sigmoid(x);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kGateThreads)
       const float gated = silu_of(shape.gates[first + i]) * x[first + i];
       out[first + i] = to_bf16(gated * factor * weights[i]);
     }
-    __syncthreads();  // the next group's sums take the place of these
+    __syncthreads();  // before the next group's sums replace these
   }
 }
 

@@ -1,4 +1,4 @@
-// What multiplies the outputs of mixers before their output projection.
+// Gates that multiply the outputs of mixers before their output projection.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,18 +15,18 @@ struct GatedHeads {
   const float* gates = nullptr;  // [rows, heads * dim]
 };
 
-/// out = silu(gate) * rms_norm(x) * weight, normed by head: of recurrent layers. weight [dim]; dim
+/// out = silu(gate) * rms_norm(x) * weight, normed by head: for recurrent layers. weight [dim]; dim
 /// is a multiple of 4 up to kMostRecurrentDim.
 void gated_rms_norm(bf16* out, const float* x, const GatedHeads& shape, const float* weight,
                     float eps, cudaStream_t stream);
 
-/// out = rms_norm(silu(gate) * x) * weight, normed by head: of state spaces, whose groups the heads
-/// are here. weight [heads * dim].
+/// out = rms_norm(silu(gate) * x) * weight, normed by head: for state spaces, whose groups take the
+/// role of heads. weight [heads * dim].
 void norm_gated(bf16* out, const float* x, const GatedHeads& shape, const float* weight, float eps,
                 cudaStream_t stream);
 
-/// x *= sigmoid(gate + bias): of attention with output gates. bias [heads * dim] or null; rows are
-/// of a multiple of 8 channels.
+/// x *= sigmoid(gate + bias): for attention with output gates. bias [heads * dim] or null; rows
+/// have a multiple of 8 channels.
 void sigmoid_multiply(bf16* x, const GatedHeads& shape, const float* bias, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -1,4 +1,4 @@
-// The sequences whose tokens pass a recurrent layer together, and where their states lie.
+// The sequences whose tokens a recurrent layer processes together, and their states.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ namespace winnow::ops::cuda {
 /// Rows of several sequences, one sequence after another. All pointers are to device memory.
 struct RecurrentRows {
   int sequences = 0;
-  int longest = 1;                       // most rows of a sequence
-  const std::int32_t* firsts = nullptr;  // [sequences + 1] rows before each one; null: a row each
-  const std::int32_t* slots = nullptr;   // [sequences]; negative: it only pads, nothing happens
-  /// By slot: a sequence's state. At `offset` lie the numbers of the layer: the matrices of all
+  int longest = 1;                       // largest number of rows of a sequence
+  const std::int32_t* firsts = nullptr;  // [sequences + 1] rows before each one; null: one row each
+  const std::int32_t* slots = nullptr;   // [sequences]; negative: padding, skipped
+  /// By slot: a sequence's state. The layer's part begins at `offset`: the matrices of all
   /// heads (a short convolution has none), then the last inputs of the convolution
   /// (ops/causal_conv.h), the oldest first.
   float* const* states = nullptr;
@@ -31,8 +31,8 @@ struct RecurrentRows {
   [[nodiscard]] constexpr float* state(int slot) const { return states[slot] + offset; }
 };
 
-/// What kernels ask of the heads: channels of all keys, of all values, and of rows of queries, keys
-/// and values [T, channels]; numbers of a head's matrix.
+/// Sizes of the heads: channels of all keys, of all values, and of a row of queries, keys
+/// and values [T, channels]; elements of a head's matrix.
 constexpr int keys_of(const DeltaRuleShape& heads) {
   return heads.key_heads * heads.key_dim;
 }
@@ -46,14 +46,14 @@ constexpr int matrix_of(const DeltaRuleShape& heads) {
   return heads.key_dim * heads.value_dim;
 }
 
-/// Throws Error unless the kernels take so many taps of a convolution.
+/// Throws Error unless the kernels support a convolution with this many taps.
 void check_taps(int taps);
-/// The same of such heads, too.
+/// The same, also for such heads.
 void check_recurrent(const DeltaRuleShape& heads, int taps);
 
-/// Most channels of a head.
+/// The largest number of channels of a head.
 inline constexpr int kMostRecurrentDim = 256;
-/// Most taps of the convolution.
+/// The largest number of taps of the convolution.
 inline constexpr int kMostTaps = 33;
 
 }  // namespace winnow::ops::cuda

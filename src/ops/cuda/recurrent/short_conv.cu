@@ -1,4 +1,4 @@
-// A thread takes a channel and a few rows of a sequence. What it costs is reading the projections
+// A thread processes a channel and a few rows of a sequence. The cost is reading the projections
 // once; the few rows that several threads read come from the cache.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/recurrent/short_conv.h"
@@ -7,11 +7,11 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kConvThreads = 128;
-// Of a block: the first one of a sequence has all rows that see the state.
+// Per block: the first block of a sequence has all rows that depend on the state.
 constexpr int kConvRows = kMostTaps - 1;
 
-// What the convolution of a channel takes at row `t` of a text; of the `kept` rows before it, which
-// have negative numbers, `tail` has it.
+// The convolution's input in a channel at row `t` of a text. Rows with negative t are the `kept`
+// rows before it, whose inputs are in `tail`.
 struct GatedInput {
   const float* projected;
   const float* tail;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kConvThreads)
     conv.out[place] = to_bf16(conv.gates[place] * sum);
   }
   if (begin == 0 && end > 0) {
-    for (int row = 0; row < input.kept; ++row) {  // reads no row that it has written
+    for (int row = 0; row < input.kept; ++row) {  // reads no row that it has already overwritten
       tail[row * channels + channel] = input.at(count - input.kept + row);
     }
   }

@@ -17,8 +17,8 @@ struct ShortConv {
   bf16* out = nullptr;  // [T, channels]
 };
 
-/// out = gate * causal_conv(input gate * input); the convolution's last inputs in the states go on.
-/// The sums do not depend on how a text is cut.
+/// out = gate * causal_conv(input gate * input); updates the convolution's last inputs in the
+/// states. The sums do not depend on how a text is split.
 void short_conv(const ShortConv& conv, const RecurrentRows& rows, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -1,4 +1,4 @@
-// A row of logits as the blocks that choose its token read it.
+// A row of logits, as read by the blocks that choose its token.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ class RowLogits {
         vectors_(reinterpret_cast<const float4*>(logits - lead_)) {}
 
   /// Calls f(token, the logits of this token and the three after it, with the penalty) for the
-  /// share of thread `first` of `threads`, token after token. Beside the row's tokens there may be
-  /// some that it does not have. Their logits, and those of tokens not allowed, are no numbers.
+  /// share of thread `first` of `threads`, in token order. There may be tokens outside the row at
+  /// its ends. Their logits, and those of tokens that are not allowed, are NaN.
   template <class F>
   __device__ void each(int first, int threads, const F& f) const {
     constexpr int kAtOnce = 2;
@@ -52,7 +52,7 @@ class RowLogits {
   }
 
  private:
-  // The row may begin and end within a vector.
+  // The row may begin and end inside a vector.
   __device__ float4 load(int at) const {
     const int from = at * kVector;
     if (from >= lead_ && from + kVector <= end_) {
@@ -64,7 +64,7 @@ class RowLogits {
     return {value(from), value(from + 1), value(from + 2), value(from + 3)};
   }
 
-  // Of seen tokens.
+  // Applies the penalty to seen tokens.
   __device__ float4 penalized(int at, const float4& x) const {
     const int token = at * kVector - lead_;
     const float penalty = row_.rule.penalty;
@@ -74,19 +74,19 @@ class RowLogits {
             penalized(token + 3, x.w, penalty, row_.seen, row_.newest)};
   }
 
-  // The CPU's operations, each rounded as there. Rarely asked for: not worth the room that it takes
-  // where it is called. By value: what is pointed to is not in registers.
+  // The same operations and roundings as on the CPU. Rarely called: inlining is not worth its
+  // size. Arguments by value: data behind a pointer is not in registers.
   static __device__ __noinline__ float penalized(int token, float x, float penalty,
                                                  const std::uint32_t* seen, int newest) {
-    // Tokens that the row does not have are no numbers: `seen` has no bits for them.
+    // Tokens outside the row are NaN: `seen` has no bits for them.
     if (isnan(x) || (token != newest && (seen[token / 32] >> (token % 32) & 1U) == 0)) {
       return x;
     }
     return x > 0.0F ? __fdiv_rn(x, penalty) : __fmul_rn(x, penalty);
   }
 
-  // The bits of tokens from `token` on lie in one word or two. Those of tokens that the row does
-  // not have may be any: their logits are no numbers either way.
+  // The bits of tokens from `token` on are in one word or two. Bits of tokens outside the row may
+  // have any value: their logits are NaN either way.
   static __device__ __noinline__ float4 only_allowed(int token, float4 x,
                                                      const std::uint32_t* allowed, int vocab) {
     const int last = (vocab - 1) / 32;
@@ -98,8 +98,8 @@ class RowLogits {
   }
 
   const SampledRow& row_;
-  int lead_;               // floats of the first vector that are not the row's
-  int end_;                // of the row, counted from there
+  int lead_;               // floats of the first vector that precede the row
+  int end_;                // end of the row, counted from there
   const float4* vectors_;  // 16-byte aligned
 };
 

@@ -1,12 +1,12 @@
 // A row is sampled without sorting it. Its candidates are ordered by a place: their distance from
-// the largest logit, then their number. What is wanted is always the first place at which a running
-// sum of weights (or of candidates) passes a goal. A histogram of all candidates over the leading
-// digit of their places, made once, says in which digit that is. When few candidates begin with the
-// digits found so far, they are listed, and one block looks at them alone; until then another
-// histogram, of those candidates over the next digit, takes another pass over the vocabulary. Sums
+// the largest logit, then their token id. Every search looks for the first place at which a running
+// sum of weights (or of candidates) exceeds a goal. A histogram of all candidates over the leading
+// digit of their places, made once, gives that digit. When few candidates share the
+// digits found so far, they are listed, and one block searches the list; until then another
+// histogram, of these candidates over the next digit, takes another pass over the vocabulary. Sums
 // of integers do not depend on the order in which threads add to them.
 //
-// A row belongs to a cluster of blocks, so that few rows fill the device as well; each block has a
+// A cluster of blocks processes a row, so that few rows fill the device as well; each block has a
 // histogram of its own part of the vocabulary.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/sampling/row_logits.cuh"
@@ -16,7 +16,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kMostTeam = 8;  // blocks of a row; every device with clusters has room for these
+constexpr int kMostTeam = 8;  // blocks per row; every device with clusters has room for these
 
 class RowSampler {
  public:
@@ -50,7 +50,7 @@ class RowSampler {
   __device__ void each_vector(const F& f) const {
     logits_.each(team_.rank() * kThreads + this_thread(), team_.size() * kThreads, f);
   }
-  // Calls f(place, weight) for the candidates in it.
+  // Calls f(place, weight) for its candidates.
   template <class F>
   __device__ void each_candidate(const F& f) const {
     const float largest = largest_;
@@ -61,7 +61,7 @@ class RowSampler {
 #pragma unroll
       for (int i = 0; i < RowLogits::kVector; ++i) {
         far[i] = distance(x[i], largest, octaves);
-        weights[i] = weight(min(far[i], kNoWeight - 1));  // without a branch
+        weights[i] = weight(min(far[i], kNoWeight - 1));  // clamped, to avoid a branch
       }
 #pragma unroll
       for (int i = 0; i < RowLogits::kVector; ++i) {
@@ -71,9 +71,9 @@ class RowSampler {
       }
     });
   }
-  // Larger for larger logits; 0 for what is not a number.
+  // Larger for larger logits; 0 for NaN.
   static __device__ std::uint32_t order(float logit) {
-    const std::uint32_t bits = __float_as_uint(logit + 0.0F);  // -0 is no less than 0
+    const std::uint32_t bits = __float_as_uint(logit + 0.0F);  // -0 must equal 0
     return isnan(logit) ? 0U : (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
   }
 
@@ -81,8 +81,8 @@ class RowSampler {
     return __uint_as_float((order & 0x80000000U) != 0 ? order ^ 0x80000000U : ~order);
   }
 
-  // The order of the largest logit, then, for the lowest of equal tokens, ~token; less than
-  // kNumbers if there is no number.
+  // The order of the largest logit, then ~token, so that the lowest token wins a tie; less than
+  // kNumbers if all are NaN.
   static constexpr Word kNumbers = Word{1} << 32;
   __device__ Word find_largest() const {
     std::uint32_t largest = 0;
@@ -122,9 +122,9 @@ class RowSampler {
     for (int rank = 0; rank < team_.size(); ++rank) {
       through_.add(team_.of(shared().histograms[kAll].slice, rank));
     }
-    // Each of these leaves a part of the candidates.
+    // Each of these keeps a part of the candidates.
     const TokenRule& rule = row_.rule;
-#pragma unroll 1  // a search is large
+#pragma unroll 1  // a search is too large to unroll
     for (const Step step : {Step::most, Step::share, Step::random}) {
       if (step == Step::random) {
         drop_far();
@@ -152,14 +152,14 @@ class RowSampler {
     }
   }
 
-  // Makes the first place at which the sum passes the goal the last one, if there is one.
+  // Makes the first place at which the sum exceeds the goal the last one, if it exists.
   __device__ void search(const Goal& goal) {
     if (!cross(kAll, {}, goal)) {
       return;
     }
     Crossing crossing = shared().crossing;
     while (crossing.inside.count > kMostListed) {
-      team_.synchronize();  // everybody has read the last one
+      team_.synchronize();  // all blocks have read the last one
       clear_histogram(kSome);
       fill(kSome, crossing);
       cross(kSome, crossing, goal);
@@ -174,7 +174,7 @@ class RowSampler {
     through_ = team_.of(shared().through, 0);
   }
 
-  // Candidates in the crossing by the next digit, the team's sums in each block's slice.
+  // Histogram of the crossing's candidates by the next digit; each block's slice gets team sums.
   __device__ void fill(int which, const Crossing crossing) {
     Histogram& histogram = shared().histograms[which];
     const Digit digit = crossing.next();
@@ -188,7 +188,7 @@ class RowSampler {
     for (int bin = slice_begin(team_.rank()) + this_thread(); bin < slice_begin(team_.rank() + 1);
          bin += kThreads) {
       Mass mass = histogram.mass(bin);
-      // No other thread reads or writes this slice.
+      // No other thread accesses this slice.
 #pragma unroll
       for (int other = 1; other < kMostTeam; ++other) {
         if (other < team_.size()) {
@@ -210,8 +210,8 @@ class RowSampler {
     return kBins * rank / team_.size();
   }
 
-  // Goes on by a digit. Returns whether the sum passes the goal anywhere; every block then finds
-  // the outcome in its shared memory.
+  // Advances by a digit. Returns whether the sum exceeds the goal anywhere; every block then finds
+  // the result in its shared memory.
   __device__ bool cross(int which, Crossing so_far, const Goal& goal) {
     Histogram& histogram = shared().histograms[which];
     for (int rank = 0; rank < team_.size(); ++rank) {
@@ -227,7 +227,7 @@ class RowSampler {
     return false;
   }
 
-  // The team's candidates in the crossing to its first block, whose list is empty.
+  // Copies the team's candidates in the crossing to its first block, whose list is empty.
   __device__ void list(const Crossing crossing) {
     SamplingMemory& first = team_.of(shared(), 0);
     each_candidate([&](Word place, Word /*weight*/) {
@@ -263,8 +263,8 @@ class RowSampler {
   const SampledRow& row_;
   Team team_;
   float largest_ = 0.0F;
-  Word last_ = ~Word{0};  // no candidate lies behind this place
-  Mass through_;          // of those up to there
+  Word last_ = ~Word{0};  // candidates after this place are dropped
+  Mass through_;          // of the candidates up to there
 };
 
 __global__ void __launch_bounds__(kThreads)

@@ -1,4 +1,4 @@
-// Sums of weights over digits of places, by a cluster of blocks.
+// Sums of weights over digits of places, computed by a cluster of blocks.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -12,7 +12,7 @@ constexpr int kBins = 1 << kBinBits;
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 using Word = unsigned long long;
 
-/// The blocks that share a row. One block alone before Hopper.
+/// The blocks that share a row. Before Hopper there is only one.
 struct Team {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __device__ int rank() const {
@@ -46,7 +46,7 @@ struct Team {
 #endif
 };
 
-/// What a range of places holds.
+/// The total of a range of places.
 struct Mass {
   Word weight = 0;
   unsigned count = 0;
@@ -62,7 +62,7 @@ inline __device__ Mass shuffle_up(const Mass& mass, int step) {
           __shfl_up_sync(kAllLanes, mass.count, step)};
 }
 
-/// Up to where places are summed: until the sum of their weights, or their number, is larger.
+/// The bound of a summation over places: where the sum of weights, or the count, exceeds it.
 struct Goal {
   bool counts;
   Word sum;
@@ -72,8 +72,8 @@ struct Goal {
   }
 };
 
-/// The steps in which places are told apart: by bits [shift, shift + bits), of which at most the
-/// lower kBinBits are not zero.
+/// A step of the search: it distinguishes places by bits [shift, shift + bits), of which at most
+/// the lower kBinBits are not zero.
 struct Digit {
   int shift;
   int bits;
@@ -85,8 +85,8 @@ struct Digit {
 __constant__ const Digit kDigits[] = {{53, 11}, {42, 11}, {32, 10}, {11, 21}, {0, 11}};
 static_assert(kMostTokens < 1 << (2 * kBinBits));
 
-/// Where a sum passes its goal: the first `known` digits of the place, what comes before them, and
-/// what begins with them.
+/// Where a sum exceeds its goal: the first `known` digits of the place, the total before them, and
+/// the total of the places that begin with them.
 struct Crossing {
   int known = 0;
   Word digits = 0;
@@ -102,12 +102,12 @@ struct Crossing {
   }
 };
 
-/// What each bin holds. Shared memory adds 32 bits at a time, so a sum of weights is two words.
+/// The bins' totals. Shared memory adds 32 bits at a time, so a sum of weights is two words.
 struct Histogram {
   unsigned low[kBins];
   unsigned high[kBins];
   unsigned counts[kBins];
-  Mass slice;  // once gathered: the sum of the block's slice of the bins, over the team
+  Mass slice;  // once gathered: the team's sum over this block's slice of the bins
 
   __device__ void clear(int bin) { counts[bin] = high[bin] = low[bin] = 0; }
   __device__ void add(int bin, Word weight) {

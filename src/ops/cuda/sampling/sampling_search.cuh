@@ -1,4 +1,4 @@
-// What a block does by itself to find where a sum passes its goal: sums over its threads, one
+// The part of a search that one block does alone: sums over its threads, one
 // histogram, and the list of the last candidates.
 #pragma once
 
@@ -11,9 +11,9 @@ namespace winnow::ops::cuda {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMostListed = 2048;
-constexpr int kFew = 32;  // candidates that a warp looks at, one a lane
+constexpr int kFew = 32;  // candidates for a single warp, one per lane
 
-/// Histograms: of all candidates, by the first digit; of those that a search still looks at, by the
+/// Histograms: of all candidates by the first digit, and of a search's remaining candidates by the
 /// next one.
 constexpr int kAll = 0;
 constexpr int kSome = 1;
@@ -34,7 +34,7 @@ struct SamplingMemory {
   Mass through;  // the sum up to there
 };
 
-/// That of the block: where the compiler knows that it is shared, addition there is an instruction.
+/// The block's own memory: if the compiler knows that it is shared, an addition is one instruction.
 inline __device__ SamplingMemory& shared() {
   extern __shared__ __align__(16) std::byte memory[];
   return *reinterpret_cast<SamplingMemory*>(memory);
@@ -48,7 +48,7 @@ inline __device__ Word weight_of(Word place) {
   return weight(static_cast<std::uint32_t>(place >> 32));
 }
 
-/// Over a block's threads; `total` is the sum of all.
+/// Prefix sums over a block's threads; `total` is the sum of all.
 inline __device__ Mass inclusive_scan(Mass mass, Mass& total) {
   const int lane = this_thread() % 32;
   for (int step = 1; step < 32; step *= 2) {
@@ -57,7 +57,7 @@ inline __device__ Mass inclusive_scan(Mass mass, Mass& total) {
       mass.add(other);
     }
   }
-  __syncthreads();  // the sums of an earlier call have been read
+  __syncthreads();  // wait until the sums of an earlier call have been read
   if (lane == 31) {
     shared().warp_mass[this_thread() / 32] = mass;
   }
@@ -80,7 +80,7 @@ inline __device__ void clear_histogram(int which) {
   __syncthreads();
 }
 
-/// Goes on by a digit: to the bin of [begin, end) in which the sum passes the goal.
+/// Advances by a digit: to the bin of [begin, end) in which the sum exceeds the goal.
 inline __device__ void cross_bins(const Histogram& histogram, int begin, int end,
                                   const Crossing& so_far, const Goal& goal) {
   constexpr int kEach = kBins / kThreads;
@@ -119,7 +119,7 @@ __device__ void each_listed(const Crossing& crossing, const F& f) {
   }
 }
 
-/// Where the sum, from what is `before` them, passes the goal among few candidates. By a warp.
+/// Finds where the sum, which starts at `before`, exceeds the goal among few candidates. By a warp.
 inline __device__ void search_few(const Mass& before, const Goal& goal) {
   const unsigned count = shared().few_count;
   const bool is_one = static_cast<unsigned>(this_thread()) < count;
@@ -144,8 +144,8 @@ inline __device__ void search_few(const Mass& before, const Goal& goal) {
   }
 }
 
-/// Where the sum passes the goal among the listed candidates in the crossing; then the list is
-/// empty. By the team's first block.
+/// Finds where the sum exceeds the goal among the listed candidates in the crossing; then empties
+/// the list. By the team's first block.
 inline __device__ void search_list(Crossing crossing, const Goal& goal) {
   while (crossing.inside.count > kFew) {
     const Digit digit = crossing.next();

@@ -42,7 +42,7 @@ void require_rows_of_16_bytes(const Matrix<T>& matrix, std::string_view name, st
           "training attention: rows of {} do not begin at multiples of {} bytes", name, kAlignment);
 }
 
-// What every call needs of the shapes; q is the number of columns of queries.
+// Checks the shapes of any call; q is the number of columns of queries.
 void require_valid(const TrainingAttention& attention) {
   const int dim = attention.head_dim;
   require(dim >= 8 && dim <= kMostHeadDim && dim % 8 == 0,
@@ -66,7 +66,7 @@ void require_valid(const TrainingAttention& attention) {
   }
 }
 
-/// Cuts scratch into arrays; from nothing, it tells how much there must be.
+/// Divides scratch memory into arrays; without memory, it computes the required size.
 class Scratch {
  public:
   explicit Scratch(std::byte* memory) : memory_(memory) {}
@@ -84,7 +84,7 @@ class Scratch {
   std::size_t used_ = 0;
 };
 
-// Whether the attention is of the kind that kernels with matrix instructions take.
+// Whether the kernels with matrix instructions support the attention.
 bool has_own_kernel(const TrainingAttention& attention) {
   constexpr int kMostOwnDim = 128;
   return attention.head_dim <= kMostOwnDim && attention.reach == 0 && attention.soft_cap == 0.0F &&
@@ -95,10 +95,10 @@ bool has_hopper_kernel(int head_dim) {
   return has_wgmma() && (head_dim == 64 || head_dim == 128);
 }
 
-/// What backward keeps in scratch.
+/// Backward's arrays in scratch memory.
 struct BackwardScratch {
   QuerySums* sums;
-  // Hopper's alone:
+  // Only on Hopper:
   float* dqueries = nullptr;
   std::int32_t* next_keys = nullptr;
   std::int32_t* document_end = nullptr;
@@ -119,7 +119,7 @@ struct BackwardScratch {
   }
 };
 
-/// What forward keeps in scratch.
+/// Forward's arrays in scratch memory.
 struct ForwardScratch {
   float* bias;
   std::int32_t* next_tile;
@@ -130,7 +130,7 @@ struct ForwardScratch {
   }
 };
 
-/// The same with a window of at most T, which kernels can add to.
+/// The same with a window of at most T, so that kernels can add to it without overflow.
 TrainingAttention limited(TrainingAttention attention) {
   attention.window = std::min(attention.window, tokens_of(attention));
   return attention;
@@ -140,7 +140,7 @@ TrainingAttention limited(TrainingAttention attention) {
 
 std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim) {
   Scratch forward(nullptr);
-  ForwardScratch(forward, tokens, query_heads);  // KV heads are no more
+  ForwardScratch(forward, tokens, query_heads);  // there are at most as many KV heads
   Scratch backward(nullptr);
   BackwardScratch(backward, tokens, query_heads, head_dim);
   return std::max(forward.used(), backward.used());

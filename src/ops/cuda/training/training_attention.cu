@@ -1,4 +1,4 @@
-// Training attention, forward, for any device with mma.sync: a block takes 64 queries of a head
+// Training attention, forward, for any device with mma.sync: a block processes 64 queries of a head
 // over the keys of their documents, 64 at a time.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_tile.cuh"

@@ -11,8 +11,8 @@
 
 namespace winnow::ops::cuda {
 
-/// What forward and backward share: ops/training_attention.h's, in device memory. Query i sees key
-/// j iff first_key[i] <= j <= i and, with a reach, i - j < reach. Its score is
+/// Operands of forward and backward: like ops/training_attention.h's, in device memory. Query i
+/// sees key j iff first_key[i] <= j <= i and, with a reach, i - j < reach. Its score is
 ///   cap(scale * q_i . k_j) + (i - j > window ? bias_j : 0)
 /// (docs/method.md), cap(s) = soft_cap * tanh(s / soft_cap). Rows of bf16 matrices begin at
 /// multiples of 16 bytes.
@@ -26,15 +26,15 @@ struct TrainingAttention {
   Matrix<const bf16> queries;     // [T, kv_heads * G * D], after RoPE
   Matrix<const bf16> keys;        // [T, kv_heads * D], after RoPE
   Matrix<const bf16> values;      // [T, kv_heads * D]
-  Matrix<const float> bias = {};  // [T, kv_heads], at most 0, -infinity too; empty: plain causal
-  int reach = 0;                  // 0: everything before
+  Matrix<const float> bias = {};  // [T, kv_heads], at most 0, may be -infinity; empty: plain causal
+  int reach = 0;                  // 0: all keys up to the query's own
   float soft_cap = 0.0F;          // 0: none
-  /// [kv_heads * G] or null: logits that join the softmax's denominator and have no value.
+  /// [kv_heads * G] or null: logits that join the softmax's denominator without a value.
   const float* sinks = nullptr;
 };
 
-/// Gradients that training_attention_backward writes (it does not add). `bias` is empty when the
-/// attention has none; without `sinks` theirs is not computed.
+/// Gradients that training_attention_backward writes (it does not add). `bias` is empty if the
+/// attention has none; without `sinks` their gradient is not computed.
 struct TrainingAttentionGradients {
   Matrix<bf16> queries;
   Matrix<bf16> keys;
@@ -43,23 +43,23 @@ struct TrainingAttentionGradients {
   float* sinks = nullptr;  // [kv_heads * G]
 };
 
-/// `best` is the fastest kernel that takes the attention on this device; `portable` are those for
-/// any device, where they take it; `general` takes everything (general/training_attention.h).
+/// `best` is the fastest kernel for this attention and device; `portable` are kernels for
+/// any device, if they support it; `general` supports all (general/training_attention.h).
 enum class TrainingKernel { best, portable, general };
 
-/// Scratch that forward and backward of so many tokens need, aligned to 256. Nothing lies in it
-/// between calls.
+/// Scratch memory for forward and backward of `tokens` tokens, aligned to 256. Its contents need
+/// not be kept between calls.
 std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim);
 
 /// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores and
 /// its sink, for the backward pass. Operands of products are bf16, sums and exponentials float.
-/// Nothing waits for the host. Throws Error on shapes that do not fit together.
+/// Nothing waits for the host. Throws Error if shapes do not match.
 void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
                         Matrix<float> normalizers, std::byte* scratch, cudaStream_t stream,
                         TrainingKernel kernel = TrainingKernel::best);
 
-/// Writes the gradients of queries, keys, values, bias and sinks, given that of `out`. The same
-/// operands give the same bits on the same kind of device.
+/// Writes the gradients of queries, keys, values, bias and sinks, from the gradient of `out`. The
+/// same operands give the same bits on the same kind of device.
 void training_attention_backward(const TrainingAttention& attention, Matrix<const bf16> out,
                                  Matrix<const float> normalizers, Matrix<const bf16> dout,
                                  const TrainingAttentionGradients& gradients, std::byte* scratch,

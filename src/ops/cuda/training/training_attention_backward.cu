@@ -1,7 +1,7 @@
-// Training attention, backward, for any device with mma.sync. Weights are computed again from the
-// log-sum-exp that forward left (Dao et al. 2022), twice: once with a block of keys at rest, which
-// gathers the gradients of keys, values and bias over all queries of its KV head, and once with a
-// block of queries at rest. So no two blocks add to the same number.
+// Training attention, backward, for any device with mma.sync. Weights are recomputed from the
+// forward pass's log-sum-exp (Dao et al. 2022), twice: once per block of keys, which
+// gathers the gradients of keys, values and bias over all queries of its KV head, and once per
+// block of queries. So no two blocks add to the same number.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_tile.cuh"
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kTileThreads)
   float dbias[2] = {};
   for (int query = first; query < backward.tokens; query += kTileRows) {
     if (attention.first_key[query] > last) {
-      break;  // later documents
+      break;  // only later documents follow
     }
     for (int g = 0; g < attention.group; ++g) {
       const int head = kv_head * attention.group + g;

@@ -1,25 +1,25 @@
-// Between the host's side of training attention and its kernels.
+// The interface between training attention's host code and its kernels.
 #pragma once
 
 #include <cuda.h>
 
 #ifdef __CUDACC__
-#pragma nv_diag_suppress 554  // Matrix<const T> has a conversion to itself, which nobody calls
+#pragma nv_diag_suppress 554  // Matrix<const T> has an unused conversion to itself
 #endif
 
 #include "ops/cuda/training/training_attention.h"
 
 namespace winnow::ops::cuda {
 
-/// What backward needs of a query besides its vectors: the log-sum-exp of its scores in powers of
+/// Backward's data per query besides its vectors: the log-sum-exp of its scores in powers of
 /// two, and the dot product of its output and the output's gradient.
 struct QuerySums {
   float normalizer;
   float dot;
 };
 
-/// Rows of QuerySums, of which those past the last token have normalizer infinity (all weights are
-/// zero): whatever a kernel takes at a time divides it.
+/// QuerySums are padded to a multiple of this, with normalizer infinity (all weights zero) after
+/// the last token: it is a multiple of every kernel's tile.
 inline constexpr int kTrainingRows = 128;
 
 struct TrainingForward {
@@ -37,12 +37,12 @@ struct TrainingBackward {
   Matrix<const bf16> dout;
   TrainingAttentionGradients gradients;
   int tokens;
-  int padded_tokens;  // to kTrainingRows
+  int padded_tokens;  // a multiple of kTrainingRows
   int kv_heads;
   QuerySums* sums;  // [query heads, padded_tokens]
 };
 
-/// Fills `sums`.
+/// Writes `sums`.
 void launch_query_sums(const TrainingBackward& backward, cudaStream_t stream);
 
 /// Queries of a tile of Hopper's forward.
@@ -55,14 +55,14 @@ struct TrainingForwardSm90 {
   CUtensorMap keys;     // boxes of kTrainingRows rows
   CUtensorMap values;   // the same
   TrainingForward forward;
-  int padded_tokens;  // to kTrainingRows
-  /// [kv_heads, padded_tokens]: what is to be added to products before they are multiplied by the
-  /// scale; null where there is none.
+  int padded_tokens;  // a multiple of kTrainingRows
+  /// [kv_heads, padded_tokens]: the term that is added to products before they are multiplied by
+  /// the scale; null without bias.
   float* bias;
-  std::int32_t* next_tile;  // how many tiles have been taken
+  std::int32_t* next_tile;  // number of tiles that have been taken
 };
 
-/// Fills `bias` and `next_tile`.
+/// Writes `bias` and `next_tile`.
 void launch_forward_plan(const TrainingForwardSm90& forward, cudaStream_t stream);
 
 /// For Hopper, head dimensions 64 and 128.
@@ -79,20 +79,20 @@ struct TrainingBackwardSm90 {
   CUtensorMap keys;     // boxes of kTrainingRows rows
   CUtensorMap values;   // the same
   TrainingBackward backward;
-  float* dqueries;   // the gradients of queries in float, as the kernel's lanes hold them
+  float* dqueries;   // the gradients of queries in float, in the kernel's register layout
   int query_blocks;  // of backward_queries()
-  /// [query heads, query_blocks]: the first of the keys that add to dqueries next.
+  /// [query heads, query_blocks]: the first of the keys whose turn it is to add to dqueries.
   std::int32_t* next_keys;
-  std::int32_t* document_end;  // [T]: the first query, at least the key, that does not see it
-  std::int32_t* next_item;     // how many blocks of keys have been taken
+  std::int32_t* document_end;  // [T]: the first query from the key on that does not see it
+  std::int32_t* next_item;     // number of key blocks that have been taken
 };
 
-/// Fills `next_keys`, `document_end` and `next_item`.
+/// Writes `next_keys`, `document_end` and `next_item`.
 void launch_backward_plan(const TrainingBackwardSm90& backward, cudaStream_t stream);
 
 /// For Hopper, head dimensions 64 and 128.
 void launch_training_backward_sm90(const TrainingBackwardSm90& backward, cudaStream_t stream);
-/// The last step of it: the gradients of queries, from `dqueries` to the caller's matrix.
+/// Its last step: copies the gradients of queries from `dqueries` to the caller's matrix.
 void launch_store_dqueries(const TrainingBackwardSm90& backward, cudaStream_t stream);
 
 /// For any device.

@@ -1,15 +1,15 @@
-// Training attention, backward, with Hopper's own instructions (sm_90a). A block of threads takes
-// 128 keys of a KV head and goes over the queries that see any of them, from the last to the first.
+// Training attention, backward, with Hopper-specific instructions (sm_90a). A block of threads
+// takes 128 keys of a KV head and iterates over the queries that see any of them, last to first.
 //   Two warpgroups hold 64 keys each. Scores are products keys x queries, so that weights and
-//     gradients of scores are, as they lie in registers, operands of the sums over queries (the
+//     gradients of scores are, in their register layout, operands of the sums over queries (the
 //     gradients of values and of keys), and bias and its gradient are per row.
 //   The gradient of queries is a sum over keys, of both warpgroups: gradients of scores go through
 //     shared memory, and the product of this block of keys is added to an array in float.
-//   The last warpgroup feeds the others (a thread), and adds up gradients of queries (two warps).
-// Blocks of keys add to a query's gradient in order, so that the result repeats itself to the bit:
-// `next_keys` says for each block of queries which keys add next. Nobody waits long: all blocks of
-// a document begin at its end, one step behind the one before. Nobody waits forever: blocks are
-// taken in order.
+//   The last warpgroup loads data (one thread), and adds up gradients of queries (two warps).
+// Blocks of keys add to a query's gradient in a fixed order, so that results are reproducible to
+// the bit: for each block of queries, `next_keys` is the next block of keys to add. Waits are
+// short: all blocks of a document begin at its end, one step after the one before. There is no
+// deadlock: blocks are taken in order.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_key_rows.cuh"
 
@@ -18,8 +18,8 @@ namespace {
 
 enum NamedBarrier { kScoresBarrier = 1, kFirstAdder };
 
-/// Warps that alternate in adding up gradients of queries: while one waits until what it has added
-/// is there, the next one begins.
+/// Warps that alternate in adding up gradients of queries: while one waits for its writes to
+/// complete, the next one begins.
 constexpr int kAdders = 2;
 
 __device__ int load_acquire(const int* from) {
@@ -70,14 +70,14 @@ class Consumer {
 
  private:
   __device__ BackwardControl<S>& control() const { return shared_.control(); }
-  // scores = keys x queries of the current stage.
+  // Issues scores = keys x queries of the current stage.
   __device__ __forceinline__ void begin_scores(float (&scores)[S::kQueries / 2]) const {
     begin_product<typename S::Pair, S::D, false>(scores,
                                                  shared_.keys() + warpgroup_ * 64 * kSlabBytes,
                                                  S::kKeys, shared_.query(pipe_.stage));
   }
 
-  // A block of queries of a head. Their scores are under way; when this returns, the next ones are.
+  // Processes a block of queries of a head. On entry its scores are in flight, on exit the next.
   __device__ __forceinline__ void step(int block, int head, bool last,
                                        float (&scores)[S::kQueries / 2], float (&dkeys)[S::D / 2],
                                        float (&dvalues)[S::D / 2]) {
@@ -122,12 +122,12 @@ class Consumer {
     wait_for_products<1>(dqueries);
     release(control().dout_empty[now.stage]);
     hand_over(dqueries);
-    begin_scores(scores);  // of anything when there is no next one: a branch costs more
+    begin_scores(scores);  // on stale data if there is no next one: a branch costs more
     wait_for_products<1>();
     release(control().query_empty[now.stage]);
   }
 
-  // To rows of keys in shared memory, queries side by side.
+  // Writes to rows of keys in shared memory, with queries as columns.
   __device__ __forceinline__ void store_dscores(const std::uint32_t (&x)[S::kQueries / 4],
                                                 std::byte* to) const {
     const int lane = thread_ % 32;
@@ -165,7 +165,7 @@ class Consumer {
     commit_products();
   }
 
-  // To the warp that adds them up. Its number is also the parity of how many were passed over.
+  // Passes them to the warp that adds them up. Its number is also the parity of its buffer's uses.
   __device__ __forceinline__ void hand_over(const float (&dqueries)[32]) {
     control().dqueries_empty.wait(adder_ ^ 1);
     float4* to =
@@ -213,8 +213,8 @@ class Consumer {
   PipelineState<S::kStages> pipe_;
 };
 
-/// A warp: adds every other block's gradients of queries to those of other blocks of keys, in their
-/// order.
+/// A warp: adds every other block's gradients of queries to those of other blocks of keys, in the
+/// fixed order.
 template <class S>
 __device__ void add_dqueries(const TrainingBackwardSm90& arguments, const BackwardItem& item,
                              const BackwardShared<S>& shared, int adder) {
@@ -229,7 +229,7 @@ __device__ void add_dqueries(const TrainingBackwardSm90& arguments, const Backwa
     }
     sync_named(kFirstAdder + adder, S::kConsumers * kWarpgroup + 32);
     if (threadIdx.x % 32 == 0) {
-      fence_async_proxy_everywhere();  // which keys add next, before what comes
+      fence_async_proxy_everywhere();  // orders the read of next_keys before the additions
       float* to = arguments.dqueries + place * (S::kQueries * S::D);
       if (first) {
         copy_bulk(to, shared.dqueries(), S::kDqueryBytes);

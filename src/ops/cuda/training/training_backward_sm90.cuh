@@ -1,5 +1,5 @@
-// Training attention's backward on Hopper: what its warpgroups share, and the one that feeds the
-// others.
+// Training attention's backward on Hopper: shared by its warpgroups, and the code of the one that
+// loads.
 #pragma once
 
 #include "ops/cuda/hopper_tile.cuh"
@@ -54,7 +54,7 @@ struct BackwardShared {
   __device__ std::byte* dscores(int slot) const {
     return query(2 * S::kStages) + slot * S::kScoreBytes;
   }
-  /// Gradients of queries as the lanes hold them, [consumers][8][kWarpgroup][4].
+  /// Gradients of queries in register layout, [consumers][8][kWarpgroup][4].
   __device__ float* dqueries() const { return reinterpret_cast<float*>(dscores(2)); }
   __device__ BackwardControl<S>& control() const {
     return *reinterpret_cast<BackwardControl<S>*>(dscores(2) + S::kDqueryBytes);
@@ -79,14 +79,14 @@ __device__ void init(BackwardControl<S>& control) {
   fence_async_proxy();
 }
 
-/// What a block of threads does: a block of keys of a KV head, over blocks of queries from the last
-/// that sees any of them to the first, and for each of those over the heads of the group.
+/// A block's work: a block of keys of a KV head, over blocks of queries from the last
+/// that sees any of them to the first, and for each block over the heads of the group.
 struct BackwardItem {
   int kv_head;
   int first_key;
   int first_block;  // of queries
   int end_block;
-  int own_from;  // queries from here on see no block of keys before this one
+  int own_from;  // queries from here on see no keys before this block
 
   template <class S>
   static __device__ BackwardItem of(const TrainingBackwardSm90& arguments, int ticket, S) {

@@ -8,11 +8,11 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostDecisions = 1024;  // of a token
+constexpr int kMostDecisions = 1024;  // per token
 constexpr float kCertain = 1e4F;      // its sigmoid is 1, and 0 of its negative
-constexpr float kNever = -1e30F;      // finite, so that no infinity meets another in attention
+constexpr float kNever = -1e30F;      // finite, so that attention never subtracts infinities
 
-/// The difference of two Gumbel samples: what ops::sample_decisions draws for element `index`.
+/// The difference of two Gumbel samples, equal to ops::sample_decisions' for element `index`.
 __device__ float logistic_noise(std::uint64_t seed, int layer, std::size_t index) {
   const std::uint64_t key = mix64(seed ^ mix64(static_cast<std::uint64_t>(layer)));
   const std::uint64_t bits = mix64(key + 0x9E3779B97F4A7C15ULL * (index + 1));

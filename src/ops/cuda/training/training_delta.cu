@@ -17,7 +17,7 @@ struct SolveMemory {
   float inverse[kMatrixFloats];
 };
 
-// Sums of the log decays. What reads them waits.
+// Sums of the log decays. Callers must synchronise before they read them.
 __device__ void sum_decays(const TrainingDelta& rule, const DeltaPlace& place, float* logs) {
   const int i = threadIdx.x;
   if (i < kDeltaChunk) {
@@ -37,7 +37,7 @@ __device__ void sum_decays(const TrainingDelta& rule, const DeltaPlace& place, f
   __syncthreads();
 }
 
-// (I + L)^-1 of what stands below the diagonal, by a thread per column.
+// (I + L)^-1 from the part L below the diagonal, a thread per column.
 __device__ void invert(float* inverse, const float* lower) {
   const int j = threadIdx.x;
   if (j >= kDeltaChunk) {
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
   });
 }
 
-// Of a block of scan_kernel; behind it the state [key slices, kDeltaSlice] and a tile of keys or
-// queries.
+// A block's memory in scan_kernel; the state [key slices, kDeltaSlice] and a tile of keys or
+// queries follow.
 struct ScanMemory {
   DeltaRows rows;
   float matrix[kMatrixFloats];
@@ -102,7 +102,7 @@ struct ScanMemory {
   float out[kSliceFloats];
 };
 
-// Columns of a head, from the chunk where they begin on.
+// Columns of a head, from the chunk where they begin.
 class Scan {
  public:
   __device__ Scan(const DeltaBatch& batch)
@@ -133,7 +133,7 @@ class Scan {
   }
 
  private:
-  // Updates and outputs of a chunk; then the state is that behind it.
+  // Updates and outputs of a chunk; afterwards the state is the one after it.
   __device__ void take(const DeltaPlace& place, bool stores) {
     const bool answers = stores && batch_.out != nullptr;
     if (stores) {
@@ -202,7 +202,7 @@ class Scan {
     });
   }
 
-  // body(place in [T, value_width], place in the slice) of all that exist.
+  // body(index in [T, value_width], index in the slice) for all that exist.
   template <class Body>
   __device__ void for_each_value(const DeltaPlace& place, const Body& body) const {
     const int dim = rule_.heads.value_dim;
@@ -227,7 +227,7 @@ class Scan {
   const TrainingDelta& rule_;
   ScanMemory& m_;
   int first_;  // column
-  int inner_;  // key channels, filled up to slices
+  int inner_;  // key channels, padded to slices
   int tile_stride_;
   float* state_;
   float* tile_;

@@ -1,11 +1,11 @@
-// Chunks of the delta rule in shared memory: what the kernels of training_delta.h share.
+// Chunks of the delta rule in shared memory, for the kernels of training_delta.h.
 //
-// In a chunk with the state S before it, let g(i, j) be the product of the decays behind token j up
+// In a chunk with the state S before it, let g(i, j) be the product of the decays after token j up
 // to token i (0 across documents), G = diag(g(i, before the chunk)) and B = diag(rates). The
 // updates U, a row per token, and outputs O are
 //   U = M B (V - G K S),  M = (I + B A)^-1,  A(i, j) = g(i, j) k_i . k_j for j < i
 //   O = G Q S + P U,      P(i, j) = g(i, j) q_i . k_j for j <= i
-// and with the last token's row of g as E = diag(g(last, j)) the state behind the chunk is
+// and with the last token's row of g as E = diag(g(last, j)) the state after the chunk is
 //   g(last, before) S + K^T E U.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace winnow::ops::cuda {
 
 inline constexpr int kDeltaThreads = 256;
-inline constexpr int kDeltaSlice = 32;                 // columns that are taken together
+inline constexpr int kDeltaSlice = 32;                 // columns that are processed together
 inline constexpr int kSliceStride = kDeltaSlice + 4;   // of rows in shared memory
 inline constexpr int kMatrixStride = kDeltaChunk + 4;  // the same of a chunk's matrices
 inline constexpr int kSliceFloats = kDeltaChunk * kSliceStride;
@@ -64,29 +64,29 @@ struct DeltaPlace {
     return rule.scratch.matrices +
            (3 * index(rule) + static_cast<int>(which)) * kDeltaChunk * kDeltaChunk;
   }
-  /// Of states or their gradients.
+  /// The chunk's part of states or of their gradients.
   __device__ float* state(const TrainingDelta& rule, float* states) const {
     return states + index(rule) * matrix_of(rule.heads);
   }
 };
 
-/// Where a token's document begins; tokens behind the last one are documents of their own.
+/// Where a token's document begins; tokens after the last one are documents of their own.
 inline __device__ int first_of(const TrainingDelta& rule, int token) {
   return token < rule.rows ? rule.first_key[token] : token;
 }
 
-/// Whether a document goes on from the chunk before.
+/// Whether a document continues from the chunk before.
 inline __device__ bool continues(const TrainingDelta& rule, int chunk) {
   return chunk < delta_chunks(rule.rows) &&
          first_of(rule, chunk * kDeltaChunk) < chunk * kDeltaChunk;
 }
-/// Whether the last token's document begins in the chunk: what is behind it does not depend on what
-/// is before it.
+/// Whether the last token's document begins in the chunk: later chunks then do not depend on
+/// earlier ones.
 inline __device__ bool parts(const TrainingDelta& rule, int chunk) {
   return first_of(rule, (chunk + 1) * kDeltaChunk - 1) >= chunk * kDeltaChunk;
 }
 
-/// Of the tokens of a chunk, in shared memory.
+/// Data on the tokens of a chunk, in shared memory.
 struct DeltaRows {
   int firsts[kDeltaChunk];
   float sums[kDeltaChunk];
@@ -94,7 +94,7 @@ struct DeltaRows {
   float carried[kDeltaChunk];  // g(i, before the chunk)
   float kept[kDeltaChunk];     // g(last, i)
 
-  /// Once `sums` are in scratch. Others may read after the next barrier.
+  /// Call once `sums` are in scratch. Other threads may read after the next barrier.
   __device__ void load(const TrainingDelta& rule, const DeltaPlace& place) {
     const int i = threadIdx.x;
     if (i >= kDeltaChunk) {
@@ -124,7 +124,7 @@ struct DeltaRows {
 struct DeltaColumns {
   const float* data;  // the first token's first column
   int stride;         // from row to row
-  int rows;           // zeros behind them
+  int rows;           // zeros after them
   int cols;           // the same
 
   __device__ DeltaColumns(const float* x, const TrainingDelta& rule, const DeltaPlace& place,
@@ -156,7 +156,7 @@ inline __device__ DeltaColumns values_of(const TrainingDelta& rule, const DeltaP
           2 * keys_of(rule.heads) + place.head * rule.heads.value_dim,
           rule.heads.value_dim};
 }
-/// Of x [T, value_width].
+/// A head's columns of x [T, value_width].
 inline __device__ DeltaColumns head_of(const float* x, const TrainingDelta& rule,
                                        const DeltaPlace& place) {
   return {x,
@@ -167,7 +167,7 @@ inline __device__ DeltaColumns head_of(const float* x, const TrainingDelta& rule
           rule.heads.value_dim};
 }
 
-/// body(i, j) for all of so many rows and columns, by the block.
+/// body(i, j) for all of `rows` rows and `cols` columns, by the block.
 template <class Body>
 __device__ void for_each_place(int rows, int cols, const Body& body) {
   for (int at = threadIdx.x; at < rows * cols; at += kDeltaThreads) {
@@ -195,7 +195,7 @@ inline __device__ void load_matrix(float* to, const float* from) {
   });
 }
 
-/// A matrix in shared memory, or what stands in it transposed.
+/// A matrix in shared memory, or its transpose.
 struct SharedMatrix {
   const float* data;
   int stride;
@@ -223,8 +223,8 @@ struct DeltaFragment<Kind, Transposed> {
   }
 };
 
-/// c [rows, cols] = a b, or with `add` that much more, of operands rounded to TF32; rows and cols
-/// are multiples of 16, `inner` of 8. Barriers are the caller's.
+/// c [rows, cols] = a b, or += with `add`, with operands rounded to TF32; rows and cols
+/// are multiples of 16, `inner` of 8. The caller must synchronise.
 template <class A, class B>
 __device__ void multiply(float* c, int stride, const A& a, const B& b, int rows, int cols,
                          int inner, bool add) {
@@ -259,14 +259,14 @@ __device__ void multiply(float* c, int stride, const A& a, const B& b, int rows,
   }
 }
 
-/// Bytes behind what a kernel that scans columns keeps of a chunk: a state's columns
+/// Bytes after a chunk's data in kernels that scan columns: a state's columns
 /// [key slices, kDeltaSlice] and a tile of keys or queries.
 constexpr std::size_t scanned_bytes(int key_dim) {
   const auto inner = static_cast<std::size_t>(slices_of(key_dim)) * kDeltaSlice;
   return (inner * kSliceStride + kDeltaChunk * (inner + 4)) * sizeof(float);
 }
 
-/// Launches a kernel with more shared memory than kernels have by themselves.
+/// Launches a kernel with more shared memory than the default limit.
 template <class Kernel>
 void launch_delta(Kernel* kernel, dim3 grid, std::size_t shared, const DeltaBatch& batch,
                   cudaStream_t stream) {
@@ -274,10 +274,10 @@ void launch_delta(Kernel* kernel, dim3 grid, std::size_t shared, const DeltaBatc
   winnow::cuda::launch(kernel, grid, kDeltaThreads, shared, stream, false, batch);
 }
 
-/// The parts of training_delta_backward(): gradients of states and values; then of the rest.
+/// The parts of training_delta_backward(): gradients of states and values; then all others.
 void launch_delta_states_backward(const DeltaBatch& batch, cudaStream_t stream);
 void launch_delta_chunks_backward(const DeltaBatch& batch, cudaStream_t stream);
-/// Bytes of shared memory that a block of each needs.
+/// Bytes of shared memory per block of each kernel.
 std::size_t delta_states_shared_memory(int key_dim);
 std::size_t delta_chunks_shared_memory();
 

@@ -1,6 +1,6 @@
 // The gated delta rule for training on the device: packed documents at once, forward and backward
-// (ops/delta_rule.h; Yang, Kautz and Hatamizadeh 2024). Tokens are taken in chunks, within which
-// the rule comes down to products of matrices; states pass from chunk to chunk.
+// (ops/delta_rule.h; Yang, Kautz and Hatamizadeh 2024). Tokens are processed in chunks, within
+// which the rule reduces to products of matrices; states pass from chunk to chunk.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,51 +16,51 @@ namespace winnow::ops::cuda {
 /// Tokens of a chunk.
 inline constexpr int kDeltaChunk = 64;
 
-/// What forward leaves for backward, and what that needs: pieces of one array of floats.
+/// Forward's results that backward needs, and backward's scratch: parts of one array of floats.
 struct DeltaScratch {
   DeltaScratch() = default;
   DeltaScratch(const DeltaRuleShape& heads, int rows, float* memory);
-  /// Floats that the array has.
+  /// The number of floats in the array.
   static std::size_t size(const DeltaRuleShape& heads, int rows);
 
-  /// [chunks, value_heads, kDeltaChunk]: log decays, summed up from the chunk's beginning.
+  /// [chunks, value_heads, kDeltaChunk]: cumulative log decays from the chunk's beginning.
   float* sums = nullptr;
   float* matrices = nullptr;  // [chunks, value_heads, 3, kDeltaChunk, kDeltaChunk]
   float* states = nullptr;    // [chunks, value_heads, key_dim, value_dim]: before each chunk
   float* updates = nullptr;   // [T, value_width]: what each token adds for its key
-  float* dstates = nullptr;   // of the states behind each chunk
+  float* dstates = nullptr;   // of the states after each chunk
   float* dupdates = nullptr;  // [T, value_width]
 };
 
-/// What the rule takes. Head dimensions are multiples of 4, at most kMostRecurrentDim.
+/// Operands of the rule. Head dimensions are multiples of 4, at most kMostRecurrentDim.
 struct TrainingDelta {
   DeltaRuleShape heads;
   int rows = 0;                             // T
-  const std::int32_t* first_key = nullptr;  // [T]: of the document, which begins without a state
+  const std::int32_t* first_key = nullptr;  // [T]: start of the document, with a zero state
   const float* mixed = nullptr;             // [T, channels]: queries, keys, values
   const float* rates = nullptr;             // [T, value_heads]
   const float* log_decays = nullptr;        // [T, value_heads]: at most 0
   DeltaScratch scratch;
 };
 
-/// Bytes of shared memory that a block needs for heads of so many key channels.
+/// Bytes of shared memory that a block needs for heads with `key_dim` key channels.
 std::size_t training_delta_shared_memory(int key_dim);
 
-/// out [T, value_width], rounded; null: only what backward needs is computed. Operands of products
-/// are rounded to TF32, sums are floats.
+/// out [T, value_width], rounded; null: only the data for backward is computed. Operands of
+/// products are rounded to TF32, sums are floats.
 void training_delta(const TrainingDelta& rule, bf16* out, cudaStream_t stream);
 
-/// What training_delta_backward() writes.
+/// The results of training_delta_backward().
 struct TrainingDeltaGradients {
-  float* queries = nullptr;  // [T, value_heads, key_dim]: of each value head's own
+  float* queries = nullptr;  // [T, value_heads, key_dim]: separately for each value head
   float* keys = nullptr;     // the same
   float* values = nullptr;   // [T, value_width]
   float* rates = nullptr;    // [T, value_heads]
   float* log_decays = nullptr;
 };
 
-/// Backward of training_delta(), right behind it with the same scratch, given the gradient of out
-/// [T, value_width]. The same operands give the same bits.
+/// Backward of training_delta(), called directly after it with the same scratch, from the gradient
+/// of out [T, value_width]. The same operands give the same bits.
 void training_delta_backward(const TrainingDelta& rule, const float* dout,
                              const TrainingDeltaGradients& gradients, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
-// Backward of the delta rule within chunks, all at once: what queries, keys, rates and decays get.
+// Backward of the delta rule within chunks, in parallel: gradients of queries, keys, rates, decays.
 //
-// With dP and dA the gradients of the matrices that forward multiplied with (training_delta.cuh),
-// X = dP P + dA B A, element by element, is that of the logarithms of g(i, j); each decay m of the
+// With dP and dA the gradients of the matrices of the forward pass (training_delta.cuh),
+// X = dP P + dA B A, element by element, is the gradient of log g(i, j); each decay m of the
 // chunk is part of those with j < m <= i.
 #include "ops/cuda/training/training_delta.cuh"
 
@@ -32,17 +32,17 @@ struct ChunkMemory {
   float state[kStateFloats];
   float dstate[kStateFloats];
 };
-// Heads of up to 128 channels train on devices whose blocks have no more.
+// On devices with the least shared memory, heads of up to 128 channels must still train.
 static_assert(sizeof(ChunkMemory) <= 99 * 1024);
 
-// Sums that end in a row of the chunk, as far as one of the row's threads has them.
+// Sums for a row of the chunk, as far as one of the row's threads has them.
 struct RowSums {
   float rate = 0.0F;     // of the gradient of the rate
   float along = 0.0F;    // X along the row
   float down = 0.0F;     // and down the column of the same number
   float carried = 0.0F;  // of g(i, before)
   float kept = 0.0F;     // of g(last, i)
-  float through = 0.0F;  // of g(last, before), a part of the whole chunk's
+  float through = 0.0F;  // of g(last, before), a part of the whole chunk's sum
 };
 
 class ChunkBackward {
@@ -210,7 +210,7 @@ class ChunkBackward {
     });
   }
 
-  // The sum over the threads of a row, for the first of them; then of all rows in order.
+  // The sum over the threads of a row, returned to the first; then of all rows in order.
   __device__ void add_row(float* to, float x) const {
     x += __shfl_xor_sync(0xFFFFFFFFU, x, 1);
     x += __shfl_xor_sync(0xFFFFFFFFU, x, 2);
@@ -254,7 +254,7 @@ class ChunkBackward {
   const TrainingDelta& rule_;
   DeltaPlace place_;
   ChunkMemory& m_;
-  int row_;   // of the chunk, that the thread is one of
+  int row_;   // the thread's row of the chunk
   int part_;  // among the row's threads
   RowSums sums_;
 };

@@ -1,5 +1,5 @@
-// Backward of the delta rule from the last chunk to the first: the gradients of states, of what
-// tokens add to them, and of values.
+// Backward of the delta rule from the last chunk to the first: the gradients of states, of the
+// tokens' updates, and of values.
 #include "ops/cuda/training/training_delta.cuh"
 
 namespace winnow::ops::cuda {
@@ -7,8 +7,8 @@ namespace {
 
 extern __shared__ __align__(128) float delta_memory[];
 
-// Of a block; behind it the gradient of a state [key slices, kDeltaSlice] and a tile of keys or
-// queries.
+// A block's memory; the gradient of a state [key slices, kDeltaSlice] and a tile of keys or
+// queries follow.
 struct ReverseMemory {
   DeltaRows rows;
   float matrix[kMatrixFloats];
@@ -17,7 +17,7 @@ struct ReverseMemory {
   float errors[kSliceFloats];
 };
 
-// Columns of a head, from the chunk where what follows does not matter to the one where they begin.
+// Columns of a head, from the last chunk of a document back to its first.
 class Reverse {
  public:
   __device__ Reverse(const DeltaBatch& batch)
@@ -49,7 +49,7 @@ class Reverse {
   }
 
  private:
-  // dU = P^T dO + E K dS; of the errors M^T dU, which times the rates is that of the values.
+  // dU = P^T dO + E K dS; the errors' gradient is M^T dU, and times the rates it is the values'.
   __device__ void through_updates(const DeltaPlace& place, bool stores) {
     if (stores) {
       store_state(place);
@@ -130,7 +130,7 @@ class Reverse {
   const TrainingDelta& rule_;
   ReverseMemory& m_;
   int first_;  // column
-  int inner_;  // key channels, filled up to slices
+  int inner_;  // key channels, padded to slices
   int tile_stride_;
   float* state_;
   float* tile_;

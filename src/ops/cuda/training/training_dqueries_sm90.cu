@@ -1,5 +1,5 @@
-// Training attention, backward on Hopper: the gradients of queries, from where they were summed up
-// to where the caller wants them.
+// Training attention, backward on Hopper: copies the gradients of queries from the array of sums
+// to the caller's matrix.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_backward_sm90.cuh"
 

@@ -9,7 +9,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kRowThreads = 128;
-constexpr int kRowStep = 8 * kRowThreads;  // columns that a block takes at a time
+constexpr int kRowStep = 8 * kRowThreads;  // columns that a block processes at a time
 constexpr int kTokenWarps = 4;
 
 __device__ std::size_t own_row(int cols) {
@@ -19,7 +19,7 @@ __device__ int first_column() {
   return static_cast<int>(threadIdx.x) * 8;
 }
 
-// The scalar product of two rows, in each thread of the block.
+// The dot product of two rows, returned to each thread of the block.
 template <class T>
 __device__ float row_product(const bf16* x, const T* y, int cols) {
   float sum = 0.0F;
@@ -98,7 +98,7 @@ __device__ float sum_of(int count, const Of& of) {
   return lane_sum(sum);
 }
 
-// Of sparse_mixer, the gradient of logit e of a token, whose products of weights and gradients are
+// sparse_mixer: the gradient of logit e of a token, whose products of weights and gradients are
 // `weighted`.
 template <class Logit>
 __device__ float mixed_gradient(const Router& router, const std::int32_t* experts,
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   const float* weighted = products + first_pair;
   const float* own_logits = logits + std::size_t(row) * stride;
   const auto logit = [&](int e) { return own_logits[e] + (bias != nullptr ? bias[e] : 0.0F); };
-  // Weights without what multiplies each, which may be 0: they come from the logits again.
+  // Weights without expert_scale, which may be 0: they are recomputed from the logits.
   const float largest = largest_of(router.count, logit);
   const auto score = [&](int e) {
     return router.score == RouterScore::sigmoid ? sigmoid(logit(e)) : expf(logit(e) - largest);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
                                                    weighted, logit, e)
                                   : 0.0F;
     } else if (e < router.count) {
-      // Also the logits of the others divide the weights.
+      // The other experts' logits also contribute to the denominator.
       gradient = of_all ? -score(e) / divisor * sum : 0.0F;
       for (int k = 0; k < router.active; ++k) {
         if (experts[k] == e) {
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
   }
 }
 
-// Blocks of the following kernels have a row each.
+// In the following kernels a block has one row.
 __global__ void __launch_bounds__(kRowThreads)
     row_logits_kernel(float* logits, const bf16* x, const bf16* gate, int cols) {
   winnow::cuda::wait_for_predecessor();

@@ -1,5 +1,5 @@
-// Products of experts and their tokens: a block of 8 warps has 128 x 128 sums of one expert, and
-// fetches 32 of what is summed over at a time, three stages deep (mma.sync).
+// Products of experts and their tokens: a block of 8 warps computes 128 x 128 sums of one expert,
+// and fetches 32 elements of the summed dimension at a time, three stages deep (mma.sync).
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/score_tile.cuh"
 #include "ops/cuda/training/training_experts.h"
@@ -15,12 +15,12 @@ constexpr int kWarpRows = 64;
 constexpr int kWarpCols = 32;
 constexpr int kRowTiles = kWarpRows / 16;  // of mma.m16n8
 constexpr int kColTiles = kWarpCols / 8;
-// So that eight neighbouring rows' 16-byte chunks lie in different banks.
+// So that eight neighbouring rows' 16-byte chunks are in different banks.
 constexpr int kPad = 8;
 
 using WarpSums = float[kRowTiles][kColTiles][4];
 
-// A matrix [rows, cols] in device memory, its rows one behind another; cols a multiple of 8.
+// A contiguous matrix [rows, cols] in device memory; cols a multiple of 8.
 struct Source {
   const bf16* data;
   int rows;
@@ -43,8 +43,8 @@ __device__ void wait_for_fetches() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// One stage of an operand: of its kSide rows (or columns) kDepth places of what is summed over.
-// kAlong: memory goes along the sum, [kSide, kDepth]; else across it, [kDepth, kSide].
+// One stage of an operand: kDepth elements of the summed dimension for its kSide rows (or columns).
+// kAlong: memory is contiguous along the sum, [kSide, kDepth]; else across it, [kDepth, kSide].
 template <bool kAlong>
 struct OperandTile {
   static constexpr int kRows = kAlong ? kSide : kDepth;
@@ -52,7 +52,7 @@ struct OperandTile {
   static constexpr int kStride = kCols + kPad;
   static constexpr int kElements = kRows * kStride;
 
-  // Of `source` from `side` and `depth` on; zeros outside.
+  // Fetches from `source`, from `side` and `depth` on; zeros outside.
   static __device__ void fetch(bf16* tile, const Source& source, int side, int depth) {
     constexpr int kChunks = kCols / 8;
     static_assert(kRows * kChunks % kGemmThreads == 0);
@@ -131,8 +131,8 @@ __device__ void add_stage(WarpSums& sums, const bf16* left, const bf16* right) {
   }
 }
 
-// The sums of the block's rows of the left operand, from `row` on, and columns of the right one,
-// over `depth` places.
+// Computes the sums of the block's rows of the left operand, from `row` on, and columns of the
+// right, over `depth` places.
 template <class Left, class Right>
 __device__ void multiply_block_of(WarpSums& sums, const Source& left, const Source& right, int row,
                                   int col, int depth) {
@@ -159,14 +159,14 @@ __device__ void multiply_block_of(WarpSums& sums, const Source& left, const Sour
   }
   for (int step = 0; step < steps; ++step) {
     wait_for_fetches<kStages - 2>();
-    __syncthreads();  // all have the stage, and are done with the one that is fetched next
+    __syncthreads();  // all threads have this stage, and are done with the one that is fetched next
     fetch(step + kStages - 1);
     const bf16* stage = stages + step % kStages * kStageElements;
     add_stage<Left, Right>(sums, stage, stage + kTileElements);
   }
 }
 
-// f(row, column, two neighbouring sums) for what the lane has of the block's.
+// f(row, column, two neighbouring sums) for the lane's part of the block's sums.
 template <class F>
 __device__ void for_each_pair(const WarpSums& sums, const F& f) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -190,7 +190,7 @@ struct PlaceTile {
   int count = 0;
 };
 
-// Tile `number` of all experts', each of which has whole ones. All lanes come here.
+// Tile `number` over all experts, each of which has whole tiles. All lanes must call it.
 __device__ PlaceTile find_place_tile(const std::int32_t* begins, int experts, int number) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int before = 0;
@@ -217,7 +217,7 @@ __device__ PlaceTile find_place_tile(const std::int32_t* begins, int experts, in
   return {};
 }
 
-// At most so many tiles are there.
+// An upper bound of the number of tiles.
 unsigned place_tiles(const RoutedTokens& tokens) {
   return static_cast<unsigned>(tokens.places() / kSide + tokens.router.count);
 }

@@ -1,7 +1,7 @@
-// Training attention, forward, with Hopper's own instructions (sm_90a): the pipeline of
-// hopper_attention.cuh. Beyond the window scores begin as the keys' bias, which products are then
-// added to: it costs the loads alone. Only the blocks at the window's and the documents' edges are
-// looked at score by score.
+// Training attention, forward, with Hopper-specific instructions (sm_90a): the pipeline of
+// hopper_attention.cuh. Beyond the window, scores start from the keys' bias, and products are
+// added to it, which costs only the loads. Only blocks at the edges of the window and of documents
+// are masked score by score.
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/training/training_forward_sm90.cuh"
 
@@ -13,7 +13,7 @@ namespace {
 
 enum NamedBarrier { kFirstIssue = 1 };
 
-/// What the pipeline asks of training.
+/// Training's part of the pipeline.
 template <class S>
 class ForwardWork {
  public:
@@ -38,7 +38,7 @@ class ForwardWork {
   __device__ __forceinline__ void begin_scores(int stage, float (&scores)[S::kBlock / 2]) const {
     begin_scores(stage, last_block(), scores);
   }
-  /// What the scores of a block begin with.
+  /// The initial values of a block's scores.
   __device__ __forceinline__ void begin_scores(int stage, int block,
                                                float (&scores)[S::kBlock / 2]) const {
     if (is_far(queries_, block * S::kBlock)) {
@@ -57,8 +57,8 @@ class ForwardWork {
     }
   }
 
-  /// What a block at an edge lacks: bias where only some scores have it, and -infinity for keys
-  /// that are not seen.
+  /// Completes a block at an edge: adds bias where only some scores have it, and sets the scores of
+  /// unseen keys to -infinity.
   __device__ __forceinline__ void edges(int stage, int block,
                                         float (&scores)[S::kBlock / 2]) const {
     const int key = block * S::kBlock;
@@ -112,7 +112,7 @@ class ForwardWork {
   }
 
  private:
-  // The warpgroup's part of a tile, and the lane's two rows of it.
+  // The warpgroup's part of a tile, and the lane's two rows in it.
   struct Queries {
     ForwardTile tile;
     int first;           // query
@@ -142,7 +142,7 @@ class ForwardWork {
     return shared_.control();
   }
 
-  // Whether a block of keys is beyond the window of all queries, or within that of all.
+  // Whether a block of keys is beyond all queries' windows, or within all of them.
   __device__ bool is_far(const Queries& queries, int key) const {
     return arguments_.bias != nullptr &&
            queries.first - (key + S::kBlock - 1) > arguments_.forward.attention.window;
@@ -156,7 +156,7 @@ class ForwardWork {
   const ForwardShared<S>& shared_;
   int warpgroup_;
   float scale_;      // of scores, in powers of two
-  Queries queries_;  // of the tile whose scores are begun
+  Queries queries_;  // of the tile whose scores are being issued
   Queries done_;     // of the tile before
 };
 

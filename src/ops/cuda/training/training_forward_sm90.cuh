@@ -1,5 +1,5 @@
-// Training attention's forward on Hopper: what its warpgroups share, and the one that feeds the
-// others.
+// Training attention's forward on Hopper: shared by its warpgroups, and the code of the one that
+// loads.
 #pragma once
 
 #include "ops/cuda/hopper_attention.cuh"
@@ -27,7 +27,7 @@ struct ForwardShape {
 
 /// Consecutive queries of a head, over the blocks [begin, end) of keys.
 struct ForwardTile {
-  int head;  // -1: there are no more
+  int head;  // -1: there are no more tiles
   int first;
   int begin;
   int end;
@@ -57,7 +57,7 @@ __device__ ForwardTile take_tile(const TrainingForwardSm90& arguments) {
           (min(first + S::kRows, forward.tokens) - 1) / S::kBlock + 1};
 }
 
-/// One thread: takes tiles and keeps the stages filled. Blocks of keys come last first.
+/// One thread: takes tiles and keeps the stages filled. Blocks of keys are loaded last to first.
 template <class S>
 __device__ void load_forward(const TrainingForwardSm90& arguments, const ForwardShared<S>& shared) {
   ForwardControl<S>& control = shared.control();

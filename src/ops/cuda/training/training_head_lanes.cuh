@@ -13,9 +13,9 @@ struct alignas(8) FourHalves {
   __nv_bfloat162 pairs[2];
 };
 
-/// A head shared by `Width` neighbouring lanes, twice as wide a one for each doubling beyond a
-/// warp: lane l has the channels 4 l to 4 l + 3, and so on behind those of all lanes, and their
-/// partners of the upper half, if there are so many.
+/// A head shared by `Width` neighbouring lanes; beyond a warp, each doubling doubles the channels
+/// per lane. Lane l has channels 4 l to 4 l + 3, the next ones follow after those of all lanes; and
+/// their partners in the upper half.
 template <int Width>
 struct HeadLanes {
   static constexpr int kWidth = Width < kLanes ? Width : kLanes;  // lanes
@@ -24,7 +24,7 @@ struct HeadLanes {
   float low[kOwn] = {};
   float high[kOwn] = {};
 
-  /// Of low[i].
+  /// The channel of low[i].
   __device__ static int channel(int i) {
     return 4 * (static_cast<int>(threadIdx.x) % kWidth) + i / 4 * 4 * kWidth + i % 4;
   }
@@ -87,7 +87,7 @@ struct HeadLanes {
     }
   }
 
-  /// The value of a channel, which each lane may ask for another one of. All lanes of the warp.
+  /// The value of a channel; each lane may request a different one. By all lanes of the warp.
   __device__ float gathered(int wanted, int half) const {
     const int within = wanted % half;
     const int place = within / (4 * kWidth) * 4 + within % 4;
@@ -104,7 +104,7 @@ struct HeadLanes {
     return own;
   }
 
-  /// RoPE of whole heads: rotates each plane by its angle, or back.
+  /// RoPE of whole heads: rotates each pair by its angle, or back.
   __device__ void rotate_all(const float2* angles, int half, float direction) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -115,7 +115,7 @@ struct HeadLanes {
     }
   }
 
-  /// RoPE of the first `rotary` channels alone, of heads that rotate. All lanes of the warp.
+  /// RoPE of only the first `rotary` channels, for heads that rotate. By all lanes of the warp.
   __device__ void rotate_first(const float2* angles, int half, int rotary, float direction,
                                bool rotates) {
     const HeadLanes before = *this;
@@ -135,7 +135,7 @@ struct HeadLanes {
     }
   }
 
-  /// RoPE of neighbours: of the first `rotary` channels each even one and the next.
+  /// RoPE of neighbours: pairs each even channel among the first `rotary` with the next.
   __device__ void rotate_neighbours(const float2* angles, int half, int rotary, float direction) {
 #pragma unroll
     for (int i = 0; i < 2 * kOwn; i += 2) {

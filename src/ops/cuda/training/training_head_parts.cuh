@@ -1,4 +1,4 @@
-// Which head of which token lanes have, and what is done to it one thing after another.
+// The assignment of heads to lanes, and the single steps of their transform.
 #pragma once
 
 #include "ops/cuda/training/training_head_lanes.cuh"
@@ -6,7 +6,7 @@
 
 namespace winnow::ops::cuda {
 
-/// RoPE of a head, or back; values do not rotate, but their lanes go along.
+/// RoPE of a head, or back; values do not rotate, but their lanes must take part.
 template <int Width>
 __device__ void rotate(HeadLanes<Width>& x, const TrainingHeads& h, const float2* angles,
                        float direction, bool rotates) {
@@ -22,7 +22,7 @@ __device__ void rotate(HeadLanes<Width>& x, const TrainingHeads& h, const float2
   }
 }
 
-/// Which head of which token a group of lanes has.
+/// The head and the token of a group of lanes.
 struct Place {
   std::size_t row;
   int head;  // among those of its kind
@@ -31,7 +31,7 @@ struct Place {
   int column;  // of its first channel in the projection
 };
 
-/// Heads that a token's projection has in front of its keys, and all it has.
+/// The number of heads before the keys in a token's projection, and the number of all.
 inline __device__ int query_places(const TrainingHeads& h) {
   return h.output_gates ? 2 * h.heads : h.heads;
 }
@@ -42,7 +42,7 @@ inline __device__ std::size_t projected_width(const TrainingHeads& h) {
   return static_cast<std::size_t>(query_places(h) + key_places(h)) * h.head_dim;
 }
 
-/// `all`: heads of a token that are gone through.
+/// `all`: heads per token that are processed.
 inline __device__ Place place_of(const TrainingHeads& h, int index, int all) {
   const int head = index % all;
   Place place{static_cast<std::size_t>(index / all), head, head < h.heads,
@@ -66,7 +66,7 @@ inline __device__ float probed(const BorrowedChannel& borrowed, const Place& pla
   return probe < borrowed.probes ? borrowed.probe[place.row * borrowed.stride + probe] : 0.0F;
 }
 
-/// Bias added and the borrowed channel composed: what the norm takes.
+/// Adds the bias and composes the borrowed channel: the input of the norm.
 template <int Width>
 __device__ void load_raw(HeadLanes<Width>& x, const TrainingHeads& h, const Place& place,
                          const BorrowedChannel& borrowed, int channel) {
@@ -110,7 +110,7 @@ struct OwnNorm {
   }
 };
 
-/// x, centred where the norm centers, and 1 / the root of its mean square. All lanes of the warp.
+/// x, centred if the norm centers, and 1 / its root mean square. By all lanes of the warp.
 template <int Width>
 __device__ float center_and_measure(HeadLanes<Width>& x, const TrainingHeads& h,
                                     const OwnNorm& norm) {
@@ -133,7 +133,7 @@ inline __device__ const float2* angles_of(const TrainingHeads& h, std::size_t ro
   return h.angles + row * static_cast<std::size_t>(h.angle_stride > 0 ? h.angle_stride : turning);
 }
 
-/// The borrowed channel of a head, if it has one: read and cleared where a probe has its place.
+/// The borrowed channel of a head, if it has one: read, and cleared if a probe replaces it.
 template <int Width>
 __device__ void take_channel(HeadLanes<Width>& x, const TrainingHeads& h,
                              const BorrowedChannel& borrowed, int channel, float* read) {
@@ -149,7 +149,7 @@ __device__ void take_channel(HeadLanes<Width>& x, const TrainingHeads& h,
   }
 }
 
-/// What is not normed stays as it is, but its lanes go along.
+/// Heads that are not normed do not change, but their lanes must take part.
 template <int Width>
 __device__ void norm_head(HeadLanes<Width>& x, const TrainingHeads& h, const Place& place) {
   if (!norms_any(h)) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// From the projection to what attention takes.
+/// From the projection to attention's operands.
 template <int Width>
 __device__ void transform(HeadLanes<Width>& x, const TrainingHeads& h, const Place& place,
                           const BorrowedChannel& borrowed, int channel, float* read) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   const int step = static_cast<int>(gridDim.x) * (kThreads / kGroup);
   const int first =
       static_cast<int>(blockIdx.x) * (kThreads / kGroup) + static_cast<int>(threadIdx.x) / kGroup;
-  // All lanes of a warp go round equally often: they add up together.
+  // All lanes of a warp have the same number of iterations: they add up together.
   for (int base = 0; base < count; base += step) {
     const bool exists = base + first < count;
     const Place place = place_of(h, exists ? base + first : count - 1, all);
@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Through q- or k-norm: dx_i = r (w_i g_i - m - x_i r^2 / D sum_j x_j w_j g_j) in the place of g,
-/// where w are the weights with their offset, x is centred where the norm centers, and m is then
-/// the mean of w g, else 0. What the head adds to the gradient of the weight takes the place of x.
+/// Through q- or k-norm, replacing g by dx_i = r (w_i g_i - m - x_i r^2 / D sum_j x_j w_j g_j),
+/// where w are the weights with their offset, x is centred if the norm centers, and m is then
+/// the mean of w g, else 0. The head's part of the weight's gradient replaces x.
 template <int Width>
 __device__ void norm_backward(HeadLanes<Width>& g, HeadLanes<Width>& x, const TrainingHeads& h,
                               const OwnNorm& norm) {
@@ -82,7 +82,7 @@ __device__ void norm_backward(HeadLanes<Width>& g, HeadLanes<Width>& x, const Tr
   });
 }
 
-/// What the norm took, once more.
+/// Recomputes the norm's input.
 template <int Width>
 __device__ void load_norm_input(HeadLanes<Width>& x, const TrainingHeads& h, const Place& place,
                                 const BorrowedChannel& borrowed, int channel) {
@@ -93,14 +93,14 @@ __device__ void load_norm_input(HeadLanes<Width>& x, const TrainingHeads& h, con
   }
 }
 
-/// Sums over a lane's heads of what they add to the gradients of the norms' weights.
+/// Sums over a lane's heads of their parts of the norm weights' gradients.
 template <int Width>
 struct NormSums {
   HeadLanes<Width> query;
   HeadLanes<Width> key;
 
-  /// `x`: of one head. All heads of a kind share their weights, or the gradients have a row for
-  /// each.
+  /// `x`: of one head. All heads of a kind share their weights, or the gradients have a row per
+  /// head.
   __device__ void add(HeadLanes<Width>& x, const TrainingHeads& h, const TrainingHeadsGradients& d,
                       const Place& place) {
     const int half = h.head_dim / 2;
@@ -118,8 +118,8 @@ struct NormSums {
   }
 };
 
-/// g through the norm of its head, for all lanes of a warp or for none; what becomes of heads
-/// without one is dropped.
+/// g through the norm of its head, for all lanes of a warp or for none; results for heads
+/// without a norm are dropped.
 template <int Width>
 __device__ void through_norm(HeadLanes<Width>& g, const TrainingHeads& h,
                              const TrainingHeadsGradients& d, const Place& place,
@@ -140,7 +140,7 @@ __device__ void through_norm(HeadLanes<Width>& g, const TrainingHeads& h,
   }
 }
 
-/// Where values are keys: to the gradient of a key head that of the value head, through its norm.
+/// If values are keys: adds the value head's gradient, through its norm, to the key head's.
 template <int Width>
 __device__ void add_values(HeadLanes<Width>& g, const TrainingHeads& h,
                            const TrainingHeadsGradients& d, Place place, NormSums<Width>& sums) {
@@ -157,7 +157,7 @@ __device__ void add_values(HeadLanes<Width>& g, const TrainingHeads& h,
   }
 }
 
-/// *sum += what the lanes of a block have for each channel.
+/// *sum += the block's lanes' parts for each channel.
 template <int Width>
 __device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory)[kMostHeadDim]) {
   __syncthreads();
@@ -172,7 +172,7 @@ __device__ void add_to(float* sum, HeadLanes<Width>& x, int half, float (&memory
   }
 }
 
-/// The gradient of a borrowed channel in front of the norm goes to what took its place, or to the
+/// The gradient of a borrowed channel before the norm goes to the probe that replaced it, or to the
 /// model's own value.
 template <int Width>
 __device__ void release_channel(HeadLanes<Width>& g, const TrainingHeads& h, bf16* dprobe,
@@ -191,7 +191,7 @@ __device__ void release_channel(HeadLanes<Width>& g, const TrainingHeads& h, bf1
   });
 }
 
-/// Backward of transform(); all lanes of a warp go along, also those whose head does not exist.
+/// Backward of transform(); all lanes of a warp take part, even if their head does not exist.
 template <int Width>
 __device__ void transform_backward(HeadLanes<Width>& g, const TrainingHeads& h,
                                    const TrainingHeadsGradients& d, const Place& place, bool exists,

@@ -1,5 +1,5 @@
-// Training attention, backward on Hopper: what a lane makes of its two rows of a block of scores
-// [64 keys, queries].
+// Training attention, backward on Hopper: a lane's computations on its two rows of a block of
+// scores [64 keys, queries].
 #pragma once
 
 #include <numbers>
@@ -44,7 +44,7 @@ class KeyRows {
     const bool near = query + S::kQueries - 1 - first_key_ <= window;
     return all_see && (far || near);
   }
-  /// Scores become weights.
+  /// Converts scores to weights.
   __device__ __forceinline__ void weigh(int query, const QuerySums* sums,
                                         float (&scores)[S::kQueries / 2]) const {
     const float bias[2] = {is_far(query) ? bias_[0] : 0.0F, is_far(query) ? bias_[1] : 0.0F};
@@ -73,8 +73,8 @@ class KeyRows {
     });
   }
 
-  /// Gradients of weights become those of scores. `weights` are rounded, as they weigh values:
-  /// registers are what is short.
+  /// Converts gradients of weights to those of scores. `weights` are rounded, as in the product
+  /// with values, because registers are scarce.
   __device__ __forceinline__ void differentiate(int query, const QuerySums* sums,
                                                 const std::uint32_t (&weights)[S::kQueries / 4],
                                                 float (&dscores)[S::kQueries / 2]) {
@@ -123,7 +123,7 @@ class KeyRows {
   __device__ bool is_far(int query) const {
     return query - (first_key_ + 63) > backward().attention.window;
   }
-  // Bits of the columns (queries) that see a row's key, and of those beyond the window.
+  // Bit masks of the columns (queries) that see a row's key, and of those beyond the window.
   __device__ std::uint32_t seen(int row, int query) const {
     const int key = key_of(row);
     const int end = key < backward().tokens ? arguments_.document_end[key] : 0;
@@ -141,7 +141,7 @@ class KeyRows {
     return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
   }
 
-  // f(i, column): elements i to i + 3 are of columns `column` and the next, of both rows.
+  // f(i, column): elements i to i + 3 belong to columns `column` and the next, in both rows.
   template <class F>
   static __device__ __forceinline__ void for_columns(F&& f) {
 #pragma unroll

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void layer_inputs(const LayerInputRows& of, bf16* out, cudaStream_t stream) {
-  constexpr std::size_t kMostBlocks = 4096;  // further parts are taken in turn
+  constexpr std::size_t kMostBlocks = 4096;  // warps loop over further parts
   const std::size_t parts = static_cast<std::size_t>(of.rows) * static_cast<std::size_t>(of.layers);
   const std::size_t blocks = std::min((parts + kWarps - 1) / kWarps, kMostBlocks);
   winnow::cuda::launch(inputs_kernel, static_cast<unsigned>(blocks), kThreads, 0, stream, false, of,

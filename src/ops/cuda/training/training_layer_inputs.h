@@ -1,4 +1,4 @@
-// What layers take of their own embeddings (model::LayerEmbeddings), for training on the device.
+// Inputs of layers from their own embeddings (model::LayerEmbeddings), for training on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace winnow::ops::cuda {
 
-/// What the inputs of all layers are made of.
+/// The operands of all layers' inputs.
 struct LayerInputRows {
   int rows = 0;
   int layers = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What is subtracted from the values of this block's row.
+// The value that is subtracted from this block's row.
 template <class Number>
 __device__ float mean_of(const Number* row, int cols, bool centers) {
   if (!centers) {
@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// With w = offset + weight, and r = 1 / the root of the mean square of x, which is centred where
+// With w = offset + weight, and r = 1 / root mean square of x, which is centred if
 // the norm centers: dx_i = r (w_i g_i - m - x_i r^2 / cols * sum_j x_j w_j g_j), m = mean(w g) or,
-// without centring, 0. A block takes many rows and adds up the gradient of the weight in shared
-// memory, where each thread has columns of its own.
+// without centring, 0. A block processes many rows and adds up the gradient of the weight in shared
+// memory, where each thread has its own columns.
 template <class Gradient, class Number>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(NormGradients gradients, const Gradient* dout, const Number* x, int rows,

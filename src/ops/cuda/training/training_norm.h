@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm for training on the device: forward with a look at what is not finite, and
-// backward.
+// RMSNorm and LayerNorm for training on the device: forward, which also checks for values that are
+// not finite, and backward.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,25 +18,25 @@ struct TrainingNorm {
   const float* bias = nullptr;  // [cols] or null
 };
 
-/// out = the norm of each row. *first_bad becomes at most `place` when a row of x is not finite;
+/// out = the norm of each row. *first_bad becomes at most `place` if a row of x is not finite;
 /// null: not needed.
 void norm_rows(bf16* out, const float* x, int rows, int cols, const TrainingNorm& norm, int place,
                int* first_bad, cudaStream_t stream);
 
-/// What norm_rows_backward() writes. The gradient of a bias is the sum of the rows of `dout`
+/// The results of norm_rows_backward(). The gradient of a bias is the sum of the rows of `dout`
 /// (add_column_sums).
 struct NormGradients {
-  float* x = nullptr;       // [rows, cols]; null: only `rounded` is wanted
-  bool add = true;          // to what x has, if it is there; else it is replaced
-  bf16* rounded = nullptr;  // [rows, cols]: what x has then, for products; null: not wanted
+  float* x = nullptr;       // [rows, cols]; null: only `rounded` is needed
+  bool add = true;          // to the contents of x, if present; else they are replaced
+  bf16* rounded = nullptr;  // [rows, cols]: x's new contents, for products; null: not needed
   float* weight = nullptr;  // [cols], added to; null: not computed
   float multiplier = 1.0F;  // the gradient of the norm's result is this times `dout`
 };
 
-/// Backward of norm_rows, given the gradient of its result. Sums over rows come in any order.
+/// Backward of norm_rows, given the gradient of its result. Sums over rows have any order.
 void norm_rows_backward(const NormGradients& gradients, const bf16* dout, const float* x, int rows,
                         int cols, const TrainingNorm& norm, cudaStream_t stream);
-/// The same behind a layer's product: x in bf16, and the gradient of its result that of the
+/// The same for a norm after a layer's product: x in bf16, and the result's gradient is that of the
 /// residual stream that it was added to.
 void norm_rows_backward(const NormGradients& gradients, const float* dout, const bf16* x, int rows,
                         int cols, const TrainingNorm& norm, cudaStream_t stream);

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Transposes through shared memory would not pay: it is a thousandth of what attention reads.
+// Transposing through shared memory would not pay: this is a thousandth of attention's reads.
 __global__ void __launch_bounds__(kThreads)
     forward_plan_kernel(const __grid_constant__ TrainingForwardSm90 arguments) {
   const Matrix<const float>& bias = arguments.forward.attention.bias;

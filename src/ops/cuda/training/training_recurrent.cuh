@@ -1,4 +1,4 @@
-// Where the parts of a recurrent layer's projections lie, and warps that take heads.
+// The layout of a recurrent layer's projections, and warps that process heads.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline __device__ int joined_width(const DeltaRuleShape& heads) {
 struct RecurrentHead {
   int width;
   int channel;  // its first among all that are convolved
-  int column;   // where that is projected
+  int column;   // the column of its projection
   int key_head;
   int value_head = -1;
   bool is_query;
@@ -55,7 +55,7 @@ struct RecurrentHead {
     column = layer.joined ? column : channel;
   }
 
-  /// Of a value head: where its output gates are projected.
+  /// For a value head: the column of its output gates.
   [[nodiscard]] __device__ int gates(const TrainingRecurrent& layer) const {
     return column + (layer.joined ? group_of(layer.heads) * width : values_of(layer.heads));
   }
@@ -94,11 +94,11 @@ __device__ void for_lane_channels(int width, const Body& body) {
   }
 }
 
-/// Launches a kernel for so many pieces of work, of which a block has `each`.
+/// Launches a kernel for `count` pieces of work, `each` per block.
 template <class... Parameters, class... Arguments>
 void launch_recurrent(void (*kernel)(Parameters...), std::size_t count, std::size_t each,
                       cudaStream_t stream, const Arguments&... arguments) {
-  constexpr std::size_t kMostBlocks = 2048;  // further work is taken in turn
+  constexpr std::size_t kMostBlocks = 2048;  // blocks loop over further work
   const auto blocks = static_cast<unsigned>(std::min((count + each - 1) / each, kMostBlocks));
   winnow::cuda::launch(kernel, dim3(blocks), kRecurrentThreads, 0, stream, false, arguments...);
 }

@@ -1,5 +1,5 @@
-// What stands around the delta rule in a recurrent layer that is trained on the device (its
-// RecurrentSpec, model/spec.h): before it the convolution, SiLU, lengths and gates; behind it norms
+// The steps around the delta rule in a recurrent layer that is trained on the device (its
+// RecurrentSpec, model/spec.h): before it the convolution, SiLU, lengths and gates; after it norms
 // and gates of outputs. Packed documents at once, forward and backward.
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace winnow::ops::cuda {
 
-/// What a layer projects, and its weights.
+/// A layer's projections, and its weights.
 struct TrainingRecurrent {
   DeltaRuleShape heads;
-  /// Whether projections lie key head by key head: q, k, v and output gates; rates and decays
-  /// (model::split_recurrent). Else all queries come first, and so on.
+  /// Whether projections are stored key head by key head: q, k, v and output gates; rates and
+  /// decays (model::split_recurrent). Else all queries come first, and so on.
   bool joined = false;
   int rows = 0;                             // T
-  const std::int32_t* first_key = nullptr;  // [T]: of the document, before which nothing is seen
+  const std::int32_t* first_key = nullptr;  // [T]: start of the document, the first visible token
   const bf16* projected = nullptr;          // [T, channels + value_width]
   const float* logits = nullptr;            // [T, logit_stride]: of rates and decays
   int logit_stride = 0;
@@ -31,7 +31,7 @@ struct TrainingRecurrent {
   float eps = 0.0F;                   // the norm's
 };
 
-/// Gradients of the projections, which are written, and of weights, which are added to in any
+/// Gradients of the projections, which are overwritten, and of weights, which are added to in any
 /// order; null: not computed.
 struct TrainingRecurrentGradients {
   bf16* projected = nullptr;
@@ -42,11 +42,11 @@ struct TrainingRecurrentGradients {
   float* norm = nullptr;
 };
 
-/// What training_delta() takes: mixed [T, channels], rates and log_decays [T, value_heads].
+/// The operands of training_delta(): mixed [T, channels], rates and log_decays [T, value_heads].
 void recurrent_inputs(const TrainingRecurrent& layer, float* mixed, float* rates, float* log_decays,
                       cudaStream_t stream);
 
-/// Its backward, given the gradients of what it gave: all of `gradients` but those of output gates
+/// Its backward, from the gradients of its results: all of `gradients` except those of output gates
 /// and the norm. `dconvolved` [T, channels] is scratch.
 void recurrent_inputs_backward(const TrainingRecurrent& layer,
                                const TrainingDeltaGradients& of_inputs, float* dconvolved,
@@ -56,7 +56,7 @@ void recurrent_inputs_backward(const TrainingRecurrent& layer,
 void recurrent_outputs(const TrainingRecurrent& layer, bf16* out, const bf16* recalled,
                        cudaStream_t stream);
 
-/// Its backward: writes drecalled [T, value_width] and, of `gradients`, those of output gates and
+/// Its backward: writes drecalled [T, value_width] and, in `gradients`, those of output gates and
 /// the norm.
 void recurrent_outputs_backward(const TrainingRecurrent& layer, float* drecalled, const bf16* dout,
                                 const bf16* recalled, const TrainingRecurrentGradients& gradients,

@@ -4,8 +4,8 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kTapTokens = 256;    // of a block that sums up gradients of taps
-constexpr int kGateTokens = 1024;  // the same of gates
+constexpr int kTapTokens = 256;    // per block that sums gradients of taps
+constexpr int kGateTokens = 1024;  // the same for gates
 
 // The convolution's result in a channel of a head.
 __device__ float convolved(const TrainingRecurrent& layer, const RecurrentHead& head, int row,
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kRecurrentThreads)
   });
 }
 
-// The gradient of a channel of what the rule takes: of queries and keys, of all value heads that
-// read them.
+// The gradient of a channel of the rule's operands: for queries and keys, summed over the value
+// heads that read them.
 __device__ float gradient_of(const TrainingRecurrent& layer, const TrainingDeltaGradients& d,
                              const RecurrentHead& head, int row, int c) {
   const DeltaRuleShape& heads = layer.heads;
@@ -71,7 +71,7 @@ __device__ float gradient_of(const TrainingRecurrent& layer, const TrainingDelta
   return sum;
 }
 
-// To the convolution's results.
+// Backward to the convolution's results.
 __global__ void __launch_bounds__(kRecurrentThreads)
     through_heads_kernel(const __grid_constant__ TrainingRecurrent layer,
                          const __grid_constant__ TrainingDeltaGradients d, float* dconvolved) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kRecurrentThreads)
   });
 }
 
-// The column in which a channel that is convolved is projected.
+// The column of the projection of a convolved channel.
 __device__ int column_of(const TrainingRecurrent& layer, int channel) {
   const DeltaRuleShape& heads = layer.heads;
   const int keys = 2 * keys_of(heads);
@@ -111,7 +111,7 @@ __device__ int column_of(const TrainingRecurrent& layer, int channel) {
   return head.column + within % dim;
 }
 
-// From the convolution's results to what it took.
+// Backward from the convolution's results to its inputs.
 __global__ void __launch_bounds__(kRecurrentThreads)
     through_taps_kernel(const __grid_constant__ TrainingRecurrent layer, const float* dconvolved,
                         bf16* dprojected) {

@@ -3,7 +3,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-// A head's output of a token: where it lies, and its inverse root mean square.
+// A head's output for a token: its position, and its inverse root mean square.
 struct OutputHead {
   RecurrentHead head;
   std::size_t first;  // in [T, value_width]
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kRecurrentThreads)
   }
 }
 
-// body(place in [rows, heads * head_dim], place of its gate in `projected`, the gate's sigmoid).
+// body(index in [rows, heads * head_dim], index of its gate in `projected`, the gate's sigmoid).
 template <class Body>
 __device__ void for_each_gate(const TrainingOutputGates& gates, const Body& body) {
   const int width = gates.heads * gates.head_dim;

@@ -1,4 +1,4 @@
-// Training attention, backward: what it needs of each query besides its vectors.
+// Training attention, backward: computes each query's data besides its vectors.
 #include <numbers>
 
 #include "base/cuda/launch.cuh"
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   const int head = index % heads;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   if (token >= backward.padded_tokens) {
-    return;  // padded_tokens is a multiple of what a block holds: no warp is torn
+    return;  // padded_tokens is a multiple of a block's queries: whole warps return
   }
   float dot = 0.0F;
   float normalizer = INFINITY;

@@ -1,5 +1,5 @@
-// What the portable kernels of training attention share: tiles of 64 rows in shared memory, and
-// products that each of four warps makes of 16 rows of them (mma.sync).
+// Shared by the portable kernels of training attention: tiles of 64 rows in shared memory, and
+// products, for which each of four warps computes 16 rows (mma.sync).
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace winnow::ops::cuda {
 inline constexpr int kTileRows = 64;
 inline constexpr int kTileThreads = 128;
 
-/// Rows [kTileRows, D]. Eight neighbouring rows' 16-byte chunks lie in different banks.
+/// Rows [kTileRows, D]. Eight neighbouring rows' 16-byte chunks are in different banks.
 template <int D>
 struct RowTile {
   static constexpr int kStride = D + 8;
@@ -108,21 +108,21 @@ __device__ void store_product(const float (&x)[D / 2], const float (&factor)[2],
   }
 }
 
-/// Makes scores of products of queries and keys, in powers of two.
+/// Converts products of queries and keys to scores, in powers of two.
 struct ScoreRule {
   int window;
   float scale;  // times log2(e)
 
   __device__ explicit ScoreRule(const TrainingAttention& attention)
       : window(attention.window), scale(attention.scale * std::numbers::log2e_v<float>) {}
-  /// `bias` is that of key j, in powers of two; first_key that of query i.
+  /// `bias` is key j's, in powers of two; first_key is query i's.
   __device__ float operator()(float product, int i, int first_key, int j, float bias) const {
     const float score = product * scale + (i - j > window ? bias : 0.0F);
     return first_key <= j && j <= i ? score : -INFINITY;
   }
 };
 
-/// The bias of key j in powers of two; zero where there is none.
+/// The bias of key j in powers of two; zero without bias.
 __device__ inline float bias_of(const TrainingAttention& attention, int j, int kv_head) {
   const auto row = static_cast<std::size_t>(j);
   return row < attention.bias.rows ? attention.bias.data[row * attention.bias.stride + kv_head] *
@@ -139,7 +139,7 @@ struct KeyBlocks {
         end((min(first + kTileRows, tokens) - 1) / kTileRows + 1) {}
 };
 
-/// Calls `f` with the least multiple of 32 that is at least head_dim, as a constant.
+/// Calls `f` with the smallest multiple of 32 that is at least head_dim, as a constant.
 template <class F>
 void with_padded_dim(int head_dim, F&& f) {
   switch ((head_dim + 31) / 32) {
