@@ -15,7 +15,7 @@ namespace winnow::ops::testing {
 
 using Values = std::vector<double>;
 
-/// Numbers that float holds exactly, so that op and reference start from the same.
+/// Numbers that float represents exactly, so that op and reference have the same inputs.
 inline Values draw(std::size_t count, std::uint64_t seed, double spread = 1.0) {
   Random random(seed);
   Values values(count);
@@ -29,7 +29,7 @@ inline std::vector<float> to_floats(const Values& values) {
 }
 
 /// Checks `gradient` of loss(x) against central differences, to `tolerance` of its largest element,
-/// or of 0.02 where all are smaller: operands are about 1, so sums that cancel leave rounding.
+/// or of 0.02 if all are smaller: operands are about 1, so cancelling sums leave rounding errors.
 inline void expect_gradient(const std::function<double(const Values&)>& loss, Values x,
                             std::span<const float> gradient, double tolerance = 2e-5) {
   constexpr double kStep = 1e-5;

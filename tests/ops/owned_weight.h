@@ -45,7 +45,7 @@ class OwnedWeight {
   [[nodiscard]] const Weight& view() const { return view_; }
 
  private:
-  /// Codes that are all drawn, also those to which nothing is quantised, and powers of two from
+  /// Draws all codes, including those that quantising never produces, and powers of two from
   /// 2^`least` on as scales.
   void draw_codes(WeightFormat format, std::size_t bytes, int least, std::uint64_t seed) {
     Random random(seed, 1);

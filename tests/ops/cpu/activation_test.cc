@@ -92,7 +92,7 @@ TEST(SiluMultiply, TakesAnySize) {
   const std::vector<float> sizes = {0.0F,    88.0F,   89.0F,   100.0F,  1e4F,   3e38F,
                                     1e-30F,  -87.9F,  -88.0F,  -88.1F,  -89.0F, -100.0F,
                                     -104.0F, -177.9F, -178.7F, -200.0F, -1e4F,  -3e38F};
-  for (const std::size_t repeat : {1U, 16U}) {  // in the rest of a row and in vectors
+  for (const std::size_t repeat : {1U, 16U}) {  // in the rest of a row, and in vectors
     for (const float x : sizes) {
       std::vector<float> gate(repeat, x);
       const std::vector<float> up(repeat, 1.0F);
@@ -202,7 +202,7 @@ TEST(ActivateMultiply, IsItsDefinition) {
   expect_gated_definitions();
 }
 
-// All instruction sets that this machine has, not just the best.
+// All instruction sets that this machine supports, not only the best.
 TEST(Activate, AnyInstructionSet) {
   for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
     hwy::SetSupportedTargetsForTest(rest & ~(rest - 1));
@@ -218,7 +218,7 @@ TEST(Activate, AnyInstructionSet) {
 TEST(ActivateMultiply, Backward) {
   for (const GatedActivation& activation : kGatedActivations) {
     for (const std::size_t count : {1U, 7U, 16U, 33U, 100U}) {
-      // Wide enough that some of each is clamped.
+      // Wide enough that some values of each are clamped.
       const testing::Values gate = testing::draw(count, count, 4.0);
       const testing::Values up = testing::draw(count, count + 1, 4.0);
       const testing::Values dout = testing::draw(count, count + 2);

@@ -239,7 +239,7 @@ TEST(DeltaRule, GatesAreTheirDefinition) {
 
 constexpr RateLimits kLimits{0.3F, 1.2F};
 
-// What state_space_gates() gives for a logit, in double: rate and decay.
+// Rate and decay of state_space_gates() for a logit, in double.
 std::pair<double, double> exact_gates(double logit, double log_decay, double bias) {
   const double x = logit + bias;
   const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));

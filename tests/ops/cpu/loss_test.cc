@@ -29,7 +29,7 @@ Values log_softmax(const Values& logits, std::size_t m, std::size_t vocab) {
   return row;
 }
 
-/// Logits as they are where the cap is 0.
+/// Unchanged logits if the cap is 0.
 Values capped(Values logits, double cap) {
   if (cap > 0.0) {
     for (double& z : logits) {
@@ -120,7 +120,7 @@ TEST(Distillation, OfACappedStudent) {
   expect_distillation(30.0F);
 }
 
-// A student that is its teacher: nothing to learn, and no spike at step 0.
+// A student equal to its teacher: nothing to learn, and no spike at step 0.
 TEST(Distillation, OfEqualsIsNothing) {
   const std::size_t vocab = 1000;
   for (const Divergence divergence : {Divergence::forward, Divergence::reverse}) {

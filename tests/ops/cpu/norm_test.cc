@@ -38,20 +38,20 @@ void expect_norm(std::size_t rows, std::size_t cols, double spread, bool in_plac
 
 TEST(RmsNorm, IsItsDefinition) {
   for (const std::size_t cols : {1U, 7U, 8U, 33U, 64U, 127U, 896U, 4096U}) {
-    for (const std::size_t rows : {1U, 3U, 40U}) {  // 40 x 4096 is worth several threads
+    for (const std::size_t rows : {1U, 3U, 40U}) {  // 40 x 4096 is large enough for several threads
       expect_norm(rows, cols, 1.0, false);
       expect_norm(rows, cols, 1.0, true);
       expect_norm(rows, cols, 1.0, false, 1.0F);
     }
   }
-  expect_norm(2, 64, 1e-4, false);  // eps counts
+  expect_norm(2, 64, 1e-4, false);  // eps matters
   expect_norm(2, 64, 1e6, false);
 }
 
 void expect_norm_gradients(double offset) {
   constexpr double kEps = 1e-3;
   for (const std::size_t cols : {1U, 7U, 33U, 600U}) {
-    const std::size_t rows = cols == 600U ? 40 : 3;  // worth several threads
+    const std::size_t rows = cols == 600U ? 40 : 3;  // large enough for several threads
     const testing::Values x = testing::draw(rows * cols, cols, 0.5);
     const testing::Values weight = testing::draw(cols, cols + 1);
     const testing::Values dout = testing::draw(rows * cols, cols + 2);
@@ -140,7 +140,7 @@ TEST(RmsNorm, KeepsToItsColumnsOfAWiderMatrix) {
   }
 }
 
-// LayerNorm of rows whose weights are those of row m mod parts.
+// LayerNorm where row m uses the weights of row m mod parts.
 testing::Values layer_norm_of(const testing::Values& x, std::size_t cols,
                               const testing::Values& weight, const testing::Values& bias,
                               double offset) {
@@ -209,7 +209,7 @@ TEST(LayerNorm, AndItsGradientsAreItsDefinition) {
   for (const std::size_t cols : {2U, 7U, 33U}) {
     expect_layer_norm(3, cols, 1, false, 0.0);
     expect_layer_norm(4, cols, 1, true, 1.0);
-    expect_layer_norm(6, cols, 3, true, 0.0);  // rows with weights of their own
+    expect_layer_norm(6, cols, 3, true, 0.0);  // rows with their own weights
   }
 }
 

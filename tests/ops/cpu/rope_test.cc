@@ -34,7 +34,7 @@ void expect_rotation(std::size_t dim, std::size_t rotary, float factor, std::siz
     for (std::size_t h = 0; h < heads; ++h) {
       const std::size_t head = (t * heads + h) * dim;
       for (std::size_t i = 0; i < rotary / 2; ++i) {
-        // The angle is rounded to float on purpose: so did the frameworks that trained the models.
+        // The angle is rounded to float on purpose, as in the frameworks that trained the models.
         const double angle = static_cast<float>(positions[t]) * radians[i];
         const double cosine = double{factor} * std::cos(angle);
         const double sine = double{factor} * std::sin(angle);
@@ -50,14 +50,14 @@ void expect_rotation(std::size_t dim, std::size_t rotary, float factor, std::siz
   }
 }
 
-// Interleaved planes are half-split ones of which the channels lie in turn.
+// Interleaved pairs are half-split pairs with their channels in alternating order.
 TEST(Rope, RotatesInterleavedPlanes) {
   constexpr std::size_t kDim = 24;
   constexpr std::size_t kRotary = 16;
   const auto radians = frequencies(kRotary);
   const std::vector<std::int32_t> positions{0, 3, 911};
   const auto in_turn = normal(positions.size() * 2 * kDim, 5);
-  const auto place = [&](std::size_t i) {  // of a head's channel among half-split ones
+  const auto place = [&](std::size_t i) {  // of a half-split head's channel
     return i >= kRotary ? i : i / 2 + i % 2 * kRotary / 2;
   };
   std::vector<float> halves(in_turn.size());
@@ -112,7 +112,7 @@ TEST(Rope, PositionZeroChangesNothing) {
   EXPECT_EQ(x, before);
 }
 
-// What attention relies on: scores depend on the distance alone.
+// Attention relies on this: scores depend only on the distance.
 TEST(Rope, ScoresDependOnTheDistance) {
   const auto query = normal(64, 1);
   const auto key = normal(64, 2);

@@ -12,7 +12,7 @@
 namespace winnow::ops::cpu {
 namespace {
 
-// Any bits at all, and around the places where rounding changes direction.
+// Random bits, and bits near the points where rounding changes direction.
 std::vector<float> awkward_floats() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> values = {0.0F,

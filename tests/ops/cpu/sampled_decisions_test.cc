@@ -34,7 +34,7 @@ TEST(SampledDecisions, Gradient) {
   const Values dbias = testing::draw(rows * heads, 2);
   const double dcount = 0.7;
   const Sample s = sample(testing::to_floats(logits), heads, tau, 3);
-  // The same noise, whatever the logits.
+  // The same noise for all logits.
   const auto loss = [&](const Values& x) {
     double sum = 0.0;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -51,7 +51,7 @@ TEST(SampledDecisions, Gradient) {
   testing::expect_gradient(loss, logits, dlogits);
 }
 
-// P(hard decision) = sigmoid(logit), whatever the temperature.
+// P(hard decision) = sigmoid(logit), at any temperature.
 TEST(SampledDecisions, AreAsFrequentAsTheLogitSays) {
   constexpr std::size_t kCount = 100'000;
   for (const float tau : {0.1F, 1.0F}) {
@@ -67,7 +67,7 @@ TEST(SampledDecisions, AreAsFrequentAsTheLogitSays) {
 TEST(SampledDecisions, BiasIsTheLogarithmOfWhatIsKept) {
   const Sample s = sample({-40.0F, -5.0F, 0.0F, 5.0F, 40.0F}, 1, 0.1F, 5);
   EXPECT_EQ(s.bias[0], 0.0F);
-  EXPECT_FLOAT_EQ(s.bias[4], -s.noisy[4]);  // far out: log(1 - sigmoid(z)) = -z
+  EXPECT_FLOAT_EQ(s.bias[4], -s.noisy[4]);  // for large z: log(1 - sigmoid(z)) = -z
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_TRUE(std::isfinite(s.bias[i]));
     EXPECT_LE(s.bias[i], 0.0F);

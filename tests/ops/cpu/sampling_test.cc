@@ -43,7 +43,7 @@ TEST(TokenDistance, TakesWhateverLogitsThereAre) {
   EXPECT_EQ(distance(3.0F, 3.0F, kInfinity), 0U);
 }
 
-// The first and the last of the candidates in their order: the most likely, of equals the first.
+// The first and the last of the candidates in order: the most likely, on a tie the first.
 TEST(SampleToken, DrawsTheEndsOfTheOrder) {
   const std::vector<float> logits{0.0F, 2.0F, -1.0F, 2.0F, 1.0F};
   const TokenRule all{.octaves = 1.0F};
@@ -57,13 +57,13 @@ TEST(SampleToken, DrawsTheEndsOfTheOrder) {
   EXPECT_EQ(draw({.octaves = 1.0F, .most = 3}, kLastBits), 4);
   EXPECT_EQ(draw({.octaves = 1.0F, .farthest = 1U << kOctaveBits}, kLastBits), 4);
   EXPECT_EQ(draw({.octaves = 1.0F, .farthest = (1U << kOctaveBits) - 1}, kLastBits), 3);
-  // Weights 4, 4, 2, 1, 0.5 of 11.5: half of it is reached by the second.
+  // Weights 4, 4, 2, 1, 0.5, 11.5 in total: the second one reaches half of it.
   EXPECT_EQ(draw({.octaves = 1.0F, .share = std::uint64_t{1} << 63}, kLastBits), 3);
   EXPECT_EQ(draw({.octaves = 1.0F, .share = 1}, kLastBits), 1);
   EXPECT_EQ(draw({}, kLastBits), 1);
 }
 
-// The rule as it is defined: all candidates in their order, cut, and gone through one by one.
+// The rule by its definition: all candidates sorted, cut, and scanned one by one.
 std::int32_t draw_from_sorted(const std::vector<float>& logits, const TokenRule& rule) {
   const float largest = *std::ranges::max_element(logits);
   std::vector<std::pair<std::uint32_t, std::int32_t>> candidates;
@@ -76,7 +76,7 @@ std::int32_t draw_from_sorted(const std::vector<float>& logits, const TokenRule&
     candidates.resize(static_cast<std::size_t>(rule.most));
   }
   __extension__ using Wide = unsigned __int128;
-  // How many it takes for more than this part of the weight of all.
+  // The number of candidates whose weight exceeds this part of the total.
   const auto reach = [&](std::uint64_t part) {
     Wide total = 0;
     for (const auto& [far, token] : candidates) {
@@ -173,7 +173,7 @@ TEST(SampleToken, LeavesOutWhatIsNotAllowed) {
   for (const TokenRule& rule :
        {TokenRule{}, TokenRule{.penalty = 4.0F}, TokenRule{.octaves = 1.0F, .most = 1},
         TokenRule{.octaves = 1.0F, .share = 1}, TokenRule{.octaves = 1.0F, .farthest = 0}}) {
-    const std::vector<std::int32_t> seen{1};  // so large that it comes nevertheless
+    const std::vector<std::int32_t> seen{1};  // so large that it is chosen nevertheless
     EXPECT_EQ(sample_token(logits, seen, rule, all_but(~std::uint64_t{0})), 1);
     EXPECT_EQ(sample_token(logits, seen, rule, all_but(~std::uint64_t{2})), 69);
     EXPECT_EQ(sample_token(logits, seen, rule, only(40)), 40);
@@ -181,7 +181,7 @@ TEST(SampleToken, LeavesOutWhatIsNotAllowed) {
     EXPECT_EQ(sample_token(logits, seen, rule, only(68)), kNoToken) << "never";
     EXPECT_EQ(sample_token(logits, seen, rule, only(67)), kNoToken) << "no number";
   }
-  // A draw is the one from the logits of which the others are -infinity.
+  // A draw equals the draw from logits whose others are set to -infinity.
   std::vector<float> edited = logits;
   forbid_others(all_but(0xF0), edited);
   EXPECT_EQ(std::ranges::count(edited, -kInfinity), 60 + 1);
@@ -191,7 +191,7 @@ TEST(SampleToken, LeavesOutWhatIsNotAllowed) {
   }
 }
 
-// Of few values, so that there are equals, in rows that end anywhere.
+// Few distinct values, so that there are ties, in rows of any length.
 TEST(SampleToken, IsTheFirstOfTheLargestWithoutARule) {
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
   constexpr float kValues[] = {kNone, -kInfinity, -1.0F, -0.0F, 0.0F, 1.0F, 2.0F, kInfinity};
@@ -201,7 +201,7 @@ TEST(SampleToken, IsTheFirstOfTheLargestWithoutARule) {
       for (int repetition = 0; repetition < 20; ++repetition) {
         std::vector<float> logits(size);
         for (float& logit : logits) {
-          // The larger the rarer, up to one in a row.
+          // The larger a value, the rarer: the largest occurs about once in a row.
           std::size_t value = 0;
           while (value + 1 < values && mix64(draw++) % (1 + size / 4) != 0) {
             ++value;

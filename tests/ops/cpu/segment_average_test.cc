@@ -50,7 +50,7 @@ Operands draw(const SegmentCase& c) {
   return o;
 }
 
-// The recurrence, begun anew for each state. {keys, values}.
+// The recurrence, restarted for each state. {keys, values}.
 std::pair<Values, Values> average(const SegmentCase& c, const Operands& o) {
   std::pair<Values, Values> out{Values(o.keys.size()), Values(o.values.size())};
   for (std::size_t i = 0; i < c.tokens; ++i) {

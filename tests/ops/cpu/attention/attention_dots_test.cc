@@ -90,7 +90,7 @@ void expect_sums(const Bf16Page& page, int count, std::size_t rows) {
   }
 }
 
-// What bf16 holds leaves nothing to round but sums; slots without an entry hold NaNs.
+// With values that bf16 represents exactly, only sums are rounded; unused slots hold NaNs.
 TEST(AttentionDots, RoundNothingButSums) {
   if (!cpu::has_bf16_dots()) {
     GTEST_SKIP() << testing::kNoBf16Dots;

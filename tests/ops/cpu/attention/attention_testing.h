@@ -17,8 +17,8 @@
 
 namespace winnow::ops::testing {
 
-/// Entries on pages in a random order, and what they stand for. Free slots hold NaNs: nobody may
-/// look at them.
+/// Entries on pages in a random order, and their values. Free slots hold NaNs, which a correct
+/// kernel never reads.
 class Entries {
  public:
   Entries(const PageLayout& layout, int count, std::uint64_t seed, float spread = 1.0F)
@@ -54,7 +54,7 @@ class Entries {
   [[nodiscard]] const std::byte* base() const {
     return reinterpret_cast<const std::byte*>(memory_.data());
   }
-  // Rounds entry i and puts it in its place.
+  // Rounds entry i and stores it in its slot.
   void store(int i) {
     const auto dim = static_cast<std::size_t>(layout_.head_dim());
     const std::size_t begin = static_cast<std::size_t>(i) * dim;
@@ -90,7 +90,7 @@ struct Exact {
   std::vector<double> weights;
 };
 
-/// A soft cap of 0 is none; so is a sink that is null.
+/// A soft cap of 0 means none, and so does a null sink.
 inline Exact attend(std::span<const float> query, const std::vector<Seen>& seen, double scale,
                     double soft_cap = 0.0, const float* sink = nullptr) {
   Exact exact{std::vector<double>(query.size()), {}};
@@ -119,7 +119,7 @@ inline Exact attend(std::span<const float> query, const std::vector<Seen>& seen,
   return exact;
 }
 
-/// Rotates an output over rotated entries back; leaves any other as it is.
+/// Rotates an output over rotated entries back; does not change others.
 inline void rotate_back(const PageLayout& layout, std::vector<double>& out) {
   if (layout.rotated()) {
     std::vector<float> rotated(out.begin(), out.end());
@@ -139,7 +139,7 @@ double largest_difference(std::span<const float> a, const Numbers& b) {
   double largest = a.size() == b.size() ? 0.0 : 1e30;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     const double difference = std::abs(double{a[i]} - double{b[i]});
-    largest = difference <= largest ? largest : difference;  // a NaN stays
+    largest = difference <= largest ? largest : difference;  // keeps a NaN
   }
   return largest;
 }

@@ -55,7 +55,7 @@ TEST_P(Decode, AnyShape) {
   }
 }
 
-// Multi-head latent attention: DeepSeek's size among them.
+// Multi-head latent attention, including DeepSeek's size.
 TEST_P(Decode, ValuesThatAreKeys) {
   for (const int dim : {8, 24, 288, 576}) {
     for (const int group : {1, 3, 16, 40}) {
@@ -95,7 +95,7 @@ TEST_P(Decode, SoftCapAndSinks) {
   }
 }
 
-// A sink so far above every score, or so far below, that its exponential is no float.
+// A sink so far above or below every score that its exponential overflows or underflows in float.
 TEST_P(Decode, HugeSinks) {
   const AttentionShape shape = OverPages::shape(64, 4);
   for (const int archived : {20, 1500}) {

@@ -13,8 +13,8 @@
 
 namespace winnow::ops::testing {
 
-// Relative to the largest value. With bf16, queries and weights are rounded to it where the CPU
-// adds up products of pairs.
+// Relative to the largest value. In bf16, queries and weights are rounded to it if the CPU
+// has dot products of bf16 pairs.
 inline double tolerance_of(DType compute) {
   return compute == DType::f32 ? 3e-5 : 2e-2;
 }

@@ -1,4 +1,4 @@
-// Rounding entries to storage formats, and where their bits lie on a page.
+// Rounding of entries to storage formats, and the layout of their bits on a page.
 #include "ops/kv_page.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ double distance_to_level(double x, double scale) {
   return least;
 }
 
-// The most that rounding may change x, in a row whose largest size is `largest` and which has this
+// The largest error of rounding x, in a row whose largest magnitude is `largest` and which has this
 // scale.
 double error_bound(EntryFormat format, double x, double largest, double row_scale) {
   // The scale exceeds largest / (largest code) by at most one bf16 step, and is never subnormal.
@@ -148,7 +148,7 @@ TEST_P(Page, JointEntriesAreKeyAndValue) {
   }
 }
 
-// Entries in every slot, written in a mixed order: none disturbs another.
+// Entries in every slot, written in a mixed order: writes do not disturb other slots.
 TEST_P(Page, StoredEntriesLoadBack) {
   for (const int dim : kDims) {
     const PageLayout layout(GetParam(), dim);
@@ -185,7 +185,7 @@ TEST_P(Page, CopiesAreNotRoundedAgain) {
     copy_entry(layout, from_page, 3, to_page, 14);
     copy_entry(layout, to_page, 14, to_page, 0);
     copy_entry(layout, to_page, 0, from_page, 9);
-    // The same bits as if the entry had been stored at each place.
+    // The same bits as if the entry had been stored in each slot.
     std::vector<float> expected_from(from.size(), 0.0F);
     std::vector<float> expected_to(from.size(), 0.0F);
     for (const int slot : {3, 9}) {
@@ -243,7 +243,7 @@ TEST(Q4, TheScaleIsTheRootOfTheMeanSquare) {
   }
 }
 
-// Lloyd's algorithm in double: a level is the mean of what is nearer to it than to any other.
+// Lloyd's algorithm in double: a level is the mean of the values that are nearest to it.
 TEST(Q4, LevelsAreThoseOfLloydAndMax) {
   const auto density = [](double x) {
     return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
@@ -277,7 +277,7 @@ TEST(Q4, TheNearestCodeIsNearest) {
   }
 }
 
-// Of normal numbers with a scale of their own, 4 bits lose 0.95 % of the squares.
+// For normal numbers with their own scale, 4 bits lose 0.95 % of the squares.
 TEST(Q4, ErrorOfNormalNumbers) {
   const PageLayout layout(EntryFormat::q4, 128);
   double lost = 0.0;

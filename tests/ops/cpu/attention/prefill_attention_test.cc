@@ -37,7 +37,7 @@ struct Chunk {
     query = normal(rows * width, seed);
     out.assign(query.size(), std::nanf(""));
     Random random(seed);
-    for (std::size_t t = 0; t < rows; ++t) {  // grows up to all of the archive
+    for (std::size_t t = 0; t < rows; ++t) {  // grows to the whole archive
       counts.push_back(static_cast<int>(random.uniform() * (archive->count() + 1)));
     }
     std::ranges::sort(counts);
@@ -191,7 +191,7 @@ TEST_P(Prefill, HugeScoresAndNothingVisible) {
   EXPECT_TRUE(std::ranges::all_of(std::span(chunk.out).first(128), [](float x) { return x == 0; }));
 }
 
-// All instruction sets that this machine has, not just the best.
+// All instruction sets that this machine supports, not only the best.
 TEST_P(Prefill, AnyInstructionSet) {
   for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
     hwy::SetSupportedTargetsForTest(rest & ~(rest - 1));

@@ -17,8 +17,8 @@ using testing::normal;
 
 constexpr int kRotatedDims[] = {8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256, 512};
 
-// Entry (i, j) of the Hadamard matrix whose index is the place within a block of a half, and the
-// half; times that of the reflection, whose index is the block.
+// Entry (i, j) of the Hadamard matrix, whose index is the place within a block of a half and the
+// half, times that of the reflection, whose index is the block.
 double entry(int dim, int i, int j) {
   const auto half = static_cast<unsigned>(dim / 2);
   const unsigned block = half & (~half + 1);
@@ -71,7 +71,7 @@ TEST(Rotation, KeepsProducts) {
   }
 }
 
-// What one channel held, all hold; how evenly depends on the odd factor alone.
+// One channel's value spreads to all channels; how evenly depends only on the odd factor.
 TEST(Rotation, SpreadsAnOutlier) {
   for (const int dim : {64, 128}) {
     for (int channel = 0; channel < dim; ++channel) {
@@ -85,7 +85,7 @@ TEST(Rotation, SpreadsAnOutlier) {
   }
 }
 
-// A constant, which a Hadamard matrix alone would put into one channel.
+// A constant, which a Hadamard matrix alone would concentrate in one channel.
 TEST(Rotation, SignsSpreadAConstant) {
   for (const int dim : kRotatedDims) {
     std::vector<float> x(static_cast<std::size_t>(dim), 1.0F);

@@ -20,13 +20,13 @@ struct Case {
   int head_dim;
   int window;
   bool biased;
-  std::vector<int> documents;  // where they begin
+  std::vector<int> documents;  // their first tokens
   int reach = 0;
   double soft_cap = 0.0;
   bool has_sinks = false;
 };
 
-// Operands in double, and what the definition makes of them.
+// Operands in double, and the results of the definition.
 class Problem {
  public:
   explicit Problem(const Case& c)
@@ -112,7 +112,7 @@ class Problem {
   std::vector<std::int32_t> first_key_;
 };
 
-/// What the op makes of a problem.
+/// The op's results for a problem.
 struct Outcome {
   std::vector<float> out;
   std::vector<float> dqueries;
@@ -198,15 +198,15 @@ TEST(TrainingAttention, Gradients) {
   expect_gradients({23, 2, 1, 8, 4, true, {0}});
   expect_gradients({23, 1, 3, 16, 0, true, {0}});
   expect_gradients({70, 1, 1, 8, 5, true, {0}});            // more than a block of keys
-  expect_gradients({40, 1, 2, 8, 100, true, {0}});          // a window that holds everything
+  expect_gradients({40, 1, 2, 8, 100, true, {0}});          // a window that covers everything
   expect_gradients({33, 1, 2, 8, 3, false, {0}});           // plain causal attention
   expect_gradients({40, 2, 2, 8, 2, true, {0, 7, 8, 31}});  // packed documents
 }
 
 TEST(TrainingAttention, GradientsWithinAReach) {
-  expect_gradients({23, 2, 1, 8, 4, true, {0}, 1});    // itself alone
+  expect_gradients({23, 2, 1, 8, 4, true, {0}, 1});    // a reach of only the query itself
   expect_gradients({23, 1, 3, 16, 2, true, {0}, 7});   // farther than the window
-  expect_gradients({23, 1, 1, 8, 9, true, {0}, 5});    // not as far
+  expect_gradients({23, 1, 1, 8, 9, true, {0}, 5});    // less far
   expect_gradients({23, 1, 2, 8, 3, false, {0}, 99});  // everything
   expect_gradients({150, 1, 1, 8, 3, true, {0}, 4});   // blocks that no query of a tile sees
   expect_gradients({40, 2, 2, 8, 2, true, {0, 7, 8, 31}, 6});

@@ -27,7 +27,7 @@ Router router_of(RouterScore score, bool normalized = false) {
   return {.count = kCount, .active = kActive, .score = score, .normalized = normalized};
 }
 
-// A layer of experts in double: every parameter one after another.
+// A layer of experts in double: all parameters, contiguous.
 struct Reference {
   Router router;
   GatedActivation activation;
@@ -40,7 +40,7 @@ struct Reference {
   [[nodiscard]] std::size_t expert_size() const { return 3 * inner * width + 2 * inner + width; }
   [[nodiscard]] std::size_t size() const { return router_size() + kCount * expert_size(); }
 
-  // Row-major [rows, columns] at `matrix`, and a bias behind it.
+  // Row-major [rows, columns] at `matrix`, followed by a bias.
   static Values linear(const double* matrix, std::size_t rows, const Values& x) {
     Values out(rows);
     for (std::size_t i = 0; i < rows; ++i) {
@@ -61,7 +61,7 @@ struct Reference {
     return linear(w + 2 * matrix, width, product);
   }
 
-  // Which experts, and with which weights.
+  // The chosen experts and their weights.
   [[nodiscard]] std::vector<std::pair<std::size_t, double>> routes(const Values& logits) const {
     std::vector<std::size_t> order(kCount);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -124,7 +124,7 @@ struct View {
     return matrix(at(e) + 2 * shape.inner * (shape.width + 1), shape.width, shape.inner);
   }
   [[nodiscard]] Matrix<T> router() const { return matrix(0, kCount, shape.width); }
-  // What lies behind a matrix.
+  // The bias that follows a matrix.
   static std::span<T> bias(Matrix<T> matrix) {
     return {matrix.data + matrix.rows * matrix.cols, matrix.rows};
   }
@@ -257,7 +257,7 @@ TEST(Experts, ReadOnlyTheActiveOnes) {
   Context context{.compute = DType::f32, .workspace = &workspace};
   std::vector<float> some(kWidth);
   std::vector<float> all(kWidth);
-  // A read would be at address 0.
+  // An erroneous read would be at address 0.
   add_experts(context, reference.router, {some.data(), 1, kWidth}, {input.data(), 1, kWidth},
               weights);
   add_experts(context, reference.router, {all.data(), 1, kWidth}, {input.data(), 1, kWidth},
@@ -285,7 +285,7 @@ TEST(Experts, OfQuantizedWeights) {
     std::vector<float> out(9 * kWidth);
     add_experts(context, router_of(RouterScore::softmax), {out.data(), 9, kWidth},
                 {x.data(), 9, kWidth}, {.router = &router.view(), .experts = experts});
-    for (std::size_t t = 0; t < 9; ++t) {  // one by one: each expert by itself
+    for (std::size_t t = 0; t < 9; ++t) {  // one token at a time: each expert alone
       std::vector<float> logits(kCount);
       linear(context, {logits.data(), 1, kCount}, {x.data() + t * kWidth, 1, kWidth},
              router.view());
@@ -327,7 +327,7 @@ struct Gradients {
 
 constexpr std::size_t kTokens = 6;
 
-// `router_input`: empty where the router takes x.
+// `router_input`: empty if the router takes x.
 Gradients gradients_of(const Reference& reference, const Values& parameters, const Values& x,
                        const Values& dout, const Values& router_input = {}) {
   auto memory = testing::to_floats(parameters);

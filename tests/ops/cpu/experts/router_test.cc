@@ -1,4 +1,4 @@
-// Choices by more than scores, against their definition written out.
+// Choices by more than logits, against a direct implementation of their definition.
 #include "ops/router.h"
 
 #include <gtest/gtest.h>
@@ -54,13 +54,13 @@ TEST(Router, BiasCountsInTheChoiceAlone) {
 }
 
 TEST(Router, BestGroupsAreThoseWithTheBestPairs) {
-  // The best expert is in a group whose second is poor.
+  // The best expert is in a group whose second-best is poor.
   const std::vector<float> logits{3.0F, -4.0F, -5.0F, 1.0F, 1.1F, -6.0F};
   const Router router{
       .count = 6, .active = 2, .score = RouterScore::sigmoid, .groups = 2, .active_groups = 1};
   const Chosen chosen = routed(router, logits);
   EXPECT_EQ(chosen.experts, (std::vector<std::int32_t>{4, 3}));
-  // DeepSeek V2 goes by the best one.
+  // DeepSeek V2 ranks groups by their best expert.
   Router by_one = router;
   by_one.best_of_group = 1;
   EXPECT_EQ(routed(by_one, logits).experts, (std::vector<std::int32_t>{0, 1}));
@@ -75,7 +75,7 @@ TEST(Router, EveryExpertHasItsScale) {
   EXPECT_NEAR(chosen.weights[0], 3.0F * std::exp(1.0F) / (1.0F + std::exp(1.0F)), 1e-5);
 }
 
-// SparseMixer as transformers' Phi-3.5-MoE has it: two softmaxes, the second one without the best
+// SparseMixer as in transformers' Phi-3.5-MoE: two softmaxes, the second one without the best
 // expert, each over the logits that are near its largest.
 constexpr Router kMixer{
     .count = 5, .active = 2, .score = RouterScore::sparse_mixer, .nearness = 0.5F};
@@ -87,7 +87,7 @@ TEST(Router, SparseMixerWeighsByTurns) {
   const auto e = [](float x) { return std::exp(x); };
   EXPECT_NEAR(chosen.weights[0], e(3) / (e(3) + e(2) + e(1.5F)), 1e-6);
   EXPECT_NEAR(chosen.weights[1], e(2) / (e(2) + e(1.5F) + e(1)), 1e-6);
-  // Below zero a distance counts by the size of the lower one.
+  // Below zero, a distance is relative to the magnitude of the lower logit.
   const Chosen below = routed(kMixer, {-1.0F, -1.5F, -2.5F, -9.0F, -1.9F});
   EXPECT_EQ(below.experts, (std::vector<std::int32_t>{0, 1}));
   EXPECT_NEAR(below.weights[0], e(-1) / (e(-1) + e(-1.5F) + e(-1.9F)), 1e-6);
@@ -114,7 +114,7 @@ TEST(Router, GradientsOfSparseMixer) {
       logits, dlogits, 1e-4);
 }
 
-// Of a sum of weights, to the logits; what is chosen does not change.
+// Backward of a sum of weights to the logits; the choice does not change.
 TEST(Router, GradientsOfScaledWeights) {
   const std::vector<float> bias{0.0F, 3.0F, 0.0F, 3.0F, 0.0F};
   const testing::Values dout{0.7, -1.3};

@@ -25,7 +25,7 @@ void scribble(int /*signal*/) {
   ++handled;
 }
 
-/// While it lives, the calling thread is interrupted all the time.
+/// While it exists, signals interrupt the calling thread continuously.
 class Interruptions {
  public:
   Interruptions() {
@@ -53,7 +53,7 @@ class Interruptions {
   std::thread thread_;
 };
 
-// A program that we are part of may handle signals where our products compute.
+// A host program may handle signals while our products run.
 TEST(LinearOneDnn, SignalHandlersDoNotDisturbProducts) {
   constexpr std::size_t kRows = 384;
   constexpr std::size_t kDepth = 512;

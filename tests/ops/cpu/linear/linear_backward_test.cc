@@ -35,7 +35,7 @@ LinearGradients backward(Matrix<const float> dout, Matrix<const float> x, const 
   return g;
 }
 
-// The op is linear in each operand, so its gradients are sums that can be written down.
+// The op is linear in each operand, so its gradients are explicit sums.
 TEST(LinearBackward, IsItsDefinition) {
   for (const WeightFormat format : kFormats) {
     for (const std::size_t rows : {1U, 3U, 130U}) {

@@ -48,7 +48,7 @@ void expect_product(Matrix<const float> x, const Weight& weight, const float* bi
 
 constexpr float kUntouched = -7.0F;
 
-/// Columns [begin, stride) of every row are as they were.
+/// Columns [begin, stride) of every row are unchanged.
 void expect_untouched(std::span<const float> out, std::size_t stride, std::size_t begin) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (i % stride >= begin) {
@@ -136,7 +136,7 @@ TEST(Linear, Bf16ComputeStaysNearTheFloatResult) {
   }
 }
 
-/// Targets of two formats, beside each other and beside what must stay as it is.
+/// Targets of two formats, next to each other and to memory that must not change.
 template <class Kernel>
 void expect_bf16_products(Kernel kernel, std::size_t cols) {
   Workspace workspace;
@@ -154,7 +154,7 @@ void expect_bf16_products(Kernel kernel, std::size_t cols) {
     const Workspace::Scope scope(workspace);
     kernel(workspace, std::span(targets), input);
     for (const auto& target : targets) {
-      // two factors, each rounded by 2^-8 of itself at most
+      // two factors, each with a relative rounding error of at most 2^-8
       expect_product(input, *target.weight, target.bias, target.out, 8e-3, "target");
     }
     expect_untouched(out, kStride, kStride - 3);
@@ -224,7 +224,7 @@ TEST(Linear, OfTiledStaysNearTheFloatResult) {
   }
 }
 
-// As many rows as the passes of a kernel take, and a few.
+// As many rows as a kernel handles in one pass, and a few more.
 TEST(Linear, AddsToWhatIsThere) {
   Workspace workspace;
   const auto bias = testing::normal(70, 4);
@@ -256,7 +256,7 @@ TEST(Linear, InDotsStaysNearTheFloatResult) {
   }
 }
 
-/// Integers, the largest of every group the same: bf16 holds them, and so do 16 bits of one scale.
+/// Integers, with the same maximum in every group: bf16 and 16 bits with a scale hold them exactly.
 std::vector<float> exact_inputs(std::size_t count) {
   auto x = testing::normal(count, 5);
   for (std::size_t i = 0; i < count; ++i) {
@@ -290,7 +290,7 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
   }
 }
 
-// Rows of nothing, of next to nothing and of what is no number leave others alone.
+// Rows of zeros, of tiny numbers and of NaNs do not affect other rows.
 TEST(Linear, QuantizedDotsTakeAnyInputs) {
   if (!cpu::has_quantized_dots()) {
     GTEST_SKIP() << testing::kNoQuantizedDots;
@@ -298,9 +298,9 @@ TEST(Linear, QuantizedDotsTakeAnyInputs) {
   Workspace workspace;
   const OwnedWeight weight(WeightFormat::int8, 6, 64, 1);
   auto x = testing::normal(4 * 64, 5);
-  std::fill_n(&x[64], 64, 0.0F);  // nothing
+  std::fill_n(&x[64], 64, 0.0F);  // zeros
   std::ranges::transform(std::span(x).subspan(128, 64), &x[128],
-                         [](float value) { return value * 1e-38F; });  // and next to nothing
+                         [](float value) { return value * 1e-38F; });  // and tiny numbers
   x[3 * 64 + 7] = NAN;
   std::vector<float> out(4 * 6);
   const LinearTarget target{Matrix<float>(out.data(), 4, 6), &weight.view()};
@@ -381,7 +381,7 @@ TEST(Linear, NoRowsIsNoWork) {
   add_linear(context, Matrix<float>(nullptr, 0, 4), none, whole.view());
 }
 
-/// Row `row` of the product of x with the weight, computed among `m` rows from `first` on.
+/// Row `row` of the product of x with the weight, computed with `m` rows from `first` on.
 std::vector<float> row_among(const Weight& weight, const std::vector<float>& x, std::size_t row,
                              std::size_t first, std::size_t m, DType compute) {
   const auto cols = static_cast<std::size_t>(weight.cols);

@@ -32,7 +32,7 @@ double product(std::span<const float> row, std::span<const double> x) {
   return sum;
 }
 
-/// What one input adds, in double.
+/// The term that one input adds, in double.
 std::vector<double> reference(const MlpWeights& mlp, std::span<const float> input) {
   const std::vector<double> x(input.begin(), input.end());
   std::vector<double> inner(kMlpInner);

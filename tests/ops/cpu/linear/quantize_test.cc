@@ -29,7 +29,7 @@ float largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-/// The search as it is documented, one group and one candidate after the other.
+/// The documented search, one group and one candidate at a time.
 bf16 int4_scale(std::span<const float> values) {
   const auto error = [&](bf16 scale) {
     float sum = 0;

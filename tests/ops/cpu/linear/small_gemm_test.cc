@@ -7,8 +7,8 @@
 namespace winnow::ops::cpu {
 namespace {
 
-// c += a b with a [rows, depth] stored as it is or transposed, in a c and b wider than what is
-// used.
+// c += a b with a [rows, depth] stored normally or transposed, in c and b that are wider than the
+// part used.
 void expect_small_product(std::size_t rows, std::size_t cols, std::size_t depth, bool transposed) {
   const std::size_t stride = cols + 8;
   const auto a = testing::to_floats(testing::draw(rows * depth, 1));

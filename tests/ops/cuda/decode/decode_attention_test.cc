@@ -34,8 +34,8 @@ std::size_t size(int n) {
   return static_cast<std::size_t>(n);
 }
 
-/// What attend() gives for every layer of a step, whose tokens are taken between make() and
-/// attend() by kernels that let attend() begin before they have written anything.
+/// The results of attend() for every layer of a step. Between make() and attend(), the tokens are
+/// stored by kernels that let attend() begin before they have written anything.
 template <class Out>
 std::vector<std::vector<Out>> attend_all(const Step& step, int group,
                                          std::span<const float> queries) {
@@ -112,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeAttention,
                                   std::to_string(std::get<2>(info.param));
                          });
 
-// Slots in no order and with holes; windows not yet full, just full, wrapped around; archives whose
-// last page is planned and stays empty, or takes its first entry; one much longer row.
+// Slots out of order and with gaps; windows not yet full, just full, wrapped around; archives whose
+// last page is planned and stays empty, or gets its first entry; one much longer row.
 TEST_P(CudaDecodeAttention, UnevenRows) {
   expect_exact_step(32, {{.slot = 5, .length = 40, .archived = {1, 7}},
                          {.slot = 0, .length = 0, .archived = {0, 0}},
@@ -147,7 +147,7 @@ TEST_P(CudaDecodeAttention, Layers) {
                     3);
 }
 
-// Rows of less than a run, of about one, and of none.
+// Rows shorter than a run, of about one run, and empty ones.
 TEST_P(CudaDecodeAttention, ManyShortRows) {
   for (const int batch : {5, 6, 8, 10, 16}) {
     std::vector<Sequence> sequences;
@@ -160,7 +160,7 @@ TEST_P(CudaDecodeAttention, ManyShortRows) {
   }
 }
 
-// What is not a number in a query head's scores is none in its output, and in no other's.
+// A NaN in a query head's scores makes its own output NaN, and no other's.
 TEST_P(CudaDecodeAttention, AHeadWithoutNumbersSaysSo) {
   const auto [format, dim, group] = GetParam();
   const Step step({format, dim, 31, 1}, {{.slot = 0, .length = 900, .archived = {200, 640}},
@@ -175,7 +175,7 @@ TEST_P(CudaDecodeAttention, AHeadWithoutNumbersSaysSo) {
   }
 }
 
-// More pages than a block looks up at a time: a few pages, over and over.
+// More pages than a block looks up at a time: the same few pages repeated.
 TEST_P(CudaDecodeAttention, LongRuns) {
   const auto [format, dim, group] = GetParam();
   if (group != 4) {
@@ -235,7 +235,7 @@ TEST(CudaDecodePlan, RefusesWhatHasNoKernel) {
   EXPECT_THROW(DecodePlan(DevicePageLayout(EntryFormat::bf16, 64), 9, 2, 1, 1), Error);
 }
 
-// Of the last step that was planned, not of the one before it.
+// Reports the last step that was planned, not the one before it.
 TEST(CudaDecodePlan, TellsThePagesOfRows) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";

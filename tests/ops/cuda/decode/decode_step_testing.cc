@@ -95,7 +95,7 @@ Step::Step(const StepShape& shape, const std::vector<Sequence>& sequences)
   }
 }
 
-// Whether the token that leaves the window, or the new one without a window, is kept.
+// Whether the token that leaves the window (or, without a window, the new one) is kept.
 bool Step::fills_archive(const Sequence& sequence, int head, int layer) const {
   return window_ < 0 || (sequence.length > window_ && (sequence.slot + head + layer) % 3 != 0 &&
                          sequence.archived[0] + sequence.archived.back() > 0);

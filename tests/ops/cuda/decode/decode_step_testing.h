@@ -1,4 +1,4 @@
-// A decode step on the device: what each row holds before and after its token is taken.
+// A decode step on the device: the contents of each row before and after its token is stored.
 #pragma once
 
 #include <vector>
@@ -24,9 +24,9 @@ struct StepShape {
   int layers;
 };
 
-/// All of it in device memory twice: as it is when the step begins, with nothing but NaNs and page
-/// numbers out of range where taking the token writes, in free slots and for slots of nobody; and
-/// as it is when the tokens are taken. Pages lie in an order that has nothing to do with the rows.
+/// Everything in device memory twice. At the beginning of the step, the places that storing the
+/// token writes, free slots and unused sequence slots contain only NaNs and page numbers out of
+/// range; the second copy is the state after that. The order of pages is unrelated to the rows.
 class Step {
  public:
   Step(const StepShape& shape, const std::vector<Sequence>& sequences);
@@ -37,13 +37,13 @@ class Step {
   [[nodiscard]] int kv_heads() const { return kv_heads_; }
   [[nodiscard]] std::size_t layer_counts() const { return state_rows_; }
   [[nodiscard]] DecodeEntries entries(int layer) const;
-  /// What a batch row sees.
+  /// The entries that a batch row sees.
   [[nodiscard]] std::vector<ops::testing::Seen> seen(int layer, int row) const;
 
-  /// As it is when the step begins.
+  /// Restores the state at the beginning of the step.
   void reset() const;
-  /// Takes a layer's tokens and sets `query` to [query.size()] floats at `source`, in a kernel that
-  /// lets its successor begin long before.
+  /// Stores a layer's tokens and sets `query` to [query.size()] floats at `source`, in a kernel
+  /// that lets its successor begin long before it writes.
   void take_tokens(int layer, const float* source, const winnow::cuda::DeviceBuffer<float>& query,
                    const winnow::cuda::Stream& stream) const;
 
@@ -73,8 +73,8 @@ class Step {
   };
 
   void add_layer(int layer);
-  // Adds a row's pages of the window or the archive; slot `written` (none if negative) is the
-  // token's.
+  // Adds a row's pages of the window or the archive; the token is stored in slot `written`
+  // (negative: in none).
   void add_pages(const ops::testing::Entries& entries, int written, std::uint32_t* before_table,
                  std::uint32_t* after_table, Tables& before, Tables& after) const;
   [[nodiscard]] bool fills_archive(const Sequence& sequence, int head, int layer) const;

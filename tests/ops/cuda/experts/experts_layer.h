@@ -22,7 +22,7 @@ inline std::vector<float> square_sums(const std::vector<float>& x, std::size_t c
   return sums;
 }
 
-/// How the device holds what a source has, and how far its results may be from the CPU's.
+/// The device format of a source format, and the tolerance of its results against the CPU's.
 inline constexpr struct {
   WeightFormat source;
   DeviceWeightFormat format;
@@ -32,7 +32,7 @@ inline constexpr struct {
                 {WeightFormat::int8, DeviceWeightFormat::int8, 1e-2},
                 {WeightFormat::int4, DeviceWeightFormat::int4, 1e-2}};
 
-/// A layer of experts, as the CPU and as the device hold it.
+/// A layer of experts, in the CPU's and in the device's format.
 struct Layer {
   Layer(const Router& which, WeightFormat source, DeviceWeightFormat format,
         GatedActivation activated, bool scales, std::size_t width_of_each = 96)

@@ -1,4 +1,4 @@
-// Experts on the device against the CPU's, of weights in every format.
+// Experts on the device against the CPU's, with weights in every format.
 #include "ops/cuda/experts/experts.h"
 
 #include <cmath>

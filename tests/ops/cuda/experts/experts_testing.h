@@ -1,4 +1,4 @@
-// What tests of experts on a device share.
+// Shared by tests of experts on a device.
 #pragma once
 
 #include <algorithm>

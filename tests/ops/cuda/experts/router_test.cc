@@ -1,4 +1,4 @@
-// Which experts tokens take on the device, against the CPU's choice.
+// The device's choice of experts, against the CPU's.
 #include <cmath>
 
 #include "ops/cuda/experts/experts_testing.h"
@@ -6,7 +6,7 @@
 namespace winnow::ops::cuda::testing {
 namespace {
 
-// Those that choose by more than logits; the first members of a constant bias them.
+// Routers that choose by more than logits, with a bias given by the first elements of a constant.
 struct Choice {
   Router router;
   bool biased = true;
@@ -35,8 +35,8 @@ constexpr Choice kChoices[] = {
      false},
     {{.count = 16, .active = 2, .score = RouterScore::sparse_mixer, .nearness = 0.4F}, false}};
 
-// Few numbers: scores with a bias are equal or far apart, whatever the last bit of a sigmoid. With
-// an offset no two of them are opposite, whose sigmoids have the same sum as others'.
+// Few distinct numbers: scores with a bias are equal or far apart, whatever a sigmoid's last bit.
+// With an offset, no two are opposite: sigmoids of opposite numbers have the same sum as others.
 std::vector<float> coarse(std::vector<float> values, float steps, float offset = 0.0F) {
   for (float& value : values) {
     value = std::round(value * steps) / steps + offset;

@@ -1,4 +1,4 @@
-// Experts of a token alone: what the CPU gives, and the bits that the token gets among others.
+// Experts of a few tokens: the CPU's results, and the same bits as among many tokens.
 #include "ops/cuda/experts/skinny_experts.h"
 
 #include "base/cuda/on_device.h"
@@ -8,7 +8,7 @@
 namespace winnow::ops::cuda::testing {
 namespace {
 
-// Experts that choose for themselves, with what the next layer reads.
+// skinny_experts(), with the next layer's input.
 std::vector<float> at_once(const Layer& layer, const std::vector<float>& x,
                            const std::vector<float>& before) {
   const int inner = static_cast<int>(layer.inner);
@@ -64,11 +64,11 @@ TEST_F(CudaExperts, OfVeryFewTokensGiveWhatTheCpuGives) {
   }
 }
 
-// What a layer leaves of its rows.
+// A layer's results for its rows.
 struct Left {
   std::vector<float> hidden;
   std::vector<float> normed;
-  std::vector<float> squares;  // a row after another
+  std::vector<float> squares;  // row by row
 
   void append(const Left& rows) {
     hidden.insert(hidden.end(), rows.hidden.begin(), rows.hidden.end());
@@ -78,7 +78,7 @@ struct Left {
   bool operator==(const Left&) const = default;
 };
 
-// The whole layer: routes in order, or experts at once.
+// The whole layer: by the ordered path, or by skinny_experts().
 Left after_experts(const Layer& layer, const std::vector<float>& stream, bool in_order) {
   constexpr int kWidth = Layer::kWidth;
   const int inner = static_cast<int>(layer.inner);
@@ -142,7 +142,7 @@ TEST_F(CudaExperts, OfATokenAloneGiveTheBitsOfOneAmongOthers) {
     for (const std::size_t which : {0U, 1U, 2U, 3U, 4U, 6U}) {
       SCOPED_TRACE(which);
       const float limit = which == 2 ? 7.0F : 0.0F;
-      // Wide enough for several rounds of a warp over its columns, and a rest, in every format.
+      // Wide enough for several iterations of a warp over its columns, and a rest, in every format.
       const std::size_t inner = kRouters[which].count < 50 ? 608 : 96;
       const Layer layer(kRouters[which], source, format, {Activation::silu, limit}, false, inner);
       for (const std::size_t tokens : {2, 7, 40}) {

@@ -1,5 +1,5 @@
 // Activations on the device against their definitions in double; gradients against finite
-// differences of these.
+// differences of these definitions.
 #include "ops/cuda/general/activation.h"
 
 #include <numbers>
@@ -58,7 +58,7 @@ DeviceBuffer<T> upload_as(std::span<const float> values) {
 template <class T>
 constexpr double kTolerance = std::is_same_v<T, bf16> ? kRounded : kExact;
 
-/// Where the gates, the factors `up` and the biases of both lie.
+/// The positions of the gates, the factors `up` and the biases of both.
 struct GatedOperands {
   GatedOperands(std::size_t cols, bool biased)
       : gate_up(draw_bf16(kRows * 2 * cols, 1, 2.5)), dout(draw_bf16(kRows * cols, 2)) {
@@ -167,7 +167,7 @@ TEST_P(CudaActivation, Plain) {
   }
 }
 
-// What is far out is no surprise, and what is not a number stays so.
+// Extreme inputs give the expected limits, and a NaN remains.
 TEST_P(CudaActivation, LargeNumbersAndNone) {
   const std::vector<float> gates{
       -1e30F, -200.0F, 200.0F, 1e4F, std::numeric_limits<float>::quiet_NaN(), 0.0F, -30.0F, 30.0F};

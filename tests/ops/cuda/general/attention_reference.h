@@ -30,7 +30,7 @@ double dot(const A& a, const B& b) {
   return sum;
 }
 
-/// softmax(logits and sink) values; zeros where there is nothing to see.
+/// softmax(logits and sink) values; zeros if nothing is visible.
 inline std::vector<double> attend(std::span<const float> query,
                                   const std::vector<ops::testing::Seen>& seen,
                                   const LogitDefinition& logit, double sink = kNoSink) {
@@ -58,7 +58,7 @@ inline std::vector<double> attend(std::span<const float> query,
   return out;
 }
 
-/// ||a - b|| / ||b||; a NaN stays.
+/// ||a - b|| / ||b||; NaN if any difference is.
 inline double relative_error(std::span<const float> a, std::span<const double> b) {
   double difference = 0.0;
   double norm = 0.0;

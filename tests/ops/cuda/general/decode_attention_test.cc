@@ -23,7 +23,7 @@ std::size_t size(int n) {
   return static_cast<std::size_t>(n);
 }
 
-/// What is done to products, and one sink per query head if there are any.
+/// How products become logits, and one sink per query head if there are any.
 struct Logits {
   double soft_cap = 0.0;
   std::vector<float> sinks;
@@ -35,8 +35,8 @@ struct OpenEntries {
   std::vector<float> scores;
 };
 
-/// What attend() gives for every layer of a step, whose tokens are taken just before by a kernel
-/// that lets attend() begin before it has written anything.
+/// The results of attend() for every layer of a step, whose tokens are stored just before by a
+/// kernel that lets attend() begin before it has written anything.
 template <class Out>
 std::vector<std::vector<Out>> attend_all(const Step& step, int group,
                                          std::span<const float> queries, const Logits& logits,
@@ -130,8 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaGeneralDecodeAttention,
                                   std::to_string(std::get<2>(info.param));
                          });
 
-// Slots in no order and with holes; windows not yet full, just full, wrapped around; archives whose
-// last page takes its first entry; one much longer row.
+// Slots out of order and with gaps; windows not yet full, just full, wrapped around; archives whose
+// last page gets its first entry; one much longer row.
 TEST_P(CudaGeneralDecodeAttention, UnevenRows) {
   expect_exact_step(32, {{.slot = 5, .length = 40, .archived = {1, 7}},
                          {.slot = 0, .length = 0, .archived = {0, 0}},
@@ -158,7 +158,7 @@ TEST_P(CudaGeneralDecodeAttention, ArchiveOnly) {
                          {.slot = 1, .length = 0, .archived = {0, 0}}});
 }
 
-// What is not a number in a query head's scores is none in its output, and in no other's.
+// A NaN in a query head's scores makes its own output NaN, and no other's.
 TEST_P(CudaGeneralDecodeAttention, AHeadWithoutNumbersSaysSo) {
   const auto [format, dim, group] = GetParam();
   const Step step({format, dim, 31, 1}, {{.slot = 0, .length = 900, .archived = {200, 640}},
@@ -183,7 +183,7 @@ TEST_P(CudaGeneralDecodeAttention, OpenEntries) {
   const std::size_t heads = size(2 * group);
   const Logits logits = capped_with_sinks(2);
   const std::vector<float> queries = ops::testing::normal(2 * heads * size(dim), 99);
-  // A row's open entry has the key of the first query head's direction, so to speak: any product.
+  // Random products: the loop below constructs, for each query, a key that has this product.
   const OpenEntries open{ops::testing::normal(step.layer_counts() * size(dim), 5),
                          ops::testing::normal(2 * heads, 6, 10.0F)};
   const std::vector<float> out = attend_all<float>(step, group, queries, logits, &open)[0];

@@ -20,7 +20,7 @@ using CudaElementwise = CudaTrainingOps;
 constexpr std::size_t kElementRows = 13;
 constexpr float kEps = 1e-5F;
 
-/// A row's weight as the CPU's norm takes it.
+/// A row's weight in the form of the CPU's norm.
 std::vector<float> with_offset(std::vector<float> weight, float offset) {
   for (float& w : weight) {
     w += offset;
@@ -72,7 +72,7 @@ TEST_F(CudaElementwise, LayerNorm) {
     const int rows = static_cast<int>(kElementRows);
     auto x = draw(kElementRows * cols, 1, 3.0);
     for (float& value : x) {
-      value += 10.0F;  // a mean that dwarfs what is left without it
+      value += 10.0F;  // a mean much larger than the deviations
     }
     const auto weight = draw(cols, 2, 0.3);
     const auto bias = draw(cols, 3);
@@ -260,7 +260,7 @@ TEST_F(CudaElementwise, Multipliers) {
   }
 }
 
-// Rows of 37 of 40 columns: what lies behind them stays.
+// Rows that use 37 of 40 columns: the rest does not change.
 TEST_F(CudaElementwise, SoftCap) {
   constexpr double kCap = 3.0;
   constexpr LogitRows kShape{static_cast<int>(kElementRows), 37, 40};
@@ -294,7 +294,7 @@ TEST_F(CudaElementwise, SoftCap) {
   }
 }
 
-/// x turned by definition: the first `rotary` channels of every head, times the factor.
+/// x rotated by definition: the first `rotary` channels of every head, times the factor.
 std::vector<float> turned(std::vector<float> x, const HeadRows& shape, int rotary,
                           std::span<const float> frequencies,
                           std::span<const std::int32_t> positions, double factor, double sign) {

@@ -45,7 +45,7 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
       auto exact =
           testing::attend(chunk.query(token, head), chunk.seen(token, head), definition, sink);
       ops::testing::rotate_back(chunk.layout().host(), exact);
-      // Results are rounded to bf16, each number by 2^-8 of itself at most.
+      // Results are rounded to bf16, with a relative error of at most 2^-8.
       EXPECT_LE(testing::relative_error(
                     std::span(result).subspan(chunk.row(token, head), exact.size()), exact),
                 3.95e-3)

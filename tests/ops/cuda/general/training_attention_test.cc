@@ -24,7 +24,7 @@ constexpr int kUnbounded = std::numeric_limits<int>::max();
 class CudaGeneralTrainingAttention
     : public winnow::testing::OnDevice<::testing::TestWithParam<std::tuple<int, int>>> {
  protected:
-  // Of this shape, by the general kernels.
+  // Checks this shape with the general kernels.
   static void expect_right(TrainingCase c) {
     std::tie(c.head_dim, c.group) = GetParam();
     c.kv_heads = 2;
@@ -75,7 +75,7 @@ TEST_P(CudaGeneralTrainingAttention, EverythingAtOnce) {
                 .has_sinks = true});
 }
 
-// What the tests compare with is itself the derivative of sum(out * dout).
+// Checks that the reference gradient is the derivative of sum(out * dout).
 TEST(TrainingReference, AgreesWithFiniteDifferences) {
   const TrainingCase c{.head_dim = 8,
                        .kv_heads = 2,
@@ -119,7 +119,7 @@ TEST(TrainingReference, AgreesWithFiniteDifferences) {
 
 using CudaTrainingAttentionChoice = winnow::testing::OnDevice<::testing::Test>;
 
-// What no kernel with matrix instructions takes goes to the general ones, whatever is asked for.
+// Attention that no kernel with matrix instructions supports uses the general ones in any case.
 TEST_F(CudaTrainingAttentionChoice, FindsAKernelThatTakesIt) {
   const TrainingCase cases[] = {
       {.head_dim = 64, .kv_heads = 2, .group = 2, .window = 9, .tokens = 50, .reach = 8},

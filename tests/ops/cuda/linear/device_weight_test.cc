@@ -1,4 +1,4 @@
-// Weights on the device hold what the host's quantisation gives.
+// Weights on the device equal the host's quantisation.
 #include "ops/cuda/linear/device_weight.h"
 
 #include <gtest/gtest.h>

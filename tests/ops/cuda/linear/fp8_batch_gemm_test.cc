@@ -1,4 +1,4 @@
-// Products in fp8 with weights as they lie, against the same codes in double.
+// Products in fp8 with weights in storage order, against the same codes in double.
 #include "ops/cuda/linear/fp8_batch_gemm.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace winnow::ops::cuda::testing {
 namespace {
 
-constexpr double kFast = 1e-3;  // what a tensor core drops on the way
+constexpr double kFast = 1e-3;  // lost precision of a tensor core's sums
 constexpr int kMost = kMostFp8BatchRows;
 
 using Shape = std::tuple<int, int, bool>;  // outputs, inputs, paired

@@ -1,4 +1,4 @@
-// Products in fp8: their operands, and what cuBLASLt makes of them.
+// Products in fp8: their operands, and cuBLASLt's results.
 #include "ops/cuda/linear/fp8_rows.h"
 
 #include <array>
@@ -36,7 +36,7 @@ struct HostRows {
   }
 };
 
-// What `make` leaves.
+// The rows that `make` writes.
 template <class Make>
 HostRows rows_of(std::size_t rows, std::size_t cols, const Make& make) {
   const auto codes = poisoned<std::uint8_t>(rows * cols);
@@ -45,7 +45,7 @@ HostRows rows_of(std::size_t rows, std::size_t cols, const Make& make) {
   return HostRows(codes, scales);
 }
 
-// As the CPU rounds them, in rows that fit into registers and in longer ones.
+// Rounded as on the CPU, for rows that fit into registers and for longer ones.
 TEST_F(CudaFp8Rows, HaveTheirLargestMagnitudeAtTheTop) {
   constexpr std::size_t kRows = 5;
   for (const std::size_t cols : {8, 264, 4096, 20'000}) {
@@ -103,7 +103,7 @@ TEST_F(CudaFp8Rows, OfTinyNumbersBecomeZeros) {
   }
 }
 
-// To the bit what a pass of its own makes of them.
+// The same bits as from a separate pass.
 TEST_F(CudaFp8Rows, OfNormsAreMadeWithThem) {
   constexpr int kRows = 3;
   for (const int cols : {8, 264, 4096, 12'000}) {
@@ -210,7 +210,7 @@ TEST_F(CudaFp8Rows, AreMultipliedWithTheirScales) {
         sum.push_back(static_cast<float>(product + before[sum.size()]));
       }
     }
-    constexpr double kFast = 1e-3;  // what a tensor core drops on the way
+    constexpr double kFast = 1e-3;  // lost precision of a tensor core's sums
     const auto y16 = poisoned<bf16>(expected.size());
     linear.multiply(y16.data(), x, weight, rows, kOutputs, kInputs, nullptr);
     expect_close(download(y16), expected, kRounded, "bf16");

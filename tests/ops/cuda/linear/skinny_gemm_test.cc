@@ -17,12 +17,12 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using winnow::testing::OnDevice;
 
-// Sums are in float and operands exact, or nearly so (one row of int4, which has a test of its
-// own): what is left is the rounding of the sums.
+// Sums are in float and operands exact, or nearly so (one row of int4 has its own
+// test): the only error is the rounding of the sums.
 constexpr double kTolerance = 1e-5;
 constexpr double kBf16Tolerance = 4e-3;  // of results that are rounded to bf16
 
-/// One layer, by itself.
+/// One layer alone.
 void run(const SkinnyGemm& layer, std::size_t rows) {
   const SkinnyScratch scratch;
   const winnow::cuda::Stream stream;
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Both, CudaSkinnyGemm,
                          ::testing::Combine(kAllFormats, ::testing::Values(4400),
                                             ::testing::Values(2048)),
                          case_name);
-// More chunks a block than there are places in its rings: of weights; of inputs.
+// More chunks per block than there are places in its rings: for weights; for inputs.
 INSTANTIATE_TEST_SUITE_P(Rings, CudaSkinnyGemm,
                          ::testing::Values(Case{DeviceWeightFormat::int4, 20000, 1024},
                                            Case{DeviceWeightFormat::int4, 20006, 2048},
@@ -217,8 +217,8 @@ class CudaOneRowOfInt4 : public OnDevice<::testing::Test> {
   }
 };
 
-// One row is multiplied in integers: activations of all sizes side by side, mantissas of ones, and
-// blocks that are tiny or huge, each by itself. What is lost of a block's activations is at most
+// One row is multiplied in integers: activations of all sizes, mantissas of all ones, and
+// blocks that are tiny or huge, each alone. The error of a block's activations is at most
 // 2^-15 of its largest one.
 TEST_F(CudaOneRowOfInt4, LosesLittleOfAnyActivation) {
   constexpr std::size_t kBlock = 32;

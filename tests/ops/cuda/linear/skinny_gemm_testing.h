@@ -14,7 +14,7 @@ namespace winnow::ops::cuda::testing {
 
 using winnow::cuda::DeviceBuffer;
 
-/// Evenly drawn, of this standard deviation.
+/// Uniformly distributed, with this standard deviation.
 inline std::vector<float> noise(std::size_t count, std::uint64_t seed, float deviation = 1.0F) {
   std::vector<float> values(count);
   std::uint64_t state = seed * 0x9E3779B97F4A7C15U + 1;
@@ -104,7 +104,7 @@ struct TestWeight {
   DeviceWeight paired;  // the halves of the rows
 };
 
-/// The same for all tests of a process: the int4 reference takes its time.
+/// Shared by all tests of a process: the int4 reference takes long to compute.
 inline const TestWeight& shared_weight(DeviceWeightFormat format, int n, int k) {
   static std::map<std::tuple<DeviceWeightFormat, int, int>, TestWeight> weights;
   const auto key = std::tuple(format, n, k);

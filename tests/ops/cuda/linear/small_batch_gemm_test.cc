@@ -17,18 +17,18 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using winnow::testing::OnDevice;
 
-// Sums are in float and operands exact: what is left is the rounding of the sums.
+// Sums are in float and operands exact: the only error is the rounding of the sums.
 constexpr double kBatchTolerance = 2e-5;
 constexpr double kBatchBf16Tolerance = 4e-3;  // of what is rounded to bf16 on its way
 constexpr std::size_t kMost = kMostSmallBatchRows;
 
-/// Of packed rows, values.
+/// The number of values in packed rows.
 std::size_t size_of(std::size_t rows, std::size_t cols) {
   constexpr std::size_t kStage = 256;
   return (rows <= 32 ? 32 : kMost) * ((cols + kStage - 1) / kStage * kStage);
 }
 
-/// Memory for packed rows; those behind `rows` are no numbers.
+/// Memory for packed rows; rows from `rows` on are NaN.
 class Packed {
  public:
   Packed(DeviceWeightFormat format, std::size_t rows, std::size_t cols)
@@ -51,7 +51,7 @@ class Packed {
   }
   [[nodiscard]] const PackedRows& view() const { return view_; }
 
-  /// The rows row by row, by way of a product with the matrix that changes nothing.
+  /// The rows in row-major order, from a product with the identity matrix.
   [[nodiscard]] std::vector<float> rows() const;
 
  private:
@@ -188,7 +188,7 @@ TEST_P(CudaSmallBatchGemm, BitsDoNotDependOnOtherRows) {
   EXPECT_EQ(std::memcmp(&before[2 * n], &after[2 * n], (kRows - 2) * n * sizeof(float)), 0);
 }
 
-// What a larger batch has left behind is no column of a smaller one.
+// Data left by a larger batch must not count as columns of a smaller one.
 TEST_P(CudaSmallBatchGemm, ForgetsLargerBatches) {
   const std::size_t cols = weight().cols;
   const PackedMemory memory(format(), static_cast<int>(cols));
@@ -217,7 +217,7 @@ TEST_P(CudaSmallBatchGemm, RefusesWhatDoesNotFit) {
   EXPECT_THROW(small_batch_gemm(view, other, 1, nullptr, nullptr), Error);
 }
 
-// What becomes of products, in each unit and width.
+// Epilogues of products, in each unit and width.
 using Finish = std::tuple<DeviceWeightFormat, int>;  // format, columns
 
 class CudaSmallBatchEpilogue : public OnDevice<::testing::TestWithParam<Finish>> {
@@ -257,7 +257,7 @@ std::string finish_name(const ::testing::TestParamInfo<Finish>& info) {
   return fmt::format("{}_{}", format_name(format), cols);
 }
 
-// A part of a slab, several slabs, more than a block's threads take at once.
+// Part of a slab, several slabs, more than a block's threads process at once.
 INSTANTIATE_TEST_SUITE_P(Widths, CudaSmallBatchEpilogue,
                          ::testing::Combine(::testing::Values(DeviceWeightFormat::bf16,
                                                               DeviceWeightFormat::fp8),

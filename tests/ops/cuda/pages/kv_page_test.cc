@@ -27,7 +27,7 @@ const std::byte* page_of(const testing::Entries& entries, const PageLayout& layo
   return span.base + span.pages[0] * layout.page_bytes();
 }
 
-/// A key's or a value's channel, read where PageAddress says that it lies.
+/// A key's or a value's channel, read at the position that PageAddress gives.
 class DevicePage {
  public:
   DevicePage(const DevicePageLayout& layout, const std::vector<std::byte>& page)
@@ -99,7 +99,7 @@ TEST(CudaPage, HoldsWhatTheHostsPageHolds) {
   }
 }
 
-// No two codes share a place, and all lie before the scales.
+// No two codes share a position, and all precede the scales.
 TEST(CudaPage, GivesEveryCodeAPlaceOfItsOwn) {
   for (int dim = 8; dim <= kMostHeadDim; dim += 8) {
     for (const int bits : {4, 8, 16}) {
@@ -126,7 +126,7 @@ TEST(CudaPage, GivesEveryCodeAPlaceOfItsOwn) {
 }
 
 TEST(CudaPage, IsNoLargerThanItWas) {
-  // What speed and memory of the shapes with kernels of their own hang on.
+  // Speed and memory of the shapes with specialised kernels depend on these sizes.
   EXPECT_EQ(DevicePageLayout(EntryFormat::bf16, 128).page_bytes(), 8192U);
   EXPECT_EQ(DevicePageLayout(EntryFormat::f8e4m3, 64).page_bytes(), 2112U);
   EXPECT_EQ(DevicePageLayout(EntryFormat::q4, 128).page_bytes(), 2112U);

@@ -55,13 +55,13 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
         distance.add(row, exact);
         all[kernel].add(row, exact);
         const double error = distance.relative();
-        worst[kernel] = error <= worst[kernel] ? worst[kernel] : error;  // a NaN stays
+        worst[kernel] = error <= worst[kernel] ? worst[kernel] : error;  // keeps a NaN
       }
     }
   }
   for (std::size_t kernel = 0; kernel < 2; ++kernel) {
-    // Rounding to bf16 moves a number by 2^-8 at most: results, which are rounded before and after
-    // they are rotated back, and weights of bf16 entries. What half precision adds elsewhere is
+    // Rounding to bf16 has a relative error of at most 2^-8: in results, which are rounded before
+    // and after they are rotated back, and in weights of bf16 entries. Half precision adds
     // 2^-11 each for keys, values and weights.
     const bool twice = format == EntryFormat::bf16 || format == EntryFormat::q4;
     EXPECT_LE(worst[kernel], twice ? 8e-3 : 5.4e-3) << "kernel " << kernel;

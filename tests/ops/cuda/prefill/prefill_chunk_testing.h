@@ -1,4 +1,4 @@
-// A chunk of tokens for prefill attention on the device, and what each of its queries sees.
+// A chunk of tokens for prefill attention on the device, and the entries that each query sees.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ namespace winnow::ops::cuda::testing {
 using ops::testing::Entries;
 using winnow::cuda::DeviceBuffer;
 
-/// How one head's archive grows: `before` entries are there when the chunk begins, and after each
-/// token one more with probability `rate`.
+/// How one head's archive grows: it has `before` entries when the chunk begins, and each token adds
+/// one more with probability `rate`.
 struct Growth {
   int before;
   double rate;
@@ -35,7 +35,7 @@ struct Scenario {
   int first_out = 0;
 };
 
-/// A chunk on the device and what it was made of. Free slots, the band's unused rows, the output
+/// A chunk on the device and its source data. Free slots, the band's unused rows, the output
 /// and the scratch hold NaNs.
 class Chunk {
  public:
@@ -49,7 +49,7 @@ class Chunk {
     upload();
   }
 
-  /// What run(chunk, stream) leaves in the chunk's output, and nothing written beside it.
+  /// The chunk's output after run(chunk, stream); checks that nothing else was written.
   template <class Run>
   std::vector<float> attend(const Run& run) {
     const winnow::cuda::Stream stream;
@@ -72,7 +72,7 @@ class Chunk {
     return result;
   }
 
-  /// What a query sees.
+  /// The entries that a query sees.
   [[nodiscard]] std::vector<ops::testing::Seen> seen(int token, int query_head) const {
     const auto head = static_cast<std::size_t>(query_head / group_);
     const Entries& band = bands_[head];
@@ -132,7 +132,7 @@ class Chunk {
     pair = channel % 2 == 0 ? bits : pair | bits << 4;
   }
 
-  // The band's entries as a list of codes, taken back from the pages of the same entries.
+  // The band's entries as a list of codes, read back from pages of the same entries.
   void draw_band(std::size_t head) {
     bands_.emplace_back(layout_.host(), band_entries(), 2 * head + 2, 1.5F);
     const PageLayout& page = layout_.host();

@@ -1,5 +1,5 @@
-// Recurrent layers on a device against the CPU's ops: sequences of several lengths side by side,
-// with histories; and steps of a token each.
+// Recurrent layers on a device against the CPU's ops: several sequences of different lengths,
+// with histories; and steps of one token each.
 #include <array>
 #include <cmath>
 #include <vector>
@@ -27,7 +27,7 @@ Matrix<T> columns(Matrix<T> x, int first, int count) {
   return {x.data + first, x.rows, count_of(count), x.stride};
 }
 
-// Some sequences, whose slots are neither in order nor without gaps, and one that pads.
+// Several sequences, whose slots are out of order and have gaps, and one for padding.
 struct World {
   DeltaRuleShape heads;
   int taps;
@@ -79,7 +79,7 @@ void norm_to(Matrix<float> x, int dim, float length) {
   }
 }
 
-// Rows of values, keys, queries, as a state space has them, to what the rule takes.
+// Reorders rows of values, keys, queries, a state space's order, to the rule's order.
 void queries_first(const DeltaRuleShape& heads, Values& mixed) {
   const auto width = count_of(channels_of(heads));
   const auto keys = count_of(heads.key_width());
@@ -262,7 +262,7 @@ TEST_F(CudaRecurrent, StepsOfSeveralSequences) {
   }
 }
 
-// No bit of a token depends on how its text is cut, or on what is beside it.
+// No bit of a token depends on how its text is split, or on other sequences.
 TEST_F(CudaRecurrent, ChunksDoNotDependOnHowATextIsCut) {
   constexpr int kTokens = 150;
   for (const DeltaRuleShape& shape : kShapes) {

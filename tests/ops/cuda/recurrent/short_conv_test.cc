@@ -1,5 +1,5 @@
-// Short convolutions on a device against the CPU's ops: sequences of several lengths side by side,
-// with histories; steps of a token each; texts cut anywhere.
+// Short convolutions on a device against the CPU's ops: several sequences of different lengths,
+// with histories; steps of one token each; texts split anywhere.
 #include "ops/cuda/recurrent/short_conv.h"
 
 #include <vector>
@@ -18,7 +18,7 @@ std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// Texts of some sequences, each behind its state.
+// Texts of several sequences, each following its state.
 struct ConvWorld {
   int channels;
   int taps;

@@ -1,4 +1,4 @@
-// Tokens chosen on the device beside those that the host chooses from the same logits.
+// Tokens chosen on the device compared with the host's choices from the same logits.
 #include "ops/cuda/sampling/sampling.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ float peaked(Random& random) {
 float equal(Random& /*random*/) {
   return 1.5F;
 }
-// So few values that most tokens have many equals.
+// Few distinct values, so that most tokens have many ties.
 float rounded(Random& random) {
   return static_cast<float>(std::round(2.0 * random.normal()));
 }
@@ -60,7 +60,7 @@ float at_most_zero(Random& random) {
   return random.uniform() < 0.5 ? -0.0F : random.uniform() < 0.5 ? 0.0F : -1.0F;
 }
 
-// Rules of all kinds, many of each with other random bits.
+// Rules of all kinds, many of each with different random bits.
 std::vector<TokenRule> rules(Random& random) {
   std::vector<TokenRule> result;
   const auto octaves = [](double temperature) {
@@ -116,7 +116,7 @@ class CudaSampling : public CudaSamplingTest, public ::testing::WithParamInterfa
 // Launches of nine rows that take all rules.
 constexpr std::uint64_t kSeeds = 10;
 
-// Masks of rows, some of which may choose any token, a share of them, a single one, or none.
+// Masks of rows that allow any token, a share of them, a single one, or none.
 std::vector<std::uint64_t> masks(std::size_t rows, std::size_t vocab, Random& random) {
   const std::size_t words = mask_words(vocab);
   std::vector<std::uint64_t> all(rows * words);
@@ -135,7 +135,7 @@ std::vector<std::uint64_t> masks(std::size_t rows, std::size_t vocab, Random& ra
   return all;
 }
 
-// A launch of `rows` rows, each with logits of its own and a rule from number 9 `seed` on.
+// A launch of `rows` rows, each with its own logits and a rule from number 9 `seed` on.
 // `masked`: every row but the third, sixth and so on has a mask.
 void compare(const Case& c, int rows, std::uint64_t seed, bool masked = false) {
   Random random(seed);
@@ -194,7 +194,7 @@ void compare(const Case& c, int rows, std::uint64_t seed, bool masked = false) {
   }
   std::vector<std::uint32_t> bits(count * words);
   seen.read(bits);
-  for (std::size_t i = 0; i < count; ++i) {  // the newest is marked as well
+  for (std::size_t i = 0; i < count; ++i) {  // including the newest
     const auto newest = static_cast<std::size_t>(histories[i].back());
     EXPECT_EQ(bits[i * words + newest / 32] >> (newest % 32) & 1U, sampled[i].seen != nullptr);
   }
@@ -213,8 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"at_most_zero", 4099, at_most_zero}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// One block a row, then clusters of 2 and more; how many rows leave room for which depends on the
-// device. (On an H200: 1, 2, 3, 4, 5, 6, 8.)
+// One block per row, then clusters of 2 and more; the cluster size for a number of rows depends on
+// the device. (On an H200: 1, 2, 3, 4, 5, 6, 8.)
 TEST_P(CudaSampling, ChoosesWhatTheHostChooses) {
   for (const int rows : {150, 60, 40, 30, 22, 17}) {
     compare(GetParam(), rows, static_cast<std::uint64_t>(rows));

@@ -65,7 +65,7 @@ TEST_P(CudaTrainingAttention, WithoutBias) {
 class LongCudaTrainingAttention : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, LongCudaTrainingAttention, ::testing::Values(64, 80, 128));
 
-// Many tiles, in which nobody may depend on who comes first.
+// Many tiles, whose results must not depend on their order.
 TEST_P(LongCudaTrainingAttention, RepeatsItselfToTheBit) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";

@@ -24,7 +24,7 @@ std::vector<float> attention_values(std::size_t size, std::uint64_t seed) {
   return x;
 }
 
-// What one KV head needs of the whole: no two heads write to the same number.
+// One KV head's part of the reference: no two heads write to the same number.
 class HeadReference {
  public:
   HeadReference(const TrainingCase& c, const TrainingOperands& operands, TrainingReference& result,
@@ -128,7 +128,7 @@ class HeadReference {
   double scale_;
 };
 
-/// A matrix in device memory whose rows are longer than what is used of them.
+/// A matrix in device memory whose rows are longer than the part used.
 template <class T>
 class Rows {
  public:
@@ -145,7 +145,7 @@ class Rows {
   }
 
   [[nodiscard]] Matrix<T> matrix() const { return {buffer_.data(), rows_, cols_, cols_ + kSpare}; }
-  /// What is used; nothing else may have been written to.
+  /// The part used; checks that nothing else has been written.
   [[nodiscard]] std::vector<float> read() const {
     std::vector<T> all(buffer_.size());
     buffer_.read(all);
@@ -286,7 +286,7 @@ void expect_close(const std::vector<float>& a, const std::vector<double>& b, std
     difference += x;
     norm += b[i] * b[i];
   }
-  constexpr double kTiny = 1e-9;  // of the square, where nothing but zeros is expected
+  constexpr double kTiny = 1e-9;  // of the square, where only zeros are expected
   EXPECT_LE(difference, most * most * norm + kTiny) << name;
   const double average = norm / static_cast<double>(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {

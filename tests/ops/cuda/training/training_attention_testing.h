@@ -1,4 +1,4 @@
-// Training attention by its definition in double, and operands to try it on.
+// Training attention by its definition in double, and random operands for it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct TrainingCase {
   bool has_sinks = false;
 };
 
-/// Operands as drawn, rounded to bf16, and where documents begin. Of the biases a fifth are zero, a
+/// Operands as drawn, rounded to bf16, and the documents' starts. A fifth of the biases are zero, a
 /// tenth -infinity and a tenth so low that weights vanish.
 struct TrainingOperands {
   explicit TrainingOperands(const TrainingCase& c);
@@ -45,7 +45,7 @@ struct TrainingReference {
   std::vector<double> dvalues;
   std::vector<double> dbias;
   std::vector<double> dsinks;
-  /// What rounding the output does to a sink's gradient grows with: the root of the sum over
+  /// The scale of the output's rounding error in a sink's gradient: the root of the sum over
   /// queries of (the sink's weight * sum of |dout * out|)^2.
   std::vector<double> dsinks_size;
 };
@@ -61,7 +61,7 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-/// Forward and backward on the device; what they do not write is NaN.
+/// Forward and backward on the device; memory that they do not write is NaN.
 Results attend(const TrainingCase& c, const TrainingOperands& operands, TrainingKernel kernel);
 
 /// ||a - b|| / ||b||, and the largest of it over rows of `width`, whose ||b|| is that of an average
@@ -69,7 +69,7 @@ Results attend(const TrainingCase& c, const TrainingOperands& operands, Training
 void expect_close(const std::vector<float>& a, const std::vector<double>& b, std::size_t width,
                   double most, double most_of_row, const char* name);
 
-/// What kernels give for a case is what its definition says.
+/// Checks that kernels give the definition's results for a case.
 void expect_right(const TrainingCase& c, std::initializer_list<TrainingKernel> kernels);
 
 }  // namespace winnow::ops::cuda::testing

@@ -1,4 +1,4 @@
-// Decisions and merging while training, on the device against the CPU's.
+// Decisions and merging in training, on the device against the CPU's.
 #include "ops/cuda/training/training_decisions.h"
 
 #include <numeric>
@@ -27,7 +27,7 @@ TEST_F(CudaTrainingOps, SampledDecisions) {
   Random random(77, 5);
   const std::int64_t marked = sample_decisions(random, 0.3F, matrix(noisy, kHeads),
                                                matrix(bias, kHeads), matrix(logits, kHeads));
-  // A decision concerns the key `shift` before, if that is of the same document.
+  // A decision is about the key `shift` before, if that is in the same document.
   const auto concerned = [&](std::size_t t) {
     return first_key[t] + kShift <= static_cast<std::int32_t>(t);
   };

@@ -14,7 +14,7 @@ constexpr double kGradients = 1.5e-3;
 
 using CudaTrainingDelta = CudaTrainingOps;
 
-// Queries and keys of length 1, gates that hardly forget, and some that forget everything.
+// Queries and keys of length 1, gates that hardly decay, and some that forget everything.
 struct RuleValues {
   Values mixed, rates, log_decays, decays, dout;
 
@@ -94,8 +94,8 @@ Values grouped(const RecurrentWorld& world, const Values& x) {
   return sums;
 }
 
-// With scratch for so many rows more than there are; backward behind the forward that gave the
-// outputs, or behind one for it alone.
+// With scratch for `spare` more rows than exist; backward after the forward that gave the
+// outputs, or after one that computes only backward's data.
 RuleResults on_device(const RecurrentWorld& world, const RuleValues& x, int spare = 0,
                       bool again = true) {
   const DeltaRuleShape& heads = world.heads;
@@ -135,7 +135,7 @@ RuleResults on_device(const RecurrentWorld& world, const RuleValues& x, int spar
   return r;
 }
 
-// Besides those of all tests of recurrent layers: the heads of Qwen's hybrids, the widest ones, and
+// Besides the worlds of all recurrent tests: the heads of Qwen's hybrids, the widest ones, and
 // rows that do not fill a chunk.
 std::vector<RecurrentWorld> rule_worlds() {
   std::vector<RecurrentWorld> worlds = recurrent_worlds();

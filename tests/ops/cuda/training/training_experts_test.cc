@@ -28,7 +28,7 @@ std::vector<T> read_back(const T* from, std::size_t count) {
   return values;
 }
 
-// Tokens on the device, of which many take the first experts and none the last one, and their
+// Tokens on the device, many of which use the first experts and none the last one, and their
 // routes as the host reads them.
 struct RoutedBatch {
   RoutedBatch(const Router& router, int rows) : tokens{router, {}, rows} {
@@ -72,7 +72,7 @@ struct RoutedBatch {
   std::vector<float> weights;
 };
 
-// The matrices of every expert, with something between them.
+// The matrices of every expert, with gaps between them.
 struct ExpertNetwork {
   ExpertNetwork(int count, int outputs_of, int inputs_of)
       : outputs(static_cast<std::size_t>(outputs_of)),

@@ -1,4 +1,4 @@
-// Splitting and rotating heads, on the device against the CPU's norm and RoPE one after another.
+// Splitting and rotating heads on the device, against the CPU's norm and RoPE in sequence.
 #include "ops/cuda/training/training_heads.h"
 
 #include <numeric>
@@ -33,7 +33,7 @@ Floats columns(const Floats& from, std::size_t dim, std::size_t begin, std::size
   return result;
 }
 
-/// How heads are normed and turned.
+/// How heads are normed and rotated.
 struct Kind {
   bool interleaved = false;
   bool after_rope = false;  // norms
@@ -49,8 +49,8 @@ constexpr Kind kKinds[] = {{},
                            {.interleaved = true, .own = true, .centers = true},
                            {.after_rope = true, .weights = false}};
 
-/// A channel of every `every`-th head that carries what raw says, and that attention sees 0 in;
-/// `dread` is the gradient of what is read.
+/// A channel of every `every`-th head whose value raw has, and which is 0 in attention;
+/// `dread` is the gradient of its value.
 struct Channel {
   std::size_t channel;
   std::size_t every;
@@ -255,7 +255,7 @@ TEST_F(CudaHeads, AreNormedReadAndTurned) {
   }
 }
 
-/// The first `rotary` channels of every head of x [rows, heads, dim], turned by the row's angles.
+/// The first `rotary` channels of every head of x [rows, heads, dim], rotated by the row's angles.
 Floats turned(Floats x, std::size_t dim, std::size_t rotary, std::span<const float2> angles,
               float sign) {
   const std::size_t half = rotary / 2;
@@ -272,7 +272,7 @@ Floats turned(Floats x, std::size_t dim, std::size_t rotary, std::span<const flo
   return x;
 }
 
-// Against heads that are not turned at all.
+// Against heads that are not rotated at all.
 TEST_F(CudaHeads, TurnSomeOfTheirChannels) {
   for (const auto& [dim, rotary] : {std::pair(8, 4), {24, 10}, {64, 16}, {128, 120}, {256, 64}}) {
     SCOPED_TRACE(dim);

@@ -1,4 +1,4 @@
-// What tests of training ops on a device share.
+// Shared by tests of training ops on a device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace winnow::ops::cuda::testing {
 
 using winnow::cuda::DeviceBuffer;
 
-// Results in bf16 of operands that are exact; and sums in float.
+// Results in bf16 from exact operands; and sums in float.
 inline constexpr double kRounded = 4e-3;
 inline constexpr double kExact = 2e-5;
 
@@ -52,7 +52,7 @@ inline DeviceBuffer<float> upload(std::span<const float> values) {
 inline DeviceBuffer<bf16> upload_bf16(std::span<const float> values) {
   return DeviceBuffer<bf16>(std::span<const bf16>(rounded(values)));
 }
-/// Memory that nothing has been written to looks like NaN.
+/// Memory that has not been written is NaN.
 template <class T>
 DeviceBuffer<T> poisoned(std::size_t count) {
   DeviceBuffer<T> buffer(count);

@@ -1,4 +1,4 @@
-// What stands around the delta rule in training, against the CPU's ops.
+// The steps around the delta rule in training, against the CPU's ops.
 #include "ops/cuda/training/training_recurrent.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 using CudaTrainingRecurrent = CudaTrainingOps;
 
-// Random projections and logits of a world's tokens, bf16 as far as products give them so.
+// Random projections and logits of a world's tokens, in bf16 where products give bf16.
 struct Projections {
   Values projected, logits;
 

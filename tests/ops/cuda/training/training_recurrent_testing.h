@@ -68,7 +68,7 @@ struct RecurrentWorld {
   }
 };
 
-/// Parts of projections side by side, as a CPU takes them, and where their columns really lie.
+/// Projections as contiguous parts, as on the CPU, and the real positions of their columns.
 class RecurrentLayout {
  public:
   /// Widths of the parts.
@@ -148,7 +148,7 @@ inline DeviceBuffer<float> zeros(std::size_t count) {
 }
 
 /// Heads of several groups and widths, with documents that end within chunks, at their ends and
-/// behind several of them; the last one of more work than a grid has at once, and of 66 chunks.
+/// after several of them; the last has more work than a grid processes at once, and 66 chunks.
 inline std::vector<RecurrentWorld> recurrent_worlds() {
   return {{{1, 2, 8, 12}, true, 4, 160, {0, 3, 50, 51, 120}},
           {{2, 6, 36, 40}, true, 2, 333, {0, 64, 65, 128, 300, 301}},

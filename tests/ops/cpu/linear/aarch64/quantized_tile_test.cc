@@ -32,7 +32,7 @@ std::vector<std::int8_t> bytes(std::size_t count, std::uint32_t seed) {
   return result;
 }
 
-// A checkpoint gives the same answers on CPUs with either.
+// A checkpoint gives the same answers on CPUs with either instruction.
 TEST(QuantizedTile, BothKernelsGiveTheSameBits) {
   if (!aarch64::features().byte_matrices || !aarch64::features().dot_products) {
     GTEST_SKIP() << "this CPU lacks I8MM or DotProd";
