@@ -1,7 +1,7 @@
-// What a JSON Schema costs the engine: tokens per second of a full batch with and without one.
+// The cost of a JSON Schema: tokens per second of a full batch with and without one.
 // constraint_benchmark TOKENIZER_DIRECTORY cpu|cuda 8b|1b|tiny [OUT.json]: a Llama of this shape
-// with random weights and the tokenizer's vocabulary. No answer may end, so that all steps have as
-// many tokens. Rounds with and without a schema take turns.
+// with random weights and the tokenizer's vocabulary. Answers never end, so that all steps have the
+// same number of tokens. Rounds with and without a schema alternate.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr int kRounds = 5;  // the first is not counted
 constexpr int kSteps = 200;
 constexpr int kPrompt = 64;
 constexpr double kPrepareSeconds = 0.08;  // as the server does
-constexpr std::int32_t kEnd = 0;          // of an answer
+constexpr std::int32_t kEnd = 0;          // ends an answer
 
 struct Form {
   const char* name;

@@ -1,5 +1,5 @@
-// Decode attention beside a plain sum over the same bytes: rows of uneven length whose pages lie
-// anywhere in memory. Each iteration times both in turn, so that they see the same neighbours.
+// Decode attention compared with a plain sum over the same bytes: rows of uneven length whose pages
+// are scattered in memory. Each iteration times both in turn, under the same load of the machine.
 //   decode_attention_cpu_benchmark
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ struct HeadShape {
 constexpr HeadShape kSmall{64, 3};   // SmolLM2 135M
 constexpr HeadShape kLarge{128, 4};  // Llama 3.1 8B
 
-/// Calls of decode_attention() over a memory of random pages, as the layers of a model make them.
+/// Calls of decode_attention() over a memory of random pages, like the layers of a model.
 class Layers {
  public:
   Layers(EntryFormat format, HeadShape heads, std::size_t layers, std::size_t rows, int entries)
@@ -43,7 +43,7 @@ class Layers {
     std::vector<std::vector<int>> counts(layers * rows);
     std::size_t pages = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      // two of three rows hold a window alone, as in a model that was retrofitted
+      // two of three rows have only a window, as in a retrofitted model
       const int archived = i % 3 == 0 ? 3 * (entries - kWindow) : 0;
       counts[i] = {archived, kWindow};
       pages += pages_of(archived) + pages_of(kWindow);

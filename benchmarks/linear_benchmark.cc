@@ -1,7 +1,7 @@
-// Matrix products at the shapes of SmolLM2-135M, against what this machine can do: weights read
+// Matrix products at the shapes of SmolLM2-135M, compared with this machine's limits: weights read
 // once at the speed of a plain sum over the same bytes (few rows), and the arithmetic rate of a
-// large square sgemm (many rows). Each iteration times the product and its yardstick in turn, so
-// that both see the same neighbours; the counters come from the best of each.
+// large square sgemm (many rows). Each iteration times the product and its yardstick in turn, under
+// the same load of the machine; the counters come from the best of each.
 #include <benchmark/benchmark.h>
 #include <dnnl.h>
 
@@ -41,7 +41,7 @@ const Layer kLayer = {
 const Layer kHead = {{{49152, 576}}};
 constexpr std::size_t kLayers = 30;
 
-/// The demo model's: few enough for a server's last-level cache.
+/// The demo model's products: few enough for a server's last-level cache.
 const Layer kSmallLayer = {
     {{384, 384}, {128, 384}, {128, 384}}, {{384, 384}}, {{896, 384}, {896, 384}}, {{384, 896}}};
 constexpr std::size_t kSmallLayers = 8;
@@ -56,7 +56,7 @@ std::size_t packed_bytes(WeightFormat format, std::size_t count) {
   return count * kBits[static_cast<int>(format)] / 8;
 }
 
-/// `copies` layers of random weights in one block of memory, as a checkpoint is.
+/// `copies` layers of random weights in one block of memory, like a checkpoint.
 class Model {
  public:
   Model(const Layer& layer, std::size_t copies, WeightFormat format) {
@@ -70,7 +70,7 @@ class Model {
     flops_per_row_ = 2.0 * static_cast<double>(count);
     scales_ = Buffer<bf16>(count / QuantizedWeight::kGroup);
     const bool scaled = is_quantized(format);
-    // As long as everything that is read, so that reading it is a fair yardstick.
+    // As large as all the data that is read, so that reading it is a fair yardstick.
     data_ = Buffer<std::uint8_t>(packed_bytes(format, count) + (scaled ? scales_.bytes() : 0));
     fill(format, count);
     std::size_t offset = 0;
@@ -198,7 +198,7 @@ class Step {
   Context context_;
 };
 
-/// read_memory() of so much for each product: what starting and joining the threads for each costs.
+/// read_memory() of each product's bytes: includes the cost of starting threads for each of them.
 void read_by_product(const Model& model, std::span<const std::byte> memory) {
   for (const auto& group : model.groups()) {
     std::size_t bytes = 0;
@@ -211,7 +211,7 @@ void read_by_product(const Model& model, std::span<const std::byte> memory) {
   }
 }
 
-/// A square sgemm: the yardstick of arithmetic.
+/// A square sgemm: the yardstick of arithmetic speed.
 class Square {
  public:
   void operator()() {
@@ -243,7 +243,7 @@ std::array<double, sizeof...(Functions)> compare(benchmark::State& state,
   (functions(), ...);
   for (auto _ : state) {
     std::this_thread::sleep_for(
-        std::chrono::milliseconds(20));  // OpenMP's threads spin on for long
+        std::chrono::milliseconds(20));  // OpenMP's threads keep spinning for a while
     const std::array<double, sizeof...(Functions)> times = {seconds(functions)...};
     state.SetIterationTime(times.front());
     for (std::size_t i = 0; i < times.size(); ++i) {
@@ -268,7 +268,7 @@ void few_rows(benchmark::State& state, const Layer& layer, std::size_t copies, W
       in_tiles ? std::optional(amx_packed_weights(model)) : std::nullopt;
   Step step(model, rows, false, DType::bf16, tiled ? &*tiled : nullptr);
   const auto bytes = static_cast<double>(model.bytes());
-  // What is multiplied: else both copies would not stay in the cache.
+  // The copy that is multiplied: otherwise both copies would not stay in the cache.
   const auto memory = tiled ? std::as_bytes(tiled->memory()) : std::as_bytes(model.data().span());
   const auto [time, one_pass, by_product] = compare(
       state, step, [&] { read_memory(memory); }, [&] { read_by_product(model, memory); });
@@ -319,7 +319,7 @@ void add_few_rows() {
   }
 }
 
-/// Weights that stay in the last-level cache, as they lie and (CPUs with tiles) in tiles.
+/// Weights that stay in the last-level cache, in storage order and (CPUs with tiles) in tiles.
 void add_small_layers() {
   for (const bool tiled : {false, true}) {
     for (const std::size_t rows : {1, 2, 3, 4, 8, 16, 25, 32, 64}) {

@@ -1,4 +1,4 @@
-// The yardstick of what is bound by memory: a plain sum.
+// The yardstick of memory-bound work: a plain sum.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -20,7 +20,7 @@ sum(const std::uint64_t* begin, const std::uint64_t* end) {
   return std::accumulate(begin, end, std::uint64_t{0});
 }
 
-/// The sum of bytes as 64-bit words, in one pass of every thread.
+/// The sum of bytes as 64-bit words; all threads read their share once.
 inline void read_memory(std::span<const std::byte> bytes) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(bytes.data());
   parallel_ranges(bytes.size() / sizeof(*words), [&](std::size_t begin, std::size_t end, int) {

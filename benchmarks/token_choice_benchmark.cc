@@ -1,5 +1,5 @@
-// How long the CPU takes to choose a token from a row of logits: one thread, normal logits, every
-// iteration with random bits of its own.
+// The CPU time to choose a token from a row of logits: one thread, normal logits, every
+// iteration with its own random bits.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// What a form costs: compiling it, and the mask of every token of answers that have it.
+// The cost of a constraint form: compiling it, and the mask of every token of matching answers.
 // token_grammar_benchmark TOKENIZER_DIRECTORY [OUT.json]: a random walk through each form, many
-// times over, first with what preparing has found, then again. All times are of this thread alone.
+// times over, first with the results of preparing, then again. All times are of this thread alone.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -122,7 +122,7 @@ std::shared_ptr<const grammar::Vocabulary> vocabulary_of(const Tokenizer& tokeni
   return std::make_shared<const grammar::Vocabulary>(std::move(bytes));
 }
 
-// A token that may come, as likely as any other; -1: none may.
+// A random allowed token, all with the same probability; -1: none is allowed.
 std::int32_t any_of(std::span<const std::uint64_t> bits, Random& random) {
   std::int64_t count = 0;
   for (const std::uint64_t word : bits) {
@@ -146,14 +146,14 @@ std::int32_t any_of(std::span<const std::uint64_t> bits, Random& random) {
   }
 }
 
-// Of this thread alone: who else runs on the machine does not count.
+// This thread's CPU time: other load on the machine does not count.
 double cpu_microseconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-// Microseconds of every mask of some answers.
+// Microseconds of every mask of several answers.
 std::vector<double> walk(grammar::TokenGrammar& form, std::size_t vocabulary, std::uint64_t seed) {
   std::vector<double> times;
   std::vector<std::uint64_t> bits((vocabulary + 63) / 64);

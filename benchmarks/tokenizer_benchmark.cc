@@ -1,5 +1,5 @@
-// How long a prompt takes to tokenise: the beginning of a text, the same each time, and a question
-// of its own behind it; one thread. In the directory of the clone: the demo's model and text.
+// The time to tokenise a prompt: the beginning of a text, the same each time, then a different
+// question; one thread. Uses the demo's model and text from the directory of the clone.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

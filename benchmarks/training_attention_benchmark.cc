@@ -1,4 +1,4 @@
-// Training attention beside the same arithmetic as plain matrix products.
+// Training attention compared with the same arithmetic as plain matrix products.
 //   training_attention_benchmark
 #include <benchmark/benchmark.h>
 
@@ -26,7 +26,7 @@ std::vector<float> normal(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-// Products of 96 rows by 64 columns, 64 deep, that stay in the cache: what tiles are made of.
+// Products of 96 rows by 64 columns, 64 deep, that stay in the cache, as in tiles.
 void products(benchmark::State& state) {
   const auto a = normal(96 * 64, 1);
   const auto b = normal(64 * 64, 2);
@@ -80,7 +80,7 @@ void attention(benchmark::State& state) {
                                   {dout.data(), kTokens, width}, gradients);
     }
   }
-  // Half of T x T is seen: 2 products forward, 5 backward, of 2 D operations each.
+  // Half of T x T is visible: 2 products forward, 5 backward, of 2 D operations each.
   const double pairs = 0.5 * kTokens * kTokens * kHeads * kGroup;
   state.counters["flops"] = benchmark::Counter(pairs * 2 * kDim * (backward ? 7 : 2),
                                                benchmark::Counter::kIsIterationInvariantRate);

@@ -1,4 +1,4 @@
-// What the benchmarks of kernels on a device have in common: `NAME [--json FILE]`.
+// Shared by the benchmarks of kernels on a device: `NAME [--json FILE]`.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,7 +21,7 @@ inline std::string device_name() {
   return properties.name;
 }
 
-/// What main() does: calls `run`, which prints its figures and returns them, and writes them to the
+/// The body of main(): calls `run`, which prints and returns its figures, and writes them to the
 /// FILE of --json. Returns the exit code.
 inline int benchmark_main(int argc, char** argv, nlohmann::json (*run)()) {
   const std::string name = std::filesystem::path(argv[0]).filename().string();

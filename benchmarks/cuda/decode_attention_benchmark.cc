@@ -1,11 +1,11 @@
-// Decode attention on the device beside the bandwidth of plainly reading as much memory, in one
-// run.
+// Decode attention on the device, compared with the bandwidth of simply reading as much memory, in
+// one run.
 //
 //     decode_attention_benchmark [--json FILE]
 //
 // Each case draws uneven rows, lays their pages in random order, and takes the median over the
-// replays of a graph of launches, one after another as the layers of a model, over memory that does
-// not fit the cache. Launches are programmatic: one begins while the last one ends.
+// replays of a graph of launches, one after another like the layers of a model, over memory larger
+// than the cache. Launches are programmatic: one begins while the previous one ends.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -99,7 +99,7 @@ Tables draw_tables(const Case& c) {
   return t;
 }
 
-/// Codes that are numbers in every format (exponents in mid-range), scales near one.
+/// Codes that are finite numbers in every format (exponents in mid-range), scales near one.
 std::vector<std::byte> draw_memory() {
   std::mt19937_64 random(2);
   std::vector<std::byte> memory(kMemory);

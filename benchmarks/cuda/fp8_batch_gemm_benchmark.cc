@@ -1,10 +1,10 @@
-// Products in fp8 of a large batch with the linear layers of a model: microseconds a product of
-// three ways to compute it, and of reading its weights alone.
+// Products in fp8 of a large batch with the linear layers of a model: microseconds per product for
+// three implementations, and for only reading its weights.
 //
 //     fp8_batch_gemm_benchmark [--json FILE]
 //
-// Medians over the replays of a graph of calls, each with another copy of the weight, so that none
-// is found in the cache.
+// Medians over the replays of a graph of calls, each with another copy of the weight, so that no
+// weight is found in the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,7 +88,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream, double bandwi
       linear.multiply(y.data(), x, {matrix, weights[i].view().row_scales}, rows, c.outputs,
                       c.inputs, stream.get());
     };
-    by_library(matrices[0].data(), 0);  // which tries algorithms
+    by_library(matrices[0].data(), 0);  // the first call tries algorithms
     const auto microseconds = [&](const auto& multiply) {
       const double ms = time_graph(stream, [&] {
         for (std::size_t i = 0; i < copies; ++i) {

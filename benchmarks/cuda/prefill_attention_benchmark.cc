@@ -3,7 +3,7 @@
 //
 //     prefill_attention_benchmark [--json FILE]
 //
-// Medians over the replays of a graph of calls. What a call reads and writes does not fit the
+// Medians over the replays of a graph of calls. A call's inputs and outputs are larger than the
 // cache.
 #include <fmt/format.h>
 
@@ -38,7 +38,7 @@ struct Case {
   int past;  // tokens before the chunk
   int window;
   ops::EntryFormat format;
-  bool archive;  // one in eight tokens on average, unless the window is all there is
+  bool archive;  // one in eight tokens on average, unless the window covers everything
 };
 
 template <class T>
@@ -46,7 +46,7 @@ DeviceBuffer<T> upload(const std::vector<T>& x) {
   return DeviceBuffer<T>(std::span<const T>(x));
 }
 
-/// Codes that are numbers near one in every format, with either sign.
+/// Codes that are numbers near one in every format, with both signs.
 std::vector<std::byte> draw_codes(std::size_t bytes, ops::EntryFormat format) {
   std::mt19937_64 random(2);
   const bool wide = format == ops::EntryFormat::bf16;
@@ -60,7 +60,7 @@ std::vector<std::byte> draw_codes(std::size_t bytes, ops::EntryFormat format) {
   return codes;
 }
 
-/// Heads keep unlike parts of what leaves their windows, an eighth on average.
+/// Heads keep different parts of the tokens that leave their windows, an eighth on average.
 std::vector<std::int32_t> archive_counts(const Case& c) {
   constexpr double kKept[kHeads] = {0.02, 0.05, 0.08, 0.10, 0.13, 0.16, 0.20, 0.26};
   std::vector<std::int32_t> counts;

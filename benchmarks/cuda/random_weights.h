@@ -11,11 +11,11 @@
 
 namespace winnow {
 
-/// Random codes and scales, all of them numbers of moderate size.
+/// Random codes and scales, all of them finite numbers of moderate size.
 class RandomWeights {
  public:
   explicit RandomWeights(ops::cuda::DeviceWeightFormat format) {
-    // The exponents of bf16, which scales are too, are those of 2^-7 and less.
+    // Scales are bf16 as well; the exponents are limited to those of 2^-7 and less.
     const std::uint64_t kept =
         format == ops::cuda::DeviceWeightFormat::fp8 ? 0xBFBFBFBFBFBFBFBFU : 0xBBFFBBFFBBFFBBFFU;
     std::mt19937_64 random(1);

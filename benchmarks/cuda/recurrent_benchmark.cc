@@ -1,5 +1,5 @@
-// Time of a recurrent layer's kernels beside its linear layers, for the heads of Qwen3-Next-80B:
-// steps of a token of each sequence, as a share of the bandwidth of their states, and chunks of a
+// Time of a recurrent layer's kernels and of its linear layers, for the heads of Qwen3-Next-80B:
+// steps of one token per sequence, as a share of the bandwidth of their states, and chunks of a
 // prompt.
 //
 //     recurrent_benchmark [--json FILE]
@@ -35,7 +35,7 @@ std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// What one layer takes of `sequences` sequences of `tokens` tokens each.
+// A layer's inputs for `sequences` sequences of `tokens` tokens each.
 struct Layer {
   int sequences;
   int rows;

@@ -1,4 +1,4 @@
-// Microseconds that it takes to choose a step's tokens from its logits.
+// Microseconds to choose a step's tokens from its logits.
 //
 //     sampling_benchmark [--json FILE]
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ const NamedRule kRules[] = {
     {"top-k 50, top-p 0.9", {.octaves = 1.4427F, .most = 50, .share = ~std::uint64_t{0} / 10 * 9}},
 };
 
-// Of a model with random weights: more even than a trained one's, so more candidates.
+// Logits of a model with random weights: flatter than a trained model's, so more candidates.
 cuda::DeviceBuffer<float> random_logits(std::size_t count) {
   Random random(1);
   std::vector<float> logits(count);

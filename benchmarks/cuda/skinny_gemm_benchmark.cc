@@ -1,10 +1,10 @@
-// Linear layers of a few rows beside the bandwidth of plainly reading as much memory, in one run.
+// Linear layers of a few rows, compared with the bandwidth of simply reading the same memory.
 //
 //     skinny_gemm_benchmark [--json FILE]
 //
-// First the linear layers of whole decode steps (no attention), every layer with weights of its
-// own: a kernel for each, kernels that overlap, and kernels of the four from one attention to the
-// next. Then each shape alone, over copies that do not fit the cache.
+// First the linear layers of whole decode steps (no attention), every layer with its own weights:
+// a kernel for each, kernels that overlap, and kernels of the four layers from one attention to the
+// next. Then each shape alone, over copies that are larger than the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr DeviceWeightFormat kFormats[] = {DeviceWeightFormat::bf16, DeviceWeigh
                                            DeviceWeightFormat::int8, DeviceWeightFormat::int4};
 constexpr int kMostParts = 1024;
 
-/// What the kernels read and write, large enough for every shape.
+/// The kernels' inputs and outputs, large enough for every shape.
 struct Activations {
   static constexpr int kWidest = 32768;
   static constexpr std::size_t kRows = ops::cuda::kMostSkinnyRows;
@@ -154,7 +154,7 @@ enum class Mode { single, overlapped, chained };
 constexpr std::pair<Mode, const char*> kModes[] = {
     {Mode::single, "single"}, {Mode::overlapped, "overlapped"}, {Mode::chained, "chained"}};
 
-/// The linear layers of a decode step. Attention would stand before each `o`.
+/// The linear layers of a decode step. Attention would precede each `o`.
 void step(const ModelShape& model, const ModelWeights& weights, int rows, const Activations& a,
           Mode mode, cudaStream_t stream) {
   constexpr Use kUses[] = {Use::qkv, Use::o, Use::gate_up, Use::down};

@@ -1,9 +1,9 @@
-// Linear layers of a batch beside cuBLASLt, which reads a copy of the weights in bf16, in one run.
+// Linear layers of a batch, compared with cuBLASLt, which reads a bf16 copy of the weights.
 //
 //     small_batch_gemm_benchmark [--json FILE]
 //
-// The linear layers of whole decode steps (no attention), every layer with weights of its own, in
-// one graph: products, what becomes of them, and the rows that they take.
+// The linear layers of whole decode steps (no attention), every layer with its own weights, in
+// one graph: products, their epilogues, and packing of rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr int kRowCounts[] = {16, 32, 64};
 constexpr std::size_t kMostRows = ops::cuda::kMostSmallBatchRows;
 constexpr std::size_t kWidest = 32768;
 
-/// What the kernels read and write, large enough for every shape.
+/// The kernels' inputs and outputs, large enough for every shape.
 struct Activations {
   Activations() {
     std::vector<bf16> values(kMostRows * kWidest);
@@ -58,7 +58,7 @@ struct Activations {
   DeviceBuffer<float> logits{kMostRows * 160000};
 };
 
-/// The rows that products take.
+/// The packed rows that products read.
 struct Packed {
   Packed(const ModelShape& model, DeviceWeightFormat format)
       : normed(format, model.width), attended(format, model.heads), inner(format, model.inner) {}
@@ -67,7 +67,7 @@ struct Packed {
   ops::cuda::PackedMemory inner;
 };
 
-/// Attention would stand between the first product of a layer and the second one.
+/// Attention would be between the first and the second product of a layer.
 void step(const ModelShape& model, const ModelWeights& weights, const Packed& packed, int rows,
           const Activations& a, cudaStream_t stream) {
   const float* gain = a.gain.data();
@@ -91,7 +91,7 @@ void step(const ModelShape& model, const ModelWeights& weights, const Packed& pa
   small_batch_gemm(weights.view(weights.size() - 1), normed, 1, a.logits.data(), stream);
 }
 
-/// The same by cuBLASLt, of weights in rows.
+/// The same by cuBLASLt, with row-major weights.
 void step_by_library(const ModelShape& model, const bf16* weights, int rows, const Activations& a,
                      ops::cuda::Linear& linear, cudaStream_t stream) {
   const auto next = [&weights](int outputs, int inputs) {
@@ -131,7 +131,7 @@ nlohmann::json time_library(const ModelShape& model, const cuda::Stream& stream,
       step_by_library(model, reinterpret_cast<const bf16*>(weights.data()), rows, activations,
                       linear, stream.get());
     };
-    run();  // finds algorithms
+    run();  // selects algorithms
     stream.synchronize();
     const double us = 1e3 * time_graph(stream, run);
     fmt::print(" {:>8.0f} us      ", us);

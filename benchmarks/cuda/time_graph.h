@@ -9,8 +9,8 @@
 
 namespace winnow {
 
-/// Median milliseconds, over `samples` samples of `replays` replays each, of a replay of what
-/// `launches` puts into the stream. Two more samples before them warm up.
+/// Median milliseconds, over `samples` samples of `replays` replays each, of a replay of the work
+/// that `launches` puts into the stream. Two more samples before them warm up.
 inline double time_graph(const cuda::Stream& stream, const std::function<void()>& launches,
                          int replays = 1, int samples = 9) {
   constexpr int kWarmUp = 2;

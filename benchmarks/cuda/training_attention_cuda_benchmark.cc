@@ -5,7 +5,7 @@
 //
 //     training_attention_cuda_benchmark [--json FILE]
 //
-// Medians over the replays of a graph. What a call reads and writes does not fit the cache.
+// Medians over the replays of a graph. A call's inputs and outputs are larger than the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class DeviceMatrix {
  public:
   explicit DeviceMatrix(int cols)
       : cols_(static_cast<std::size_t>(cols)), buffer_(kTokens * cols_) {}
-  /// Random numbers: a million of `draw`, again and again.
+  /// Random numbers: a million of `draw`, repeated.
   template <class F>
   DeviceMatrix(int cols, F&& draw) : cols_(static_cast<std::size_t>(cols)) {
     std::vector<T> drawn(1000003);
@@ -81,7 +81,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream) {
   const DeviceMatrix<bf16> keys(kv_width, number);
   const DeviceMatrix<bf16> values(kv_width, number);
   const DeviceMatrix<bf16> dout(width, number);
-  // log(1 - alpha) of decisions that are mostly made: sums of logits and noise, over 0.1.
+  // log(1 - alpha) of decisions that are mostly 1: sums of logits and noise, over 0.1.
   const DeviceMatrix<float> bias(kKvHeads,
                                  [&] { return -std::log1p(std::exp(10.0F * normal(random))); });
   const std::vector<std::int32_t> first = first_keys(c.document);

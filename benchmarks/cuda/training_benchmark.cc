@@ -127,7 +127,7 @@ void fill(Parameters& parameters, const RandomWeights& weights) {
   }
 }
 
-// One update, as Trainer does it.
+// One update, as in Trainer.
 PassSums update(Backend& backend, const Parameters& parameters, const TrainingOptions& options,
                 const model::ModelSpec& config, const Batch& batch, std::int64_t step, int rank) {
   DecisionPass pass;
@@ -197,7 +197,7 @@ void run_rank(const Flags& flags, const model::ModelSpec& base, const RandomWeig
   if (const std::string file = flags.values.at("json"); !file.empty()) {
     std::ofstream(file) << json.dump(1) << "\n";
   }
-  ranks.meet();  // others may use its memory
+  ranks.meet();  // other ranks may use its memory
 }
 
 void run(const Flags& flags) {
