@@ -17,8 +17,8 @@ inline ops::Matrix<float> take_matrix(ops::Workspace& workspace, std::size_t row
   return {workspace.take<float>(rows * width).data(), rows, width};
 }
 
-// Calls add(first, last, adapter) for the rows [first, last) of each sequence, of which there are
-// as many as `rows` says; adapter is null for those that have none.
+// Calls add(first, last, adapter) for the rows [first, last) of each sequence; `rows` gives their
+// number. adapter is null for sequences without one.
 template <class Rows, class Add>
 void each_sequence(std::span<const SequenceStep> steps, const Rows& rows, const Add& add) {
   std::size_t first = 0;
@@ -33,7 +33,7 @@ inline std::size_t all_tokens(const SequenceStep& step) {
   return step.tokens.size();
 }
 
-// The activations of one step, all its sequences' tokens one after another.
+// The activations of one step: the tokens of all its sequences, one sequence after another.
 struct Model::Activations {
   Activations(ops::Workspace& workspace, const ModelSpec& spec, std::size_t tokens)
       : hidden(take_matrix(workspace, tokens, spec.hidden)),
@@ -62,7 +62,7 @@ struct Model::Activations {
     }
   }
 
-  // Of a layer the matrices are as wide as its heads are.
+  // Makes the matrices of a layer as wide as its heads need.
   void fit(const AttentionSpec& attention) {
     queries = narrowed(queries, attention.query_width());
     keys = narrowed(keys, attention.key_width());
@@ -70,7 +70,7 @@ struct Model::Activations {
     attended = narrowed(attended, attention.attended_width());
   }
 
-  // The other tokens are not needed after the last layer's cache has stored them.
+  // Keeps the rows that need logits: the last layer's cache has stored the others already.
   void keep_logit_rows(std::span<const SequenceStep> steps) {
     std::size_t kept = 0;
     std::size_t last = 0;
@@ -95,19 +95,20 @@ struct Model::Activations {
 
   ops::Matrix<float> hidden;  // the residual stream
   ops::Matrix<float> normed;
-  ops::Matrix<float> parallel;  // of a parallel layer: what its feed-forward takes
+  ops::Matrix<float> parallel;  // parallel layers: the input of the feed-forward
   ops::Matrix<float> queries;
   ops::Matrix<float> keys;
   ops::Matrix<float> values;
   ops::Matrix<float> attended;
-  ops::Matrix<float> projected;  // queries beside output gates, where there are those
+  ops::Matrix<float> projected;  // queries with their output gates, if the model has them
   ops::Matrix<float> gates;
-  ops::Matrix<float> recalled;      // what recurrent layers give, where there are those
-  ops::Matrix<float> layer_inputs;  // of all layers side by side, where there are those
+  ops::Matrix<float> recalled;      // outputs of recurrent layers, if the model has them
+  ops::Matrix<float> layer_inputs;  // per-layer embeddings of all layers, if the model has them
   Decisions decisions;
   std::vector<std::int32_t> positions;
-  std::vector<ops::RopeAngles> angles;     // by table
-  std::vector<kvcache::SeenEntries> seen;  // by place in the cache, of layers that others share
+  std::vector<ops::RopeAngles> angles;  // by table
+  std::vector<kvcache::SeenEntries>
+      seen;  // by index in the cache, of layers whose entries others share
 
  private:
   static int widest(const ModelSpec& spec, int (AttentionSpec::*width)() const) {

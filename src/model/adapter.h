@@ -1,4 +1,4 @@
-// What a DMS adapter computes of a layer's input.
+// What a DMS adapter computes from a layer's input.
 //
 //   linear  y = weight x + bias
 //   mlp     y = weight gelu(inner x + inner_bias) + bias
@@ -19,7 +19,7 @@
 
 namespace winnow::model {
 
-/// A tensor of an adapter, as files name it.
+/// A tensor of an adapter and its name in files.
 struct AdapterTensor {
   int layer = 0;
   std::string name;
@@ -30,7 +30,7 @@ struct AdapterTensor {
 /// The tensors of all adapters.
 std::vector<AdapterTensor> adapter_tensors(const ModelSpec& spec);
 
-/// out [T, kv_heads], of `hidden` [T, hidden], the layer's input before its norm.
+/// Computes out [T, kv_heads] from `hidden` [T, hidden], the layer's input before its norm.
 void apply_adapter(ops::Context& context, const ModelSpec& spec, const AdapterWeights& adapter,
                    ops::Matrix<const float> hidden, ops::Matrix<float> out);
 

@@ -1,4 +1,4 @@
-// Softmax attention as a layer's token mixer: heads, RoPE, reach, what keys and values are.
+// Softmax attention as a layer's token mixer: heads, RoPE, reach, keys and values.
 #pragma once
 
 #include <cmath>
@@ -9,15 +9,15 @@
 namespace winnow::model {
 
 /// Rotary position embedding of the first channels() channels of a head, in halves: channels i and
-/// i + channels() / 2 are a plane, rotated by position * frequencies[i]. Interleaved, channels 2i
-/// and 2i + 1 are. What config.json asks for, from a plain base to YaRN, comes down to these
-/// numbers (rope_frequencies.h).
+/// i + channels() / 2 form a plane, rotated by position * frequencies[i]. If interleaved, channels
+/// 2i and 2i + 1 do. Every RoPE of config.json, from a plain base to YaRN, becomes these numbers
+/// (rope_frequencies.h).
 struct RopeSpec {
   std::vector<float> frequencies;  // radians per position of each plane
-  float attention_factor = 1.0F;   // of the rotated channels
+  float attention_factor = 1.0F;   // multiplies the rotated channels
   bool interleaved = false;
 
-  /// Even; the others of a head pass through.
+  /// An even number; the other channels of a head are not rotated.
   [[nodiscard]] int channels() const { return 2 * static_cast<int>(frequencies.size()); }
 
   bool operator==(const RopeSpec&) const = default;
@@ -50,15 +50,15 @@ struct QueryGrowth {
   bool operator==(const QueryGrowth&) const = default;
 };
 
-/// Multi-head latent attention (DeepSeek V2) in its absorbed form: all heads share one entry, whose
-/// key is a rotated part and behind it the normed latent, and whose value is that key. Each head's
-/// query is taken to the latent by its own matrix, and what it attends to from there to its values
-/// by another; files hold both of all heads as one tensor, kv_b_proj.
+/// Multi-head latent attention (DeepSeek V2) in its absorbed form. All heads share one entry: its
+/// key is a rotated part followed by the normed latent, and its value is the same vector. Each head
+/// has a matrix that maps its query to the latent, and one that maps the attention output from the
+/// latent to its values. Files store these matrices of all heads as one tensor, kv_b_proj.
 struct LatentSpec {
   int rank = 0;        // channels of the latent
-  int query_rank = 0;  // of the latent that queries come from; 0: they have none
-  int key_dim = 0;     // of a head, without the rotated part
-  int value_dim = 0;   // of a head
+  int query_rank = 0;  // channels of the latent of queries; 0: there is none
+  int key_dim = 0;     // key channels of a head, without the rotated part
+  int value_dim = 0;   // value channels of a head
   float norm_eps = 1e-6F;
 
   bool operator==(const LatentSpec&) const = default;
@@ -66,8 +66,8 @@ struct LatentSpec {
 
 /// Softmax attention with grouped query heads.
 struct AttentionSpec {
-  /// Norm of queries and keys, of the layer's kind: of each head, with weights that all heads share
-  /// or with its own; or of all heads' channels together.
+  /// Norm of queries and keys, of the same kind as the layer's norms: per head, with weights that
+  /// all heads share or with own weights; or over the channels of all heads.
   enum class QueryKeyNorm : std::uint8_t { none, per_head, own_per_head, whole };
 
   int heads = 0;
@@ -78,25 +78,25 @@ struct AttentionSpec {
   std::optional<RopeSpec> rope;
   std::optional<QueryGrowth> query_growth;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  bool norms_after_rope = false;  // queries and keys; else before it
-  bool norm_weights = true;       // false: they are all 1, and files have none
+  bool norms_after_rope = false;  // the norms of queries and keys come after RoPE, else before it
+  bool norm_weights = true;       // false: all weights are 1, and files have none
   bool value_norm = false;        // RMSNorm of each value head, without weights
-  bool values_are_keys = false;   // values are the key projection's output too
+  bool values_are_keys = false;   // the key projection's output is also the values
   bool qkv_bias = false;
   bool output_bias = false;
-  float output_multiplier = 1.0F;  // of the output, before its projection
+  float output_multiplier = 1.0F;  // of the attention output, before the output projection
   float soft_cap = 0.0F;           // > 0: scores become soft_cap * tanh(score / soft_cap)
   bool sinks = false;              // one logit per head joins the softmax's denominator
-  /// The output is multiplied by the sigmoid of a second half that each head's query has.
+  /// The query projection has a second half per head, whose sigmoid multiplies the output.
   bool output_gate = false;
   Reach reach;
-  /// The earlier layer whose entries this one attends to. It then has no keys and values of its
-  /// own.
+  /// The earlier layer whose entries this layer attends to. It then has no own keys and
+  /// values.
   std::optional<int> shares;
-  /// With one KV head of head_dim channels: those that RoPE rotates, then the latent.
+  /// With it there is one KV head; its head_dim channels are the rotated part, then the latent.
   std::optional<LatentSpec> latent;
 
-  /// Whether it projects keys, and values apart from them.
+  /// Whether it projects keys, and values with a separate matrix.
   [[nodiscard]] bool projects_keys() const { return !shares; }
   [[nodiscard]] bool projects_values() const { return !shares && !values_are_keys && !latent; }
   [[nodiscard]] int group() const { return heads / kv_heads; }
@@ -105,21 +105,21 @@ struct AttentionSpec {
     return heads == other.heads && kv_heads == other.kv_heads && head_dim == other.head_dim;
   }
   [[nodiscard]] int query_width() const { return heads * head_dim; }
-  /// Of a head with a latent: channels that RoPE rotates.
+  /// With a latent: the channels of a head that RoPE rotates.
   [[nodiscard]] int rotated_dim() const { return head_dim - latent->rank; }
   /// Outputs of the query projection.
   [[nodiscard]] int query_outputs() const {
     return latent ? heads * (latent->key_dim + rotated_dim())
                   : query_width() * (output_gate ? 2 : 1);
   }
-  /// And its inputs, in a model of `hidden` channels.
+  /// Inputs of the query projection, in a model of `hidden` channels.
   [[nodiscard]] int query_inputs(int hidden) const {
     return latent && latent->query_rank > 0 ? latent->query_rank : hidden;
   }
   [[nodiscard]] int key_width() const { return kv_heads * head_dim; }
-  /// Of values beside the keys.
+  /// The width of values that are projected apart from keys.
   [[nodiscard]] int value_width() const { return latent ? 0 : kv_heads * value_dim; }
-  /// What attention gives, and what its output projection takes.
+  /// The width of the attention output, which the output projection takes.
   [[nodiscard]] int attended_width() const { return heads * value_dim; }
   [[nodiscard]] int output_width() const {
     return heads * (latent ? latent->value_dim : value_dim);

@@ -20,17 +20,17 @@ namespace detail {
 class ExpertStacks;
 }
 
-/// Bytes that the weights of a checkpoint take on a CPU, as load_weights() without a format has
-/// them.
+/// Bytes that the weights of a checkpoint take on a CPU when load_weights() loads them without a
+/// format.
 struct StoredSizes {
-  std::size_t mapped = 0;            // in pages of the files, which can be read again
-  std::size_t held = 0;              // in memory of the process
-  quantized::WeightSizes quantized;  // of these, the quantised ones
+  std::size_t mapped = 0;            // mapped pages of the files, which can be read again
+  std::size_t held = 0;              // memory of the process
+  quantized::WeightSizes quantized;  // the quantised part of these
 };
 
-/// An opened model directory. Weights stay memory-mapped and are shared by copies. Those that are
-/// stored quantised (checkpoint/quantized/) become the floating-point type that config.json names
-/// when tensors are first asked for, and a note says what that costs.
+/// An opened model directory. Weights stay memory-mapped and are shared by copies. Weights stored
+/// quantised (checkpoint/quantized/) are converted to the floating-point type that config.json
+/// names when a tensor is first requested; a note then tells the memory that this takes.
 class Checkpoint {
  public:
   /// Reads the configuration and opens model.safetensors, or every shard that
@@ -49,20 +49,20 @@ class Checkpoint {
   [[nodiscard]] bool has(std::string_view name) const;
   /// The tensor `name`; Error when it is missing.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
-  /// All tensors by name. Experts appear as separate tensors; the first call copies those that a
-  /// file stores differently.
+  /// All tensors by name. Experts are separate tensors; the first call copies experts that a file
+  /// stores differently.
   [[nodiscard]] const TensorMap& tensors() const;
   /// The same without the values of matrices that packed() has.
   [[nodiscard]] const TensorMap& tensors_but_packed() const;
   /// The same without the values of matrices that converted() gives.
   [[nodiscard]] const TensorMap& tensors_as_stored() const;
-  /// The values of a quantised matrix, in the model's type, which are not kept here.
+  /// The values of a quantised matrix in the model's type. The caller owns them.
   [[nodiscard]] Buffer<std::byte> converted(const std::string& name) const;
   /// The matrix `name` as the file's codes and scales; null when it does not stay packed in memory.
   [[nodiscard]] const quantized::QuantizedMatrix* packed(const std::string& name) const;
-  /// Whether the tensor `name` was converted from a quantised one, and lies in no mapped file.
+  /// Whether the tensor `name` was converted from a quantised one and is in no mapped file.
   [[nodiscard]] bool is_converted(const std::string& name) const;
-  /// This tensor is no longer needed; its mapped pages may be dropped.
+  /// Tells that this tensor is no longer needed; its mapped pages may be dropped.
   void release(std::string_view name) const;
   /// Elements of all tensors the configuration calls for; tied embeddings count once.
   [[nodiscard]] std::int64_t parameter_count() const;
@@ -76,9 +76,9 @@ class Checkpoint {
 
   std::filesystem::path directory_;
   ModelSpec spec_;
-  std::shared_ptr<const void> owner_;              // of the files
-  TensorMap tensors_;                              // of quantised matrices type and shape only
-  std::shared_ptr<quantized::Weights> quantized_;  // null: none are
+  std::shared_ptr<const void> owner_;              // keeps the files open
+  TensorMap tensors_;                              // quantised matrices: only type and shape
+  std::shared_ptr<quantized::Weights> quantized_;  // null: no weights are quantised
   std::shared_ptr<const detail::ExpertStacks> stacks_;
 };
 
@@ -88,8 +88,8 @@ class Checkpoint {
 /// 0's row is then the one that counts) and "self_attn.dms_proj_alpha_norm.weight" [hidden].
 std::map<std::string, Shape> expected_tensors(const ModelSpec& spec);
 
-/// Names and shapes of tensors that may be there: "self_attn.dms_proj_alpha.bias" [kv_heads] of an
-/// adapter.
+/// Names and shapes of optional tensors: an adapter's "self_attn.dms_proj_alpha.bias"
+/// [kv_heads].
 std::map<std::string, Shape> optional_tensors(const ModelSpec& spec);
 
 /// Writes model.safetensors, config.json, generation_config.json and, for the convention of

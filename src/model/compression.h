@@ -5,18 +5,18 @@
 
 namespace winnow::model {
 
-/// What an adapter computes of a layer's input: a number for each KV head.
+/// What an adapter computes from a layer's input: a number for each KV head.
 struct AdapterSpec {
   enum class Kind : std::uint8_t {
     linear,  // a projection
     mlp,     // a projection of gelu(a hidden layer)
-    gate,    // how far the token's own key beats a few fixed ones (adapter.h)
+    gate,    // how much the token's own key outweighs a few fixed keys (adapter.h)
   };
 
   Kind kind = Kind::linear;
-  int width = 0;         // mlp: of the hidden layer; gate: of a key
-  int sinks = 0;         // gate: fixed keys
-  bool own_norm = true;  // else the input is normed as attention's is
+  int width = 0;         // mlp: width of the hidden layer; gate: of a key
+  int sinks = 0;         // gate: number of fixed keys
+  bool own_norm = true;  // else its input is attention's, normed
 
   bool operator==(const AdapterSpec&) const = default;
 };
@@ -37,9 +37,9 @@ struct DmsConfig {
   int channel = -1;               // borrowed: index in the head, -1 = last
   bool rezero_after_rope = true;  // borrowed: clear the channel again after RoPE
   bool evict = true;              // false: dms_disable_eviction, decisions are read and ignored
-  double target_cr = 0.0;         // what it was trained for; 0 = not said
+  double target_cr = 0.0;         // the ratio of the training; 0 = unknown
   AdapterSpec adapter = {};       // adapter: what it computes
-  int keeps_first = 0;            // tokens at the beginning that are never evicted
+  int keeps_first = 0;            // first tokens, which are never evicted
 
   bool operator==(const DmsConfig&) const = default;
 };
@@ -48,7 +48,7 @@ struct DmsConfig {
 struct DmcConfig {
   float offset = 5.0F;
   bool per_layer = false;    // KV head 0 decides and weighs for all heads of its layer
-  std::uint16_t pooled = 0;  // > 0: nothing decides, every so many tokens make an entry
+  std::uint16_t pooled = 0;  // > 0: no decisions, this many tokens make an entry
   double target_cr = 0.0;    // what it was trained for; 0 = not said
 
   bool operator==(const DmcConfig&) const = default;

@@ -1,4 +1,4 @@
-// What a model's description needs that not every runner, device or trainer computes.
+// Properties of a model that not every runner, device or trainer computes.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace winnow::model {
 
-/// The first property by which `spec` is more than a plain decoder, whose layers are all alike: RMS
-/// norms before each part, RoPE of whole heads, full reach, a SiLU gate, no caps, no multipliers.
-/// Null for a plain one. What is made for plain decoders alone asks this.
+/// The first property of `spec` that a plain decoder lacks; null for a plain decoder. Its layers
+/// are all alike: RMS norms before each part, RoPE of whole heads, full reach, a SiLU gate, no
+/// caps, no multipliers. Fast paths for plain decoders call this.
 const char* beyond_plain(const ModelSpec& spec);
 
 /// The first property of `spec` that is computed on the CPU only; null if there is none.
@@ -25,8 +25,8 @@ const char* beyond_training(const ModelSpec& spec);
 /// (`where`: the file that asks for it).
 void require_supported(const ModelSpec& spec, const std::string& where);
 
-/// Throws Error where decisions of the spec's retrofit would take channels of latents, all of which
-/// are needed.
+/// Throws Error if decisions of the spec's retrofit would borrow channels of latents, which are all
+/// needed.
 void require_supported_decisions(const ModelSpec& spec, const std::string& where);
 
 }  // namespace winnow::model

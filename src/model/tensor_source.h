@@ -21,7 +21,7 @@ class TensorSource {
   [[nodiscard]] virtual bool contains(const std::string& name) const = 0;
   /// The tensor; throws Error when it is missing.
   virtual TensorView get(const std::string& name) = 0;
-  /// Rows [begin, end) of it, where nobody wants the others.
+  /// Its rows [begin, end), if the others are not needed.
   virtual TensorView rows(const std::string& name, int begin, int end) {
     TensorView tensor = get(name);
     tensor.data += tensor.bytes() / static_cast<std::size_t>(tensor.shape[0]) *
@@ -29,14 +29,14 @@ class TensorSource {
     tensor.shape[0] = end - begin;
     return tensor;
   }
-  /// The matrix as a weight that is stored quantised and runs as it is; nullopt for others.
+  /// The matrix as a weight if it is stored quantised and runs in that form; else nullopt.
   virtual std::optional<ops::Weight> quantized(const std::string& /*name*/) { return std::nullopt; }
-  /// This tensor is no longer needed; its memory may be released.
+  /// Tells that this tensor is no longer needed; its memory may be released.
   virtual void release(const std::string& name) = 0;
 };
 
-/// Looks up every tensor that the architecture has. Without a format the result sees the source's
-/// memory; with one, every matrix is quantised and released one after another.
+/// Looks up every tensor of the architecture. Without a format the result refers to the source's
+/// memory; with one, matrices are quantised and released one after another.
 Weights bind_weights(const ModelSpec& spec, TensorSource& source,
                      std::optional<ops::WeightFormat> format);
 

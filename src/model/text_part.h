@@ -1,4 +1,4 @@
-// The text part of vision-language models, which belongs to one of the families.
+// The text part of vision-language models, which is a model of one of the families.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,16 +9,16 @@
 
 namespace winnow::model::detail {
 
-/// The config.json of the text part of `document` where that is one of a model of text and images
-/// (Gemma 3, Qwen-VL, Mistral 3 ...), as the family's own files have it; any other as it is.
+/// If `document` is the config.json of a model of text and images (Gemma 3, Qwen-VL, Mistral 3
+/// ...), the config.json of its text part, as the family's own files have it; else `document`.
 nlohmann::json text_part(nlohmann::json document);
 
-/// The tensors of such a model with those of its text part under the names that the family's own
-/// files have.
+/// The tensors of such a model; tensors of the text part get the names of the family's own
+/// files.
 TensorMap text_part(TensorMap tensors);
 
-/// The names under which files may have the tensor of this name: its own, then those of models
-/// whose text part it belongs to.
+/// The names that a tensor may have in files: its own name, then its names in models with this
+/// text part.
 std::vector<std::string> stored_names(const std::string& name);
 
 }  // namespace winnow::model::detail

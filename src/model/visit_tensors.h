@@ -1,5 +1,5 @@
-// Which tensors a layer has: names, shapes, and their places in a tree of the same roles. The one
-// list that loading, checking, saving and training go by.
+// The tensors of a layer: names, shapes, and the members of a tree that hold them. Loading,
+// checking, saving and training all use this list.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ inline std::string layer_prefix(int layer) {
   return fmt::format("model.layers.{}.", layer);
 }
 
-/// The same of the tensors of its DMS adapter.
+/// The prefix of the tensor names of a layer's DMS adapter.
 inline std::string adapter_prefix(int layer) {
   return layer_prefix(layer) + "self_attn.dms_proj_alpha";
 }
@@ -41,7 +41,7 @@ void visit_network(const ModelSpec& spec, const FeedForwardSpec& what, int inner
   visit(down + ".weight", Shape{spec.hidden, inner}, network.down);
 }
 
-/// The same of all that a layer has behind its attention; `prefix`: of its names.
+/// The tensors of a layer's feed-forward and experts; `prefix`: of their names.
 template <class Layer, class Visit>
 void visit_feed_forward(const ModelSpec& spec, const FeedForwardSpec& what,
                         const std::string& prefix, Layer& layer, const Visit& visit) {
@@ -78,7 +78,7 @@ void visit_feed_forward(const ModelSpec& spec, const FeedForwardSpec& what,
   }
 }
 
-/// The norms of queries and keys, where they have weights.
+/// The norms of queries and keys, if they have weights.
 template <class Layer, class Visit>
 void visit_head_norms(const AttentionSpec& attention, const std::string& prefix, Layer& layer,
                       const Visit& visit) {
@@ -102,8 +102,8 @@ void visit_head_norms(const AttentionSpec& attention, const std::string& prefix,
   }
 }
 
-/// The tensors of latent attention; `prefix`: of their names. The last two share one in files
-/// (expert_stacks.h).
+/// The tensors of latent attention; `prefix`: of their names. Files join the last two in one
+/// tensor (expert_stacks.h).
 template <class Layer, class Visit>
 void visit_latent_attention(const ModelSpec& spec, const AttentionSpec& attention,
                             const std::string& prefix, Layer& layer, const Visit& visit) {
@@ -166,8 +166,8 @@ void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
   visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
 }
 
-/// The tensors of a gated delta net. Those of files that join projections take the first of the
-/// members that they fill.
+/// The tensors of a gated delta net. A tensor of joined projections goes to the first member that
+/// it fills.
 template <class Layer, class Visit>
 void visit_delta_net(const ModelSpec& spec, const RecurrentSpec& recurrent,
                      const std::string& prefix, Layer& layer, const Visit& visit) {
@@ -188,7 +188,7 @@ void visit_delta_net(const ModelSpec& spec, const RecurrentSpec& recurrent,
   }
 }
 
-/// Those of a state space, beside its projections.
+/// The tensors of a state space without its projections.
 template <class Members, class Visit>
 void visit_state_space(const RecurrentSpec& recurrent, const std::string& prefix, Members& members,
                        const Visit& visit) {
@@ -230,7 +230,7 @@ void visit_recurrent(const ModelSpec& spec, const RecurrentSpec& recurrent,
   visit(prefix + "out_proj.weight", Shape{spec.hidden, width}, output);
 }
 
-/// What a layer does with its embeddings (LayerEmbeddings).
+/// The tensors for a layer's own embeddings (LayerEmbeddings).
 template <class Layer, class Visit>
 void visit_layer_embedding(const ModelSpec& spec, const std::string& prefix, Layer& layer,
                            const Visit& visit) {
@@ -327,8 +327,8 @@ void visit_adapter(const ModelSpec& spec, int index, Adapter& adapter, const Vis
   visit(prefix + ".bias", Shape{attention.kv_heads}, adapter.bias);
 }
 
-/// The same for the tensors around the layers: visit(name, shape, member). The head only where it
-/// is not the embedding.
+/// The same for the tensors around the layers: visit(name, shape, member). The head is included
+/// only if it is not the embedding.
 template <class Tree, class Visit>
 void visit_ends(const ModelSpec& spec, Tree& tree, const Visit& visit) {
   visit(std::string("model.embed_tokens.weight"), Shape{spec.vocab, spec.hidden}, tree.embedding);
