@@ -106,9 +106,8 @@ struct Model::Activations {
   ops::Matrix<float> layer_inputs;  // per-layer embeddings of all layers, if the model has them
   Decisions decisions;
   std::vector<std::int32_t> positions;
-  std::vector<ops::RopeAngles> angles;  // by table
-  std::vector<kvcache::SeenEntries>
-      seen;  // by index in the cache, of layers whose entries others share
+  std::vector<ops::RopeAngles> angles;     // by table
+  std::vector<kvcache::SeenEntries> seen;  // by index in the cache; for layers that others share
 
  private:
   static int widest(const ModelSpec& spec, int (AttentionSpec::*width)() const) {

@@ -11,21 +11,21 @@
 
 namespace winnow::model {
 
-/// What a run asks of a model's RoPE (docs/models.md).
+/// A run's settings of a model's RoPE (docs/models.md).
 struct RopeOptions {
-  /// The longest text, in place of what config.json says of it.
+  /// The longest text, instead of config.json's value.
   std::optional<int> context = {};
   /// YaRN's factor: a plain RoPE is stretched to serve so many times its positions.
   std::optional<double> yarn = {};
 };
 
-/// Of a GGUF file, what its metadata says (gguf_model.h). Of a directory, reads config.json,
+/// Reads a GGUF file's metadata (gguf_model.h), or from a directory config.json,
 /// generation_config.json (optional) and dms_metadata.json (optional; takes precedence over
 /// config.json). Throws Error naming file, key and what was expected.
 ///
 /// Sizes are bounded so that no product of two of them overflows an int64 and heads * head_dim fits
-/// an int; heads is a multiple of kv_heads, head_dim is even. What the files leave out gets
-/// transformers' default, or for DMS the convention of the file's origin (config_compression.cc).
+/// an int; heads is a multiple of kv_heads, head_dim is even. Missing keys get
+/// transformers' defaults, or for DMS those of the file's origin (config_compression.cc).
 ModelSpec read_spec(const std::filesystem::path& directory, const RopeOptions& rope = {});
 
 /// The files read_spec reads, as text.
@@ -34,7 +34,7 @@ struct ConfigTexts {
   std::string config;
   std::optional<std::string> generation_config;
   std::optional<std::string> dms_metadata;
-  /// In place of the file's kContextKey and kYarnKey (config_fields.h).
+  /// Replaces the file's kContextKey and kYarnKey (config_fields.h).
   RopeOptions rope = {};
 };
 
@@ -47,9 +47,9 @@ std::vector<std::string_view> known_architectures();
 /// A description of an untrained shape, from a config.json as a model's authors publish it.
 ModelSpec parse_spec(const std::string& config);
 
-/// The files to write for `spec`: the config.json that it was made from, with what training and
-/// retrofits change (DMS, DMC, KV heads, dtype, tokens); parse_spec gives an equal description
-/// back. Throws Error when it does not: other changes cannot be saved.
+/// The files to write for `spec`: the config.json that it was made from, with the changes of
+/// training and retrofits (DMS, DMC, KV heads, dtype, tokens); parse_spec gives an equal
+/// description back. Throws Error if it does not: other changes cannot be saved.
 ConfigTexts format_spec(const ModelSpec& spec);
 
 }  // namespace winnow::model

@@ -22,55 +22,55 @@ inline constexpr int kMaxExperts = 1 << 10;
 inline constexpr int kMaxVocab = 1 << 26;
 inline constexpr int kMaxPositions = 1 << 30;
 
-/// What transformers assumes of a family's RoPE where config.json says nothing.
+/// transformers' defaults for keys of a family's RoPE that config.json lacks.
 struct RopeDefaults {
   double theta = 10000.0;
-  const char* theta_key = "rope_theta";  // beside rope_parameters; null: there is none
-  bool partial = false;                  // the family's class knows partial RoPE
-  double share = 1.0;                    // of the channels that are rotated, where it does
+  const char* theta_key = "rope_theta";  // the key outside rope_parameters; null: none
+  bool partial = false;                  // the family has partial RoPE
+  double share = 1.0;                    // the rotated share of the channels, with partial RoPE
   bool phi_names = false;                // "su" and "yarn" are longrope
-  int original_context = 0;              // before it was extended; 0: max_position_embeddings
-  const char* parameters = "{}";         // what stands inside rope_parameters, in JSON
-  bool interleaved = false;              // channels 2i and 2i + 1 are a plane
-  const char* channels_key = nullptr;    // an older key for the channels that are rotated
-  bool mscales = false;      // it may say its attention factors, of short and of long texts
+  int original_context = 0;              // before extension; 0: max_position_embeddings
+  const char* parameters = "{}";         // the content of rope_parameters, in JSON
+  bool interleaved = false;              // channels 2i and 2i + 1 form a plane
+  const char* channels_key = nullptr;    // an older key for the number of rotated channels
+  bool mscales = false;      // keys may give the attention factors of short and long texts
   bool fixed_alpha = false;  // "dynamic" with an "alpha" has one base for all lengths
 };
 
-/// What transformers assumes where a family's config.json says nothing.
+/// transformers' defaults for keys that a family's config.json lacks.
 struct FamilyDefaults {
   int max_positions = 0;
   int head_dim = 0;  // 0: hidden size / heads
-  int kv_heads = 0;  // 0: as many as heads, which is also what null means
+  int kv_heads = 0;  // 0: as many as heads; null in config.json means the same
   const char* activation = "silu";
   NormSpec::Kind norm = NormSpec::Kind::rms;
   bool norm_bias = false;
   const char* norm_eps_key = "rms_norm_eps";
   double norm_eps = 1e-6;
-  int intermediate = 0;  // 0: config.json must say it
+  int intermediate = 0;  // 0: config.json must have it
   RopeDefaults rope = {};
-  bool one_rope = true;  // of all layers; else the family reads them
+  bool one_rope = true;  // one for all layers; else the family reads them
 };
 
-/// The key, winnow's own, of the longest text that a RoPE that depends on the length of the text
+/// winnow's own key for the longest text that a RoPE that depends on the length of the text
 /// (dynamic, longrope) is set up for.
 inline constexpr const char* kContextKey = "winnow_context";
 
-/// The key, winnow's own, of the factor by which YaRN stretches a plain RoPE.
+/// winnow's own key for the factor by which YaRN stretches a plain RoPE.
 inline constexpr const char* kYarnKey = "winnow_yarn";
 
-/// A decoder of gated SiLU layers with a norm before each part, whose sizes, RoPE, norm epsilon and
-/// tied embeddings config.json says under the names that nearly all families share. All layers are
-/// alike; the family changes what it does otherwise.
+/// Reads a decoder of gated SiLU layers with a norm before each part. Sizes, RoPE, norm epsilon and
+/// tied embeddings come from the keys that nearly all families share. All layers are alike; the
+/// family then changes what differs.
 ModelSpec read_decoder(const JsonObject& config, const FamilyDefaults& defaults);
 
-/// A name of a key that all code knows, and the one that a family's files have in its place.
+/// The common name of a key, and the name that a family's files use for it.
 using KeyNames = std::vector<std::pair<const char*, const char*>>;
 
-/// `config` with the keys of its family under the names that read_decoder() knows, too.
+/// `config` with the family's keys also under the names that read_decoder() reads.
 nlohmann::json with_keys(const JsonObject& config, const KeyNames& names);
 
-/// For each attention layer.
+/// Calls f for each attention layer.
 template <class F>
 void for_each_attention(ModelSpec& spec, const F& f) {
   for (LayerSpec& layer : spec.layers) {
@@ -80,9 +80,9 @@ void for_each_attention(ModelSpec& spec, const F& f) {
   }
 }
 
-/// What set_biases() reads.
+/// The keys that set_biases() reads, and their defaults.
 struct BiasKeys {
-  bool attention = false;  // where config.json does not say
+  bool attention = false;  // if config.json does not say
   bool mlp = true;         // the family has the key "mlp_bias"
 };
 
@@ -93,7 +93,7 @@ void set_biases(const JsonObject& config, ModelSpec& spec, const BiasKeys& keys 
 ops::Activation read_activation(const JsonObject& config, const char* key,
                                 const char* absent = "silu");
 
-/// What a RoPE is made for.
+/// The heads and texts that a RoPE is made for.
 struct HeadSizes {
   int head_dim = 0;
   int max_positions = 0;
@@ -108,7 +108,7 @@ struct ReadRope {
   int positions = 0;  // longest text that it serves
 };
 
-/// What "rope_scaling" and "rope_parameters", and the keys beside them, say in transformers.
+/// Reads "rope_scaling", "rope_parameters" and the keys outside them as transformers does.
 ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeDefaults& defaults);
 
 /// For families with a separate RoPE for sliding layers: "rope_parameters" has one per layer type;
@@ -126,7 +126,7 @@ struct NamedRetrofit {
   bool dmc = false;  // "LlamaForCausalLMDMC": ours
 };
 
-/// nullopt when neither file speaks of DMS. `metadata`: dms_metadata.json, nullptr when absent.
+/// nullopt if neither file has keys of DMS. `metadata`: dms_metadata.json, nullptr when absent.
 std::optional<DmsConfig> read_dms(const JsonObject& config, const JsonObject* metadata,
                                   const NamedRetrofit& named, int head_dim);
 std::optional<DmcConfig> read_dmc(const JsonObject& config, const NamedRetrofit& named);

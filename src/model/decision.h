@@ -1,4 +1,4 @@
-// The compression decisions of a step: where they are read, and what reading them clears.
+// The compression decisions of a step: reading them, and clearing the channels that carry them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace winnow::model {
 
-/// One layer's decisions for T tokens. DMS: 1 = evict the key this token decides about, as its
+/// One layer's decisions for T tokens. DMS: 1 = evict the key that this token decides about: its
 /// logit is above 0. DMC: 1 = merge this token into the open entry, omega = its weight there.
 struct Decisions {
   ops::Matrix<std::uint8_t> flags;  // [T, kv_heads]
@@ -30,7 +30,7 @@ void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const Adapt
 void decide_by_channel(const ModelSpec& spec, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions);
 
-/// DMC with fixed pooling: the token at `position` opens an entry or goes on with the last.
+/// DMC with fixed pooling: whether the token at `position` is merged into the last entry.
 inline bool merges_at(const DmcConfig& dmc, std::size_t position) {
   return position % dmc.pooled != 0;
 }

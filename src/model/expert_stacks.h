@@ -1,5 +1,5 @@
-// Experts whose matrices share one tensor in a file, q, k and v that alternate in one head by head,
-// and the matrices of latent attention that do. All other code sees them as separate tensors.
+// Matrices that files join in one tensor: those of experts, q, k and v that alternate head by head,
+// and two of latent attention. All other code sees separate tensors.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@
 
 namespace winnow::model::detail {
 
-/// A tensor of one expert, and where a stack has it: element [row, column] at
-/// offset + row * row_stride + column * column_stride, and where rows come in blocks that have
-/// others between them at `between` more for each block before.
+/// A tensor of one expert and its place in a stack: element [row, column] is at
+/// offset + row * row_stride + column * column_stride. If other rows lie between blocks of its
+/// rows, each preceding block adds `between`.
 struct StackPiece {
   std::string name;
   Shape shape;
@@ -28,9 +28,9 @@ struct StackPiece {
   std::int64_t column_stride = 1;
   std::int64_t block_rows = 0;  // 0: all rows are one block
   std::int64_t between = 0;
-  bool of_expert = false;  // some families' files hold it as a tensor of its own
+  bool of_expert = false;  // some families' files have it as a separate tensor
 
-  /// Where the stack has element [row, column].
+  /// The place of element [row, column] in the stack.
   [[nodiscard]] std::int64_t place(std::int64_t row, std::int64_t column) const {
     return offset + row * row_stride + column * column_stride +
            (block_rows > 0 ? row / block_rows * between : 0);
@@ -39,13 +39,13 @@ struct StackPiece {
   [[nodiscard]] bool is_whole() const;
 };
 
-/// Where files that are quantised hold the matrices of experts, in stacks that are [expert, out,
-/// in], gate and up in turn, of families whose plain ones are transposed (gpt-oss); and q, k and v
-/// that alternate.
+/// The rows of joined tensors in quantised files: experts in stacks [expert, out, in] with gate and
+/// up interleaved, of families whose plain stacks are transposed (gpt-oss); and q, k and v that
+/// alternate.
 std::map<std::string, quantized::JoinedRows> stacked_rows(const ModelSpec& spec);
 
-/// Stacks whose pieces are not rows of them, in any file: their values are needed where they are
-/// quantised.
+/// Stacks whose pieces are not rows of the stack, in any file: if quantised, they must be
+/// converted.
 std::map<std::string, Shape> turned_stacks(const ModelSpec& spec);
 
 /// The experts of a checkpoint's stacks.
@@ -71,7 +71,7 @@ class ExpertStacks {
   mutable std::once_flag filled_;
 };
 
-/// Tensors as files of the family hold them: experts in stacks where it has those.
+/// Tensors in the layout of the family's files: with experts in stacks if it stacks them.
 class StackedTensors {
  public:
   StackedTensors(const ModelSpec& spec, const TensorMap& tensors);

@@ -12,17 +12,17 @@ namespace winnow::model {
 /// The only network of a layer without experts.
 ops::MlpWeights mlp_weights(const LayerWeights& w, const FeedForwardSpec& spec);
 
-/// A bias as ops take it: null where there is none.
+/// A bias in the form that ops take: null if there is none.
 inline const float* data_or_null(const std::vector<float>& bias) {
   return bias.empty() ? nullptr : bias.data();
 }
 
-/// out += what the layer's networks give for x.
+/// out += the output of the layer's networks for x.
 void add_feed_forward(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                       ops::Matrix<const float> x, ops::Matrix<float> out);
 
-/// The same of experts beside (ExpertsSpec), which take the layer's stream. It sums over ranks
-/// before the norms behind the parts, so the caller must not sum again.
+/// The same for experts beside a dense network (ExpertsSpec); they take the layer's stream. It sums
+/// over ranks before the norms after the parts, so the caller must not sum again.
 void add_experts_beside(ops::Context& context, const LayerSpec& layer, const LayerWeights& w,
                         ops::Matrix<const float> x, ops::Matrix<const float> stream,
                         ops::Matrix<float> out);

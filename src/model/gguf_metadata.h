@@ -1,4 +1,4 @@
-// The metadata of a GGUF file, and what architectures have in theirs. Private to gguf_model.cc.
+// The metadata of a GGUF file, and the keys of each architecture. Private to gguf_model.cc.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class Metadata {
     const json* value = find(key);
     return value == nullptr ? absent : single(key, *value);
   }
-  /// Like need(), of a number.
+  /// need() for a number.
   [[nodiscard]] double number(const std::string& key) const {
     const json value = need(key);
     require(value.is_number(), "{}: {}.{}: expected a number, got {}", file_.path().string(),
@@ -44,7 +44,7 @@ class Metadata {
     return value.get<double>();
   }
   [[nodiscard]] const gguf::File& file() const { return file_; }
-  /// Puts what the file says under `key` into config.json's `name`; nothing where it says nothing.
+  /// Copies the file's value of `key`, if it has one, to config.json's `name`.
   void copy(const std::string& key, json& config, const char* name) const {
     if (find(key) != nullptr) {
       config[name] = need(key);
@@ -68,15 +68,15 @@ class Metadata {
   std::string architecture_;
 };
 
-/// What llama.cpp calls a model, and transformers.
+/// An architecture's names in llama.cpp and transformers.
 struct GgufArchitecture {
   std::string_view name;
   const char* model_type;
-  /// Adds to config.json what is the architecture's own.
+  /// Adds the architecture's own keys to config.json.
   void (*add)(const Metadata& metadata, json& config) = nullptr;
 };
 
-/// Null for one that winnow does not read.
+/// Null if winnow does not read it.
 const GgufArchitecture* find_gguf_architecture(std::string_view name);
 
 /// A tensor that every file has.

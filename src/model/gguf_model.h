@@ -13,13 +13,13 @@ namespace winnow::model {
 /// an architecture that winnow does not read from GGUF it names that.
 std::string config_of_gguf(const gguf::File& file);
 
-/// What "general.architecture" of a GGUF file may name.
+/// The values of "general.architecture" in GGUF files that winnow reads.
 std::vector<std::string_view> known_gguf_architectures();
 
-/// What llama.cpp calls the file's architecture; empty where the file does not say.
+/// llama.cpp's name of the file's architecture; empty if the file has none.
 std::string gguf_architecture(const gguf::File& file);
 
-/// Layers behind the model's own, which predict several tokens at once.
+/// The number of layers after the model's own that predict several tokens at once.
 int predicting_layers(const gguf::File& file);
 
 }  // namespace winnow::model

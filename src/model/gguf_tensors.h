@@ -1,5 +1,5 @@
-// Where a GGUF file has the tensors of a model. It differs from Hugging Face's files in names, in
-// the order of some rows and columns, in what it joins, and in the values of some vectors.
+// The places of a model's tensors in a GGUF file. It differs from Hugging Face's files in names, in
+// the order of some rows and columns, in joined tensors, and in the values of some vectors.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace winnow::model {
 
-/// Where a file has a row or column of a tensor, given its place in transformers' order.
+/// The place of a tensor's row or column in the file, by its place in transformers' order.
 using GgufOrder = std::function<std::int64_t(std::int64_t)>;
 
-/// What the converter did to the values of a vector.
+/// How the converter changed the values of a vector.
 enum class GgufChange : std::uint8_t {
   none,
-  plus_one,      // a norm that transformers counts from 1
+  plus_one,      // a norm whose weights in transformers are w - 1
   negative_exp,  // the decays of a recurrent layer: -exp(A_log)
 };
 
-/// A tensor of a model in one of a file.
+/// A tensor of a model as part of a tensor of the file.
 struct GgufPlace {
-  std::string tensor;          // its name in the file; "" when it has no place in GGUF
+  std::string tensor;          // its name in the file; "" if GGUF has no place for it
   Shape shape;                 // of the file's tensor
-  std::int64_t first_row = 0;  // of all its dimensions but the last
-  GgufOrder row = nullptr;     // of the whole of the file's tensor; null: rows are in order
-  GgufOrder column = nullptr;  // the same of columns
+  std::int64_t first_row = 0;  // with all dimensions but the last flattened
+  GgufOrder row = nullptr;     // in the whole tensor of the file; null: rows are in order
+  GgufOrder column = nullptr;  // the same for columns
   GgufChange change = GgufChange::none;
 };
 

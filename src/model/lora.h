@@ -19,7 +19,7 @@ struct LoraProduct {
   float scale = 1.0F;
 };
 
-/// What an adapter adds to; nothing where it is empty.
+/// An adapter's products for the projections of a layer; empty products add nothing.
 struct LoraLayer {
   std::optional<LoraProduct> query;
   std::optional<LoraProduct> key;
@@ -34,8 +34,8 @@ struct LoraLayer {
 
 class Lora : public std::enable_shared_from_this<Lora> {
  public:
-  /// Reads adapter_config.json and adapter_model.safetensors. Throws Error naming what has no place
-  /// in the model, or what winnow does not compute (DoRA, biases, whole modules).
+  /// Reads adapter_config.json and adapter_model.safetensors. Throws Error naming tensors that
+  /// the model lacks, and features that winnow does not compute (DoRA, biases, whole modules).
   static std::shared_ptr<const Lora> load(const std::filesystem::path& directory,
                                           const ModelSpec& spec);
 
@@ -46,7 +46,7 @@ class Lora : public std::enable_shared_from_this<Lora> {
  private:
   explicit Lora(SafetensorsFile file) : file_(std::move(file)) {}
 
-  SafetensorsFile file_;  // which the weights view
+  SafetensorsFile file_;  // the weights are views of it
   std::vector<LoraLayer> layers_;
 };
 

@@ -1,4 +1,4 @@
-// What adapters add to a step's rows.
+// Adding the products of LoRA adapters to a step's rows.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace winnow::model {
 void add_lora(ops::Context& context, ops::Matrix<float> out, ops::Matrix<const float> x,
               const std::optional<LoraProduct>& product);
 
-/// out += an MLP whose matrices have additions.
+/// out += an MLP whose matrices have LoRA products.
 void add_adapted_mlp(ops::Context& context, ops::Matrix<float> out, ops::Matrix<const float> x,
                      const ops::MlpWeights& weights, const LoraLayer& lora);
 

@@ -30,47 +30,47 @@ struct SequenceStep {
   std::span<const std::int32_t> tokens;
   /// Logits of the last `logit_rows` tokens are computed.
   std::size_t logit_rows = 1;
-  /// Optional [T, attention layers * kv_heads]: receives how many entries each token's query saw.
+  /// Optional [T, attention layers * kv_heads]: receives the number of entries that queries saw.
   ops::Matrix<std::int32_t> visible;
-  /// Optional, of one token: row l receives its weights in attention layer l
+  /// Optional, for one token: row l receives its weights in attention layer l
   /// (kvcache::LayerChunk::weights).
   ops::Matrix<float> weights = {};
-  /// Optional [hidden], with logits: receives the last token's state behind the final norm.
+  /// Optional [hidden], with logits: receives the last token's state after the final norm.
   std::span<float> state = {};
-  /// Optional: what is added to the model's projections.
+  /// Optional: LoRA products, added to the model's projections.
   const Lora* adapter = nullptr;
-  /// Optional: is told what attends in each layer that stores entries, by its place in the cache.
+  /// Optional: receives the queries of each layer that stores entries, by its index in the cache.
   const kvcache::QueryListener* listener = nullptr;
 };
 
-/// What a cache has to know of a model.
+/// The properties of a model that its cache needs.
 kvcache::CacheShape cache_shape(const ModelSpec& spec);
 
-/// Which part of which model a rank has.
+/// A rank's part of a model.
 struct ModelPart {
   Shard shard;
   ModelSpec whole;
 };
 
-/// A model on the CPU: the general walk over what its ModelSpec describes, op by op.
+/// A model on the CPU: walks over the layers of its ModelSpec, op by op.
 class Model {
  public:
-  /// With `part`, spec and weights are those of a rank's part (shard_spec(), load_weights()), and
-  /// all ranks run the same steps, whose contexts name the ranks.
+  /// With `part`, spec and weights describe a rank's part (shard_spec(), load_weights()), and all
+  /// ranks run the same steps; the contexts of the steps name the ranks.
   Model(ModelSpec spec, Weights weights, std::optional<ModelPart> part = {});
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] const RopeTables& ropes() const { return ropes_; }
-  /// Of the part's heads.
+  /// For the heads of the part.
   [[nodiscard]] kvcache::CacheShape cache_shape() const {
     kvcache::CacheShape shape = model::cache_shape(spec_);
     shape.calibration = calibration_;
     return shape;
   }
-  /// Tokens of the whole model, whichever part this is.
+  /// The vocabulary of the whole model, also for a part.
   [[nodiscard]] int vocab() const { return part_ ? part_->whole.vocab : spec_.vocab; }
-  /// Those whose embeddings and logits this part has.
+  /// The tokens whose embeddings and logits this part has.
   [[nodiscard]] Range own_tokens() const {
     return share_of(vocab(), part_ ? part_->shard : Shard{});
   }
