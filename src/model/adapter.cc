@@ -26,7 +26,7 @@ float dot(std::span<const float> a, std::span<const float> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0F);
 }
 
-// x weight^T + bias, each `width` columns of it normed.
+// x weight^T + bias; each group of `width` columns is normed.
 ops::Matrix<float> project_normed(ops::Context& context, ops::Matrix<const float> x,
                                   const ops::Weight& weight, const std::vector<float>& bias,
                                   std::span<const float> norm) {
@@ -66,7 +66,7 @@ void apply_gate(ops::Context& context, const AdapterWeights& adapter, ops::Matri
   }
 }
 
-// Members that hold nothing: of the visit only names and shapes are wanted.
+// Empty members: the visit is used only for names and shapes.
 struct NoTensor {};
 struct AdapterOfNothing {
   NoTensor norm, projection, bias, inner, inner_bias, query, query_bias, key, query_norm, key_norm,

@@ -111,7 +111,7 @@ const quantized::QuantizedMatrix* Checkpoint::packed(const std::string& name) co
 }
 
 void Checkpoint::release(std::string_view name) const {
-  const auto found = tensors_.find(name);  // tensors() would convert all that are quantised
+  const auto found = tensors_.find(name);  // tensors() would convert all quantised tensors
   require(found != tensors_.end(), "{}: tensor {} is missing", directory_.string(),
           in_quotes(name));
   const TensorView& tensor = found->second;

@@ -15,7 +15,7 @@
 namespace winnow::model {
 namespace {
 
-/// A view of a tensor whose type models compute with; nullopt for others.
+/// A view of a tensor if models compute with its type; else nullopt.
 std::optional<TensorView> plain_view(const gguf::Tensor& tensor) {
   const bool aligned = reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % sizeof(float) == 0;
   if (!aligned) {
@@ -33,7 +33,7 @@ std::optional<TensorView> plain_view(const gguf::Tensor& tensor) {
   }
 }
 
-/// Tensors that the description was made from.
+/// Whether the description was made from the tensor.
 bool is_of_rope(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
          name == "rope_factors_short.weight";
@@ -49,8 +49,8 @@ int layer_of(std::string_view name) {
   return layer;
 }
 
-/// A tensor that nothing reads would change what the model computes, unless it is of the layers
-/// behind it that predict several tokens at once.
+/// Throws Error for an unused tensor: ignoring it would change the model. Tensors of the layers
+/// that predict several tokens at once may be unused.
 void check_all_are_used(const gguf::File& file, const ModelSpec& spec,
                         const std::set<std::string>& used) {
   const int layers = spec.layer_count() + predicting_layers(file);
@@ -63,13 +63,13 @@ void check_all_are_used(const gguf::File& file, const ModelSpec& spec,
   }
 }
 
-/// What keeps the tensors alive: the file, and vectors that are not as it has them.
+/// Keeps the memory of tensors: the file, and vectors that differ from the file's.
 struct GgufMemory {
   std::shared_ptr<const gguf::File> file;
   std::deque<Buffer<float>> vectors;
 };
 
-/// A tensor in transformers' order with its original values, in the precision that the file has.
+/// A tensor in transformers' order with its original values, in the file's precision.
 TensorView original(const gguf::Tensor& tensor, const GgufPlace& place, GgufMemory& memory) {
   const auto count = static_cast<std::size_t>(element_count(tensor.shape));
   Buffer<float>& values = memory.vectors.emplace_back(count);

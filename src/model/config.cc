@@ -38,8 +38,8 @@ std::string first_architecture(const JsonObject& config) {
   return list->front().get<std::string>();
 }
 
-/// The two names of an architecture must not contradict each other; a model_type that is none of
-/// the families' own may be anything.
+/// Throws Error if the two names of an architecture contradict each other. A model_type that
+/// belongs to no family is ignored.
 void check_model_type(const JsonObject& config, const Family& family,
                       const std::string& model_type) {
   for (const Family& other : families()) {
@@ -49,8 +49,8 @@ void check_model_type(const JsonObject& config, const Family& family,
   }
 }
 
-/// Whether `name` means the class of a family: converters of LLaMA's time wrote it in other cases,
-/// and what was saved without its head is named after the base model.
+/// Whether `name` means the class of a family. Early LLaMA converters wrote other cases, and models
+/// saved without a head have the name of the base model.
 bool is_class_of(const Family& family, std::string name) {
   const auto lower = [](std::string text) {
     std::ranges::transform(text, text.begin(),
@@ -81,8 +81,8 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
        config.where(), in_quotes(class_name.empty() ? model_type : class_name));
 }
 
-/// The type that torch means by a name, "torch." before it or not. Weights of double precision are
-/// read as fp32; "auto" leaves it to the reader.
+/// The type of a torch name, with or without "torch.". Double precision becomes fp32; "auto" gives
+/// nullopt.
 std::optional<DType> dtype_of(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, DType>, 8> kTypes{{{"float32", DType::f32},
                                                                       {"float", DType::f32},

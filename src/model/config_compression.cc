@@ -44,7 +44,7 @@ DmsConfig shisa_convention() {
   return dms;
 }
 
-/// Whose convention fills in what the files do not say. dms_metadata.json is shisa-ai's, but an
+/// The convention that gives values of missing keys. dms_metadata.json is shisa-ai's, but an
 /// adapter or an architecture named ...DMS exists only in NVIDIA's layout: there the metadata file
 /// was added to NVIDIA's checkpoint (to set its numbers), and the weights keep their meaning.
 DmsConfig convention_of_origin(const JsonObject& config, bool has_metadata, bool named_dms) {

@@ -17,8 +17,8 @@ constexpr const char* kParameters = "rope_parameters";
 constexpr const char* kOriginal = "original_max_position_embeddings";
 constexpr const char* kShare = "partial_rotary_factor";
 
-/// Reads the RoPE of one kind of layers from the keys inside rope_scaling or rope_parameters, empty
-/// where there are none, and those beside.
+/// Reads the RoPE of one kind of layers from the keys inside rope_scaling or rope_parameters (empty
+/// if there are none) and from the keys outside them.
 class RopeReader {
  public:
   RopeReader(const JsonObject& config, const JsonObject& inside, const HeadSizes& heads,
@@ -48,8 +48,8 @@ class RopeReader {
     return rope;
   }
 
-  /// Positions that the description serves. LongRoPE is for texts up to the original context unless
-  /// config.json says that it is for longer ones.
+  /// The positions of the description. LongRoPE is set up for the original context unless
+  /// config.json asks for a longer one.
   [[nodiscard]] int positions() const {
     if (heads_.context) {
       const bool grows = is_longrope() || (type_ == "dynamic" && !has_fixed_base());
@@ -98,7 +98,7 @@ class RopeReader {
         inside_.where(), in_quotes(type_));
   }
 
-  /// Keys inside rope_scaling take precedence over keys beside it.
+  /// Keys inside rope_scaling take precedence over keys outside it.
   [[nodiscard]] double read_theta() const {
     const double beside =
         defaults_.theta_key == nullptr
@@ -114,13 +114,13 @@ class RopeReader {
     const double beside = config_.number(kShare, 0.0, 1.0, absent);
     return inside_.number(kShare, 0.0, 1.0, beside);
   }
-  /// Phi-3's files have called it by other names.
+  /// Phi-3's files have used other names for it.
   [[nodiscard]] bool is_longrope() const {
     return type_ == "longrope" || (defaults_.phi_names && (type_ == "su" || type_ == "yarn"));
   }
 
-  /// Channels that are rotated; transformers cuts off. Where a family's class does not know partial
-  /// RoPE, transformers ignores the share beside plain RoPE and fails beside any other.
+  /// The number of rotated channels, rounded down as in transformers. For families without partial
+  /// RoPE, transformers ignores the share with plain RoPE and fails with any other.
   [[nodiscard]] int channels() const {
     if (!defaults_.partial) {
       require(type_ == "default" || share() == 1.0,
@@ -148,21 +148,21 @@ class RopeReader {
             .attention_factor = static_cast<float>(attention_factor)};
   }
 
-  /// The context before it was extended. As in transformers, the key beside counts before the one
-  /// inside.
+  /// The context before extension. As in transformers, the key outside takes precedence over the
+  /// key inside.
   [[nodiscard]] int original_context() const {
     const int absent = defaults_.original_context > 0
                            ? defaults_.original_context
                            : inside_.integer(kOriginal, 1, kMaxPositions, heads_.max_positions);
     return config_.integer(kOriginal, 1, kMaxPositions, absent);
   }
-  /// By how much it was extended.
+  /// The factor of the extension.
   [[nodiscard]] double factor() const {
     return inside_.number("factor", 1e-3, kMaxFactor,
                           static_cast<double>(heads_.max_positions) / original_context());
   }
 
-  /// All channels are planes, of which a share turns.
+  /// All channels form planes, and a share of the planes is rotated.
   [[nodiscard]] RopeSpec proportional() const {
     Frequencies frequencies = divided(base_frequencies(theta_, heads_.head_dim),
                                       inside_.number("factor", 1e-3, kMaxFactor, 1.0));
@@ -187,7 +187,7 @@ class RopeReader {
   [[nodiscard]] RopeSpec yarn(double factor, int original_context) const {
     require(theta_ > 1.0, "{}: rope_theta 1 beside RoPE type \"yarn\": expected more",
             config_.where());
-    const auto or_default = [&](const char* key, double absent) {  // 0 stands for absent
+    const auto or_default = [&](const char* key, double absent) {  // 0 means absent
       const double value = inside_.number(key, 0.0, kMaxFactor, absent);
       return value == 0.0 ? absent : value;
     };
@@ -269,7 +269,7 @@ bool is_by_layer_type(const JsonObject& parameters) {
   return std::ranges::any_of(kLayerTypes, [&](const char* type) { return parameters.has(type); });
 }
 
-/// rope_parameters where it says something for each layer type; nullopt where it is absent.
+/// rope_parameters if it has values per layer type; nullopt if it is absent.
 std::optional<JsonObject> parameters_by_layer_type(const JsonObject& config) {
   if (!config.has(kParameters)) {
     return std::nullopt;
@@ -303,7 +303,7 @@ HeadSizes read_head_sizes(const JsonObject& config, int head_dim, int max_positi
 }
 
 ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeDefaults& defaults) {
-  // As in transformers, the classic key wins over the new one.
+  // As in transformers, the old key takes precedence over the new one.
   const char* key = config.has(kScaling) ? kScaling : kParameters;
   if (!config.has(key)) {
     return read_one(config, nlohmann::json::parse(defaults.parameters), config.where(), heads,
@@ -332,7 +332,7 @@ LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
   }
   const std::string where = fmt::format("{}: {}", config.where(), kParameters);
   HeadSizes near = heads;
-  if (near.yarn) {  // what slides sees no further in a longer text
+  if (near.yarn) {  // sliding layers see no further in a longer text
     near.yarn.reset();
     near.context.reset();
   }

@@ -16,7 +16,7 @@ double shortest(float value) {
   return std::strtod(fmt::format("{}", value).c_str(), nullptr);
 }
 
-/// 8.0 as 8: NVIDIA's and shisa-ai's readers expect an integer where it is one.
+/// 8.0 as 8: NVIDIA's and shisa-ai's readers expect whole numbers as integers.
 Json ratio(double value) {
   const auto whole = static_cast<std::int64_t>(value);
   return static_cast<double>(whole) == value ? Json(whole) : Json(value);
@@ -82,7 +82,7 @@ Json shisa_metadata(const ModelSpec& spec) {
   return out;
 }
 
-/// What an earlier retrofit has left, and how the weights were quantised: they are not any more.
+/// Removes the keys of an earlier retrofit and of quantisation, which the weights no longer have.
 void remove_what_is_past(Json& out) {
   out.erase("quantization_config");
   out.erase("compression_config");
@@ -92,7 +92,7 @@ void remove_what_is_past(Json& out) {
   }
 }
 
-/// The constants of with_quoted_constants() as Python writes them again; keys stay quoted.
+/// Restores the constants of with_quoted_constants() to Python's form; keys stay quoted.
 std::string with_plain_constants(std::string text) {
   for (const std::string_view constant : {"\"NaN\"", "\"Infinity\"", "\"-Infinity\""}) {
     std::size_t at = 0;
@@ -109,7 +109,7 @@ std::string with_plain_constants(std::string text) {
 Json config_document(const ModelSpec& spec, const std::string& text) {
   Json out = Json::parse(text);
   put_names(spec, out);
-  if (spec.has_equal_heads() && !spec.has_latents()) {  // a latent's is one, whatever files say
+  if (spec.has_equal_heads() && !spec.has_latents()) {  // with a latent it is 1, unlike in files
     out["num_key_value_heads"] = spec.attention().kv_heads;
   }
   out.erase("dtype");

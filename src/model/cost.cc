@@ -22,7 +22,7 @@ double weights_of(const RecurrentSpec& recurrent, double hidden) {
   return hidden * (recurrent.projected() + recurrent.heads.value_width());
 }
 
-// `taken`: the experts that count.
+// `taken`: the number of experts that count.
 double weights_of(const FeedForwardSpec& part, double hidden, double taken) {
   const double channel = hidden * (part.gated ? 3.0 : 2.0);
   const double dense = channel * part.dense_width();
@@ -33,7 +33,7 @@ double weights_of(const FeedForwardSpec& part, double hidden, double taken) {
   return dense + routers + channel * part.intermediate * taken;
 }
 
-// taken(experts): how many of a layer's experts count.
+// taken(experts): the number of a layer's experts that count.
 template <class Taken>
 double weights_of(const ModelSpec& spec, const Taken& taken) {
   double weights = 1.0 * spec.hidden * spec.vocab;

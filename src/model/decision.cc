@@ -10,7 +10,7 @@
 namespace winnow::model {
 namespace {
 
-// DMS: from score(token, head); under "layer" granularity head 0 decides for all.
+// DMS decisions from score(token, head); under "layer" granularity head 0 decides for all.
 template <class Score>
 void set_by_scores(const ModelSpec& spec, const Decisions& decisions, const Score& score) {
   const DmsConfig& dms = *spec.dms;

@@ -44,7 +44,7 @@ void delta_net(ops::Context& context, const ModelSpec& spec, int layer, const Re
   ops::Workspace& workspace = *context.workspace;
   const ops::Workspace::Scope scope(workspace);
   const std::size_t rows = input.rows;
-  // The gates come to lie where the output is wanted.
+  // The gates are written to the output's memory.
   const RecurrentProjections projected{.input = take(workspace, rows, what.channels()),
                                        .gates = out,
                                        .rates = take(workspace, rows, heads.value_heads),

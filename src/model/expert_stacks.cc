@@ -16,7 +16,7 @@ namespace {
 
 using Stacks = TensorNames::ExpertStacks;
 
-// Where the matrices of all experts of one layer lie.
+// The places of all experts' matrices of one layer.
 class LayerStacks {
  public:
   LayerStacks(const ModelSpec& spec, int layer)
@@ -50,7 +50,7 @@ class LayerStacks {
   [[nodiscard]] bool is_transposed() const {
     return names_.stacks == Stacks::transposed_halves || names_.stacks == Stacks::transposed_pairs;
   }
-  // Of the upper or lower half, or of every second one.
+  // The first row of the upper or lower half, or of every second row.
   [[nodiscard]] std::int64_t first_of(bool up) const {
     return !up ? 0 : names_.stacks == Stacks::transposed_pairs ? 1 : inner_;
   }
@@ -102,7 +102,7 @@ class LayerStacks {
   std::string prefix_;
 };
 
-// Q, k and v of one layer, which alternate: of each KV head its query heads, its key, its value.
+// Q, k and v of one layer, which alternate: for each KV head its query heads, its key, its value.
 std::vector<StackPiece> pieces_of_heads(const ModelSpec& spec, int layer) {
   const AttentionSpec& attention = *spec.layer(layer).attention();
   const std::string prefix = layer_prefix(layer) + "self_attn.";
@@ -135,7 +135,7 @@ std::vector<StackPiece> pieces_of_heads(const ModelSpec& spec, int layer) {
   return result;
 }
 
-// Of latent attention: of each head in turn its key part, which is turned, and its value part.
+// Latent attention: for each head its key part, which is transposed, and its value part.
 std::vector<StackPiece> pieces_of_latents(const ModelSpec& spec, int layer) {
   const AttentionSpec& attention = *spec.layer(layer).attention();
   const std::string prefix = layer_prefix(layer) + "self_attn.";
@@ -182,12 +182,12 @@ std::vector<StackPiece> pieces_of(const ModelSpec& spec) {
   return result;
 }
 
-// copy(element of the piece, element of the stack), in small squares: one of the two is read
-// column by column.
+// Calls copy(element of the piece, element of the stack) in small squares, because one of the two
+// is read column by column.
 template <class Copy>
 void for_each_element(const StackPiece& piece, const Copy& copy) {
   constexpr std::int64_t kSquare = 32;
-  // A vector is a row, or where it comes in blocks a column.
+  // A vector is a row, or a column if it comes in blocks.
   const bool is_row = piece.shape.size() == 1 && piece.block_rows == 0;
   const std::int64_t rows = is_row ? 1 : piece.shape[0];
   const std::int64_t cols = element_count(piece.shape) / rows;
@@ -225,7 +225,7 @@ void copy_elements(const StackPiece& piece, DType type, const std::byte* from, s
   }
 }
 
-// How the files hold stacks: some of Qwen3-VL have them transposed, others as Qwen 3.5's.
+// The layout of stacks in these files: some of Qwen3-VL are transposed, others as in Qwen 3.5.
 std::vector<StackPiece> pieces_in(const ModelSpec& spec, const TensorMap& tensors) {
   std::vector<StackPiece> pieces = pieces_of(spec);
   const auto as_expected = [&](const StackPiece& piece) {

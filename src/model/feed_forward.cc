@@ -13,7 +13,7 @@
 namespace winnow::model {
 namespace {
 
-// Of LayerWeights or ExpertWeights.
+// Network: LayerWeights or ExpertWeights.
 template <class Network>
 ops::MlpWeights network(const Network& w, const FeedForwardSpec& spec) {
   return {.gate = spec.gated ? &w.gate : nullptr,
@@ -25,7 +25,7 @@ ops::MlpWeights network(const Network& w, const FeedForwardSpec& spec) {
           .activation = {spec.activation, spec.clamp, spec.gate_multiplier}};
 }
 
-// out += sigmoid(gate . x) * shared expert(x), the sigmoid only where there is a gate.
+// out += sigmoid(gate . x) * shared expert(x), the sigmoid only if there is a gate.
 void add_shared_expert(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                        ops::Matrix<const float> x, ops::Matrix<float> out) {
   if (!spec.experts->shared_gate) {
@@ -42,7 +42,7 @@ void add_shared_expert(ops::Context& context, const FeedForwardSpec& spec, const
   ops::add(out, shared);
 }
 
-// The experts that tokens choose, by x or by another input of the router.
+// Adds the experts that tokens choose by x, or by another input of the router.
 void add_chosen_experts(ops::Context& context, const FeedForwardSpec& spec, const LayerWeights& w,
                         ops::Matrix<const float> x, ops::Matrix<const float> router_input,
                         ops::Matrix<float> out) {

@@ -21,15 +21,15 @@ std::vector<float> read_floats(const gguf::File& file, const std::string& name) 
   return values;
 }
 
-// What architectures have besides: keys that llama.cpp's converter leaves out are constants of its
-// own code, which the comments name.
+// The architectures' own keys. Keys that llama.cpp's converter leaves out are constants in its
+// code; the comments name them.
 
 void put_experts(const Metadata& metadata, json& config, const char* count) {
   config[count] = metadata.need("expert_count");
   config["num_experts_per_tok"] = metadata.need("expert_used_count");
 }
 
-/// Files of Mixtral's name Llama's architecture.
+/// Mixtral's files name Llama's architecture.
 void add_llama(const Metadata& metadata, json& config) {
   if (metadata.find("expert_count") != nullptr && metadata.number("expert_count") > 0) {
     config["model_type"] = "mixtral";
@@ -37,7 +37,7 @@ void add_llama(const Metadata& metadata, json& config) {
   }
 }
 
-/// llama.cpp normalises what Qwen 3's router chose, and not what Qwen 2's did.
+/// llama.cpp normalises the weights of Qwen 3's chosen experts, but not of Qwen 2's.
 void add_qwen_experts(const Metadata& metadata, json& config) {
   put_experts(metadata, config, "num_experts");
   config["norm_topk_prob"] = metadata.architecture() != "qwen2moe";
@@ -46,8 +46,8 @@ void add_qwen_experts(const Metadata& metadata, json& config) {
   metadata.copy("expert_shared_feed_forward_length", config, "shared_expert_intermediate_size");
 }
 
-/// Of the 27B models, which llama.cpp knows by their layers, scores are divided by the square root
-/// of another width than the heads have.
+/// The 27B models, which llama.cpp recognises by their number of layers, divide scores by the
+/// square root of a width that is not the heads'.
 void add_gemma_scale(const Metadata& metadata, json& config, int layers_of_27b) {
   const bool is_27b = metadata.number("block_count") == layers_of_27b;
   config["query_pre_attn_scalar"] =
@@ -81,7 +81,7 @@ void add_granite(const Metadata& metadata, json& config) {
       metadata.get("attention.scale", 1.0 / std::sqrt(config["head_dim"].get<double>()));
 }
 
-/// A pattern says true of the layers that slide.
+/// The pattern is true for sliding layers.
 void put_sliding_layers(const Metadata& metadata, json& config) {
   if (const json* pattern = metadata.find("attention.sliding_window_pattern")) {
     json types = json::array();
@@ -102,7 +102,7 @@ void add_olmo2(const Metadata& metadata, json& config) {
   }
 }
 
-/// In the model of 64 layers three of four slide; llama.cpp gives others no window.
+/// In the model of 64 layers three of four layers slide; llama.cpp gives other models no window.
 void add_exaone4(const Metadata& metadata, json& config) {
   config["sliding_window"] = nullptr;
   if (metadata.number("block_count") == 64) {
@@ -111,8 +111,8 @@ void add_exaone4(const Metadata& metadata, json& config) {
   }
 }
 
-/// Ministral 3, or with neither experts nor growing queries Mistral Small 3, which is Llama's.
-/// llama.cpp takes mscale for 1.
+/// Ministral 3; without experts and growing queries Mistral Small 3, which is a Llama. llama.cpp
+/// assumes that mscale is 1.
 void add_mistral3(const Metadata& metadata, json& config) {
   require(metadata.get("expert_count", 0) == 0, "{}: mistral3 with experts is not supported",
           metadata.file().path().string());
@@ -135,13 +135,13 @@ void add_mistral3(const Metadata& metadata, json& config) {
 /// The share of a head's channels that is rotated.
 void put_rotated_share(const Metadata& metadata, json& config) {
   if (metadata.find("rope.dimension_count") != nullptr) {
-    // A little more, as the share of a head is cut off to a number of channels.
+    // Slightly more, because the share times the head's channels is rounded down.
     config["partial_rotary_factor"] = std::min(
         1.0, (metadata.number("rope.dimension_count") + 1e-6) / config["head_dim"].get<double>());
   }
 }
 
-/// Layers behind the others predict several tokens at once; winnow reads none of them.
+/// The last layers predict several tokens at once; winnow does not read them.
 void add_qwen_hybrid(const Metadata& metadata, json& config) {
   config["num_hidden_layers"] =
       static_cast<int>(metadata.number("block_count")) - predicting_layers(metadata.file());
@@ -173,7 +173,7 @@ void add_gpt_oss(const Metadata& metadata, json& config) {
   }
 }
 
-/// A window of 0 is none. The number of channels that are rotated is not that of a head.
+/// A window of 0 means none. Not all channels of a head are rotated.
 void add_phi3(const Metadata& metadata, json& config) {
   const json window = metadata.get("attention.sliding_window", 0);
   config["sliding_window"] = window == 0 ? json(nullptr) : window;
@@ -206,7 +206,7 @@ constexpr std::array<GgufArchitecture, 23> kArchitectures{{
     {"qwen35", "qwen3_5_text", add_qwen_hybrid},
     {"qwen35moe", "qwen3_5_moe_text", add_qwen_hybrid_experts},
     {"qwen3moe", "qwen3_moe", add_qwen_experts},
-    // Qwen3-Next's layers are those of Qwen 3.5, whose projections lie one by one as here.
+    // Qwen3-Next has the layers of Qwen 3.5, whose projections are separate as they are here.
     {"qwen3next", "qwen3_5_moe_text", add_qwen_hybrid_experts},
     {"qwen3vl", "qwen3"},
     {"qwen3vlmoe", "qwen3_moe", add_qwen_experts},

@@ -29,7 +29,7 @@ std::string text_of(const gguf::File& file, const std::string& key, const std::s
   return found->get<std::string>();
 }
 
-/// What a frequency of Llama 3.1's RoPE is divided by.
+/// The divisor of a frequency of Llama 3.1's RoPE.
 double llama3_divisor(double frequency, double factor) {
   constexpr double kContext = 8192.0;
   constexpr double kLow = 1.0;
@@ -45,8 +45,8 @@ double llama3_divisor(double frequency, double factor) {
   return 1.0 / ((1.0 - smooth) / factor + smooth);
 }
 
-/// ggml keeps what frequencies are divided by; of these, the ones that follow from Llama 3.1's rule
-/// are known.
+/// ggml stores the divisors of frequencies. Only divisors that follow from Llama 3.1's rule are
+/// supported.
 json read_divisors(const gguf::File& file, const gguf::Tensor& tensor, double theta) {
   require(tensor.type == gguf::kF32, "{}: rope_freqs.weight: expected F32", file.path().string());
   std::vector<float> divisors(tensor.bytes.size() / sizeof(float));
@@ -84,7 +84,7 @@ json read_rope_scaling(const gguf::File& file, const Metadata& metadata, double 
   return scaling;
 }
 
-/// The type that the embeddings have; bf16 when they are quantised.
+/// The type of the embeddings; bf16 if they are quantised.
 const char* torch_dtype(const gguf::File& file) {
   const std::uint32_t type = need_tensor(file, "token_embd.weight").type;
   return type == gguf::kF32 ? "float32" : type == gguf::kF16 ? "float16" : "bfloat16";

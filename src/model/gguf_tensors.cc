@@ -20,7 +20,7 @@ constexpr std::array<Pair, 3> kEnds{{{"model.embed_tokens.weight", "token_embd.w
                                      {"model.norm.weight", "output_norm.weight"},
                                      {"lm_head.weight", "output.weight"}}};
 
-/// Parts of a layer that every family calls so.
+/// Names of a layer's parts in all families.
 constexpr std::array<Pair, 27> kParts{{{"input_layernorm", "attn_norm"},
                                        {"pre_feedforward_layernorm", "ffn_norm"},
                                        {"post_feedforward_layernorm", "post_ffw_norm"},
@@ -49,7 +49,7 @@ constexpr std::array<Pair, 27> kParts{{{"input_layernorm", "attn_norm"},
                                        {"linear_attn.norm", "ssm_norm"},
                                        {"linear_attn.out_proj", "ssm_out"}}};
 
-/// Families whose "post_attention_layernorm" is called so in GGUF, too.
+/// Families whose "post_attention_layernorm" has the same name in GGUF.
 constexpr std::array<std::string_view, 9> kPostAttentionNorm{
     "exaone4", "gemma2",   "gemma3_text",  "gpt_oss",         "olmo2",
     "olmo3",   "seed_oss", "qwen3_5_text", "qwen3_5_moe_text"};
@@ -78,7 +78,7 @@ std::optional<LayerTensor> in_layer(const std::string& name) {
   LayerTensor tensor;
   std::from_chars(name.data() + kLayers.size(), name.data() + dot, tensor.layer);
   std::string rest = name.substr(dot + 1);
-  // The ones without a kind.
+  // Names without a kind.
   if (rest == "self_attn.sinks") {
     rest += ".weight";
   } else if (rest == "linear_attn.dt_bias") {
@@ -93,7 +93,7 @@ std::optional<LayerTensor> in_layer(const std::string& name) {
   return tensor;
 }
 
-/// Channel c of a head and its partner c + head / 2 lie side by side.
+/// Puts channel c of a head and its partner c + head / 2 side by side.
 GgufOrder paired(std::int64_t head) {
   return [head](std::int64_t row) {
     const std::int64_t channel = row % head;
@@ -101,12 +101,12 @@ GgufOrder paired(std::int64_t head) {
   };
 }
 
-/// Value heads of each key head.
+/// The number of value heads per key head.
 std::int64_t group_of(const ops::DeltaRuleShape& heads) {
   return heads.value_heads / heads.key_heads;
 }
 
-/// From `first` on heads of values, of `size` each: the first of all key heads, then the second.
+/// From `first` on, value heads of `size` each: the first of every key head, then the second.
 GgufOrder tiled(const ops::DeltaRuleShape& heads, std::int64_t first, std::int64_t size) {
   return [=, keys = heads.key_heads, group = group_of(heads)](std::int64_t row) {
     if (row < first) {
@@ -117,7 +117,7 @@ GgufOrder tiled(const ops::DeltaRuleShape& heads, std::int64_t first, std::int64
   };
 }
 
-/// Rates and decays of each key head's `group` value heads side by side.
+/// Rates and decays of each key head's `group` value heads, side by side.
 GgufOrder beside(std::int64_t group, bool decays) {
   return [=](std::int64_t row) {
     return row / group * 2 * group + (decays ? group : 0) + row % group;

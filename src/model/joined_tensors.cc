@@ -15,14 +15,14 @@ struct Join {
   std::vector<std::string> parts;  // from the first row on
 };
 
-// Where the network that every token takes lies within a layer.
+// The prefix of the network that all tokens use.
 std::string dense_prefix(const ModelSpec& spec, int layer) {
   const std::string part = spec.names.feed_forward + ".";
   return spec.layer(layer).feed_forward.experts ? part + spec.names.shared_expert + "." : part;
 }
 
-// The projections of a recurrent mixer that are one tensor, in its order; none of a delta net's,
-// which lie head by head.
+// The projections of a recurrent mixer that are joined, in their order; none for a delta net, whose
+// projections are joined head by head.
 std::vector<std::string> recurrent_parts(const LayerSpec& layer) {
   const RecurrentSpec* recurrent = layer.recurrent();
   if (recurrent == nullptr || recurrent->kind == RecurrentSpec::Kind::delta_net) {
@@ -103,7 +103,7 @@ TensorMap split_joined(const ModelSpec& spec, TensorMap tensors,
   };
   for (const Join& join : joins_of(spec)) {
     if (std::ranges::all_of(join.parts, [&](const auto& part) { return is_described(part); })) {
-      tensors.erase(join.name);  // its codes, if their type is one that tensors have
+      tensors.erase(join.name);  // its codes, if tensors can have their type
       continue;
     }
     const Shape shape{rows_in_all(join, shapes), spec.hidden};

@@ -18,7 +18,7 @@ void copy(ops::Matrix<const float> from, ops::Matrix<float> to) {
   }
 }
 
-// Each head's query, behind each other: its part that is taken to the latent, then the rotated one.
+// Each head's query: first the part that is mapped to the latent, then the rotated part.
 void project_queries(ops::Context& context, const LatentSpec& latent, const LayerWeights& w,
                      ops::Matrix<const float> input, ops::Matrix<float> queries) {
   if (latent.query_rank == 0) {

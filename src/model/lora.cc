@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// How much of an adapter is added.
+// The scaling of an adapter.
 struct Scaling {
   double alpha = 1.0;
   bool by_root = false;  // rsLoRA: by the root of the rank
@@ -61,8 +61,8 @@ struct Place {
   bool is_up = false;       // lora_B
 };
 
-// What stands behind "layers." of the text part; empty where a name is not of that part, whose
-// prefixes are those of text_part() and the bare ones.
+// The rest of a name after "layers." of the text part; empty if the name belongs to another part.
+// The prefixes of the text part are those of text_part() and the plain ones.
 std::string_view behind_layers(std::string_view name) {
   for (const std::string_view prefix : {"model.", "model.language_model.", "language_model.model.",
                                         "language_model.", "model.text_model.", ""}) {
@@ -74,7 +74,7 @@ std::string_view behind_layers(std::string_view name) {
   return {};
 }
 
-// Whether a name is of a part that winnow does not run: its own layers are not the text's.
+// Whether a name belongs to a part that winnow does not run, with layers of its own.
 bool is_of_other_part(std::string_view name) {
   constexpr std::array<std::string_view, 5> kParts{".vision_tower.", ".visual.", ".vision_model.",
                                                    ".multi_modal_projector.", ".audio_tower."};

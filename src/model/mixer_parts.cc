@@ -11,8 +11,8 @@ namespace {
 
 using ops::Matrix;
 
-// Calls move(joined, part, count) for the pieces of a row: of each group in turn a share of every
-// part, as it lies in the joined row and in the part's own.
+// Calls move(joined, part, count) for the pieces of a row: for each group a share of every part, by
+// its place in the joined row and in the part.
 template <class Move>
 void for_each_piece(std::size_t groups, Matrix<float> joined, std::span<const Matrix<float>> parts,
                     const Move& move) {

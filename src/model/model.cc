@@ -96,7 +96,7 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
     const auto tokens = static_cast<int>(step.tokens.size());
     return tokens <= 1 || kvcache::takes_at_once(context, *step.cache, tokens);
   };
-  // A layer that shares entries needs them as they were for each token.
+  // A layer that shares entries needs the state of the cache at each token.
   if (shares_entries_ && !std::ranges::all_of(steps, in_one)) {
     return forward_by_token(context, steps, logits);
   }
@@ -134,7 +134,7 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
   }
 }
 
-// The same with one token of one sequence at a time.
+// The same for one token of one sequence at a time.
 void Model::forward_by_token(ops::Context& context, std::span<const SequenceStep> steps,
                              ops::Matrix<float> logits) const {
   std::size_t row = 0;
@@ -180,7 +180,7 @@ void Model::embed(const ops::Context& context, std::span<const SequenceStep> ste
   }
 }
 
-// Attention or what takes its place, with its output projection.
+// The token mixer (attention or a recurrent mixer) with its output projection.
 void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                 Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
@@ -217,7 +217,7 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
   });
 }
 
-// What the output projection takes.
+// The input of the output projection.
 ops::Matrix<const float> Model::mixed(ops::Context& context, int layer,
                                       const Activations& a) const {
   const AttentionSpec* attention = spec_.layer(layer).attention();
@@ -233,7 +233,7 @@ ops::Matrix<const float> Model::mixed(ops::Context& context, int layer,
   return values;
 }
 
-// What the feed-forward of a parallel layer takes, before attention changes the stream.
+// The feed-forward's input of a parallel layer, before attention changes the stream.
 void Model::take_parallel_input(int layer, const Activations& a) const {
   const LayerSpec& spec = spec_.layer(layer);
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
@@ -244,7 +244,7 @@ void Model::take_parallel_input(int layer, const Activations& a) const {
   }
 }
 
-// What layers take beside the stream (LayerEmbeddings): a part of `layer_inputs` each.
+// The embeddings for each layer (LayerEmbeddings): each layer gets a part of `layer_inputs`.
 void Model::embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,
                              Activations& a) const {
   const LayerEmbeddings& what = *spec_.layer_embeddings;
@@ -272,7 +272,7 @@ void Model::embed_for_layers(ops::Context& context, std::span<const SequenceStep
   }
 }
 
-// The stream += what the layer makes of its own embedding.
+// Adds the output for the layer's own embedding to the stream.
 void Model::add_layer_embedding(ops::Context& context, int layer, const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const LayerSpec& spec = spec_.layer(layer);
@@ -288,7 +288,7 @@ void Model::add_layer_embedding(ops::Context& context, int layer, const Activati
   ops::add(a.hidden, branch);
 }
 
-// How many rows of a sequence there are behind a layer's attention.
+// The number of a sequence's rows after a layer's attention.
 std::function<std::size_t(const SequenceStep&)> Model::rows_behind(int layer) const {
   if (layer + 1 == spec_.layer_count()) {
     return [](const SequenceStep& step) { return step.logit_rows; };
@@ -325,7 +325,7 @@ void Model::feed_forward(ops::Context& context, int layer, std::span<const Seque
              /*adds_part=*/!beside);
 }
 
-// A sequence at a time, as each may have additions of its own.
+// One sequence at a time, because each may have its own LoRA products.
 void Model::add_mlps(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                      ops::Matrix<const float> input, ops::Matrix<float> out) const {
   const ops::MlpWeights weights = mlp_weights(weights_.layers[static_cast<std::size_t>(layer)],
@@ -389,7 +389,7 @@ void Model::logits(ops::Context& context, const Activations& a, ops::Matrix<floa
   }
 }
 
-// Those of the tokens whose rows of the head this rank has.
+// Logits of the tokens whose rows of the head this rank has.
 void Model::part_of_logits(ops::Context& context, const Activations& a,
                            ops::Matrix<float> logits) const {
   ops::linear(context, logits, a.normed, weights_.head, data_or_null(weights_.head_bias));

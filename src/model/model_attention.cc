@@ -1,4 +1,4 @@
-// Attention layers of a Model: from the stream to what attention gives.
+// Attention layers of a Model: from the stream to the attention output.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -35,7 +35,7 @@ void norm_over_ranks(parallel::Communicator& ranks, float eps, ops::Matrix<float
   }
 }
 
-// The norm of queries or keys [T, heads * head_dim]: of each head, or of all of them together.
+// The norm of queries or keys [T, heads * head_dim]: per head, or over all heads.
 void norm_heads(const ops::Context& context, const LayerSpec& layer, ops::Matrix<float> x,
                 std::span<const float> weight) {
   const AttentionSpec& attention = *layer.attention();
@@ -58,7 +58,7 @@ void norm_values(const LayerSpec& layer, ops::Matrix<float> x) {
 
 }  // namespace
 
-// What the cache takes of a layer, and where attention leaves its output.
+// The inputs of a layer's cache, and the memory for the attention output.
 struct Model::Heads {
   ops::Matrix<float> queries;
   ops::Matrix<float> keys;
@@ -76,7 +76,7 @@ ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) con
   return a.normed;
 }
 
-// What attention and cache take of a layer's input: q, k, v and the decisions.
+// Computes q, k, v and the decisions from a layer's input.
 void Model::project(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                     Activations& a) const {
   if (spec_.layer(layer).attention()->latent) {
@@ -167,7 +167,7 @@ void Model::attend(ops::Context& context, int layer, std::span<const SequenceSte
   a.fit(attention);
   project(context, layer, steps, a);
   const bool is_source = sources_[static_cast<std::size_t>(layer)];
-  // What a source has seen stays in the workspace.
+  // SeenEntries of a layer that others share stay in the workspace.
   std::optional<ops::Workspace::Scope> scope;
   if (!is_source) {
     scope.emplace(*context.workspace);
@@ -194,7 +194,7 @@ void Model::attend(ops::Context& context, int layer, std::span<const SequenceSte
   }
 }
 
-// Those of the layer as the cache has heads: narrower ones with zeros behind them.
+// The layer's heads in the cache's width: narrower heads are padded with zeros.
 Model::Heads Model::heads_in_cache(ops::Workspace& workspace, const AttentionSpec& attention,
                                    const Activations& a) const {
   const ops::Matrix<float>& values = attention.latent ? a.keys : a.values;
@@ -258,7 +258,7 @@ void Model::decide(ops::Context& context, int layer, std::span<const SequenceSte
   }
 }
 
-// The model's first head decides for all of a layer where decisions are per layer: rank 0 has it.
+// With decisions per layer the model's first head decides for all heads; rank 0 has this head.
 void Model::share_decisions(const ops::Context& context, const Decisions& decisions) const {
   if (!(spec_.dms ? spec_.dms->per_layer : spec_.dmc->per_layer)) {
     return;
@@ -280,8 +280,7 @@ void Model::share_decisions(const ops::Context& context, const Decisions& decisi
 void Model::decide_alone(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                          const Activations& a) const {
   if (!spec_.layer(layer).compresses()) {
-    if (a.decisions.flags.data !=
-        nullptr) {  // the cache keeps the layer's reach, whatever they say
+    if (a.decisions.flags.data != nullptr) {  // the cache itself keeps the layer's reach
       std::fill_n(a.decisions.flags.data, a.decisions.flags.rows * a.decisions.flags.cols, 0);
     }
   } else if (drawn_) {
@@ -297,7 +296,7 @@ void Model::decide_alone(ops::Context& context, int layer, std::span<const Seque
   }
 }
 
-// Fixed pooling, whatever channels say. `layer`: of the cache.
+// Fixed pooling, which ignores channels. `layer`: index in the cache.
 void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
                  const Decisions& decisions) {
   std::size_t row = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kGroup = ops::QuantizedWeight::kGroup;
 
-/// Half of 2^(exponent - 127), as codes stand for twice their values; bf16 holds all of them.
+/// Half of 2^(exponent - 127), because codes are twice their values; exact in bf16.
 bf16 half_scale(std::byte exponent) {
   return to_bf16(std::ldexp(1.0F, std::to_integer<int>(exponent) - 128));
 }
@@ -25,7 +25,7 @@ ops::WeightFormat format_of(const quantized::QuantizedMatrix& matrix) {
   return matrix.integer_bits <= 4 ? ops::WeightFormat::int4 : ops::WeightFormat::int8;
 }
 
-/// Two codes a byte.
+/// Stores two codes per byte.
 void store_int4(std::span<const float> codes, std::byte* out) {
   const auto code = [](float value) { return static_cast<unsigned>(static_cast<int>(value) + 8); };
   for (std::size_t k = 0; k < codes.size(); k += 2) {

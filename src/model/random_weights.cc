@@ -29,8 +29,8 @@ void store(float value, DType type, std::byte* memory, std::size_t index) {
   }
 }
 
-// Uniform numbers with the spread of a usual initialisation; norms are all ones. The same ones
-// however many threads draw them. `memory` is that of the tensor's elements from `first` on.
+// Uniform numbers with the spread of a usual initialisation; norms are all ones. They do not depend
+// on the number of threads. `memory` has the tensor's elements from `first` on.
 void fill_random(std::span<std::byte> memory, std::size_t first, DType type, std::string_view name,
                  std::int64_t columns, std::uint64_t seed) {
   constexpr std::size_t kBlock = std::size_t{1} << 16;
@@ -52,7 +52,7 @@ void fill_random(std::span<std::byte> memory, std::size_t first, DType type, std
   });
 }
 
-// Draws each tensor when it is asked for, or the rows of it that are.
+// Draws tensors, or rows of them, when they are requested.
 class RandomTensors : public TensorSource {
  public:
   RandomTensors(const ModelSpec& spec, DType type, std::uint64_t seed) : type_(type), seed_(seed) {

@@ -22,7 +22,7 @@ double llama3_scaled(double frequency, const Llama3Scaling& scaling) {
   return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-// The index of the plane that turns so many times within the original context; not a whole number.
+// The (fractional) index of the plane that makes `turns` rotations within the original context.
 double plane_of(double turns, int channels, const YarnScaling& scaling) {
   return channels * std::log(scaling.original_context / (turns * 2.0 * std::numbers::pi)) /
          (2.0 * std::log(scaling.theta));

@@ -43,7 +43,7 @@ Range share_of(int total, const Shard& shard, int unit) {
 }
 
 Range share_of_width(int width, const Shard& shard) {
-  constexpr int kGroup = 32;  // of quantised weights
+  constexpr int kGroup = 32;  // of quantised weights' groups
   const bool in_groups = width % kGroup == 0 && width / kGroup >= shard.ranks;
   constexpr std::array kRuns{256, 128, 64, 32, 16, 8, 4, 2, 1};
   const auto equal = std::ranges::find_if(kRuns, [&](int run) {
@@ -62,7 +62,7 @@ Range share_of_heads(const LayerSpec& layer, const Shard& shard) {
 std::vector<Range> share_of_channels(const RecurrentSpec& recurrent, const Shard& shard) {
   const ops::DeltaRuleShape& heads = recurrent.heads;
   const Range own = share_of(heads.key_heads, shard);
-  const int values = heads.value_width() / heads.key_heads;  // of each key head
+  const int values = heads.value_width() / heads.key_heads;  // per key head
   const auto keys_from = [&](int first) {
     return Range{first + own.begin * heads.key_dim, first + own.end * heads.key_dim};
   };

@@ -17,7 +17,7 @@ bool is_one_of(const void* member, std::initializer_list<const void*> members) {
   return std::ranges::find(members, member) != members.end();
 }
 
-// The tensors of one layer that go by heads, and those that go by the width of its networks.
+// The tensors of one layer that are cut by heads, and those cut by the width of its networks.
 class LayerCuts {
  public:
   LayerCuts(const ModelSpec& whole, int index, const Shard& shard,
@@ -61,13 +61,13 @@ class LayerCuts {
                               &w.recurrent.log_decay, &w.recurrent.decay_bias});
   }
 
-  // The rank's part of what all heads have equally much of.
+  // The rank's range of rows or columns that all heads share equally.
   [[nodiscard]] Range of_heads(std::int64_t length) const {
     const auto each = static_cast<int>(length / all_heads_);
     return {each * heads_.begin, each * heads_.end};
   }
 
-  // Rows of queries, keys and values, each in the order of heads; or all of them head by head.
+  // Rows of queries, keys and values, each in the order of heads; or joined head by head.
   [[nodiscard]] std::vector<Range> of_convolved(std::int64_t rows) const {
     const RecurrentSpec& recurrent = *spec_.recurrent();
     if (rows == recurrent.channels()) {
@@ -76,7 +76,7 @@ class LayerCuts {
     return {of_heads(rows)};
   }
 
-  // Whether `member` is one that goes by the width of a network.
+  // Whether `member` is cut by the width of a network.
   template <class Network>
   bool cut_network(const Network& w, int width, const std::string& name, const void* member) const {
     const bool rows = is_one_of(member, {&w.gate, &w.gate_bias, &w.up, &w.up_bias});
@@ -120,7 +120,7 @@ struct Bytes {
   std::size_t rows;
 };
 
-// The cut of a matrix, each of whose `columns` takes as many bytes (or parts of one).
+// Copies the cut of a matrix; its `columns` have equal numbers of bits.
 Buffer<std::byte> copy_cut(const Bytes& whole, std::size_t columns, const TensorCut& cut) {
   const bool by_rows = cut.axis == Axis::rows;
   const auto to_bytes = [&](int at) {

@@ -1,4 +1,4 @@
-// The short convolution of LFM2 (Liquid AI 2025): out = c * conv(b * x), of projections b, c and x.
+// The short convolution of LFM2 (Liquid AI 2025): out = c * conv(b * x) with projections b, c, x.
 #include <array>
 
 #include "model/recurrent_mixer.h"
@@ -16,7 +16,7 @@ void short_conv(ops::Context& context, const ModelSpec& spec, int layer, const R
   const ops::Workspace::Scope scope(workspace);
   const auto gated = take(workspace, input.rows, channels);
   const auto mixed = take(workspace, input.rows, channels);  // at first the gates of the input
-  // The gates of the output come to lie where the output is wanted.
+  // The output's gates are written to the output's memory.
   const std::array<ops::LinearTarget, 3> targets{
       {{gated, &w.input}, {mixed, &w.input_gate}, {out, &w.gate}}};
   ops::linear(context, targets, input);

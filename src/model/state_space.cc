@@ -17,7 +17,7 @@ void multiply(ops::Matrix<float> x, float multiplier) {
   }
 }
 
-// out = gates, becomes the output.
+// `out` has the gates, and receives the output.
 void end(const RecurrentSpec& what, const RecurrentWeights& w, float eps,
          ops::Matrix<float> recalled, ops::Matrix<float> out) {
   using Norm = RecurrentSpec::Norm;
@@ -44,7 +44,7 @@ void state_space(ops::Context& context, const ModelSpec& spec, int layer, const 
   const auto projected = take(workspace, rows, what.channels());
   const auto decays = take(workspace, rows, heads.value_heads);
   const auto rates = take(workspace, rows, heads.value_heads);
-  // The gates come to lie where the output is wanted.
+  // The gates are written to the output's memory.
   const std::array<ops::LinearTarget, 3> targets{
       {{out, &w.gate}, {projected, &w.input}, {decays, &w.decay}}};
   ops::linear(context, targets, input);

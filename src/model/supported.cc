@@ -7,15 +7,15 @@
 namespace winnow::model {
 namespace {
 
-// Whether a layer may stand beside the model's first: the cache knows one scale, one cap, sinks of
-// all layers or of none.
+// Whether a layer fits the model's first attention layer: the cache has one scale and one cap, and
+// sinks in all layers or in none.
 bool fits(const AttentionSpec& attention, const AttentionSpec& first) {
   return attention.scale == first.scale && attention.soft_cap == first.soft_cap &&
          attention.sinks == first.sinks && attention.output_gate == first.output_gate &&
          attention.latent.has_value() == first.latent.has_value();
 }
 
-// Entries are of the layer that stores them, which comes before and has the same heads and reach.
+// Whether the layer whose entries are shared comes before and has the same heads and reach.
 bool shares_well(const ModelSpec& spec, const LayerSpec& layer) {
   const AttentionSpec& attention = *layer.attention();
   const LayerSpec& source = spec.layer(*attention.shares);
@@ -23,7 +23,7 @@ bool shares_well(const ModelSpec& spec, const LayerSpec& layer) {
          attention.reach == source.attention()->reach;
 }
 
-// The first property of a layer that nothing computes yet; null if there is none.
+// The first property of a layer that no runner computes; null if there is none.
 const char* unsupported(const AttentionSpec& attention) {
   if (attention.value_dim != attention.head_dim) {
     return "values of another size than keys";
