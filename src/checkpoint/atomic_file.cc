@@ -42,7 +42,7 @@ AtomicFile::AtomicFile(std::filesystem::path path, FileAccess access) : path_(st
   namespace fs = std::filesystem;
   require(!path_.empty(), "the path of a file to write is empty");
   std::error_code ignored;
-  if (fs::is_symlink(path_, ignored)) {  // what it points to is replaced, not the link
+  if (fs::is_symlink(path_, ignored)) {  // replace the target, not the link
     path_ = fs::weakly_canonical(path_);
   }
   const fs::file_status status = fs::status(path_, ignored);
@@ -63,12 +63,12 @@ void AtomicFile::create(const std::filesystem::file_status& replaced, FileAccess
   const auto mode = exists ? static_cast<::mode_t>(replaced.permissions() & kReadWriteExecute)
                            : static_cast<::mode_t>(access == FileAccess::owner_only ? 0600 : 0666);
   temporary_ = path_;
-  // Its own: processes of two containers may share a directory and have one number.
+  // Random: processes of two containers may share a directory and have the same process number.
   temporary_ +=
       fmt::format("{}{:08x}{:08x}", kTemporary, std::random_device{}(), std::random_device{}());
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd_ >= 0 && exists) {
-    static_cast<void>(::fchmod(fd_, mode));  // what the umask took: less than asked for is no harm
+    static_cast<void>(::fchmod(fd_, mode));  // undoes the umask; fewer permissions do no harm
   }
 }
 

@@ -8,12 +8,12 @@
 
 namespace winnow {
 
-/// Who may read a file that was not there before.
+/// Who may read a new file.
 enum class FileAccess { by_umask, owner_only };
 
 /// Writes to a temporary file beside `path`; commit() makes it durable (fsync) and renames it onto
-/// `path`. Destroyed without commit(), it leaves nothing behind. A file that is replaced keeps its
-/// permissions. What is there and no regular file (a device, a pipe) is written in place. Throws
+/// `path`. Destroyed without commit(), it leaves no file. A replaced file keeps its permissions.
+/// A device or pipe at `path` is written in place. Throws
 /// Error on any I/O failure.
 class AtomicFile {
  public:
@@ -35,8 +35,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-/// Throws Error naming the folder that `file` is to be written to where there is none: what
-/// computes for long asks beforehand.
+/// Throws Error naming the folder of `file` if it does not exist. Long computations call this
+/// before they start.
 void require_folder_of(const std::filesystem::path& file);
 
 /// Removes from `directory` the temporary files of processes that were killed. No other process may

@@ -1,4 +1,4 @@
-// Which model it was.
+// A checksum that identifies a model.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,9 @@
 
 namespace winnow {
 
-/// SHA-256 of what `sha256sum` prints for the configuration, the tokenizer and all safetensors
-/// files of a model directory, in the order of their names; of a GGUF file, of itself. Files are
-/// read in parallel.
+/// For a model directory, the SHA-256 of the output of `sha256sum` for its configuration, tokenizer
+/// and safetensors files, in the order of their names; for a GGUF file, its SHA-256. Files are read
+/// in parallel.
 std::string checkpoint_digest(const std::filesystem::path& directory);
 
 }  // namespace winnow

@@ -20,15 +20,15 @@ constexpr std::size_t kMaxInQuotes = 200;
 
 using nlohmann::json;
 
-/// Builds a document, with an eye on its depth and its keys. (The library's parser takes a callback
-/// for that, and then goes through all values before each object that ends: an array of empty
-/// objects would keep it for hours.)
+/// Builds a document, and checks its depth and its keys. (The library's parser has a callback for
+/// that, but then visits all preceding values at the end of each object: an array of empty objects
+/// would take hours.)
 class Builder : public nlohmann::json_sax<json> {
  public:
   explicit Builder(const std::string& where) : where_(where) {}
 
   json take() { return std::move(root_); }
-  /// What is wrong with the text; empty when it is JSON.
+  /// The syntax error of the text; empty if it is JSON.
   [[nodiscard]] const std::string& syntax_error() const { return syntax_error_; }
 
   bool start_object(std::size_t /*size*/) override { return enter(json::object()); }
@@ -87,7 +87,7 @@ class Builder : public nlohmann::json_sax<json> {
   std::string syntax_error_;
   json root_;
   std::vector<json*> open_;  // enclosing arrays and objects; only the last one grows
-  json* member_ = nullptr;   // that the last key names
+  json* member_ = nullptr;   // the value of the last key
 };
 
 bool is_integral(const json& value) {
@@ -160,7 +160,7 @@ std::string read_text_file(const std::filesystem::path& path) {
 }
 
 std::string in_quotes(std::string_view text) {
-  // "replace" so that bytes that are no UTF-8 (a caller's own names) cannot throw here.
+  // "replace", so that invalid UTF-8 (in a caller's own names) cannot throw here.
   std::string result = json(std::string(text)).dump(-1, ' ', true, json::error_handler_t::replace);
   if (result.size() > kMaxInQuotes) {
     result = result.substr(0, kMaxInQuotes) + "...\"";

@@ -1,4 +1,4 @@
-// JSON as this room reads it: strictly, with errors that name file and key.
+// Strict reading of JSON, with errors that name file and key.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace winnow {
 
-/// Parses `text`; `where` stands for it in messages. Errors: not JSON, not UTF-8, a key twice in
+/// Parses `text`; `where` is its name in messages. Errors: not JSON, not UTF-8, a key twice in
 /// one object (two readers could disagree about which one counts), nesting deeper than 64. Python's
 /// NaN and Infinity become strings (with_quoted_constants()).
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 
 /// `text` with the NaN, Infinity and -Infinity that Python's json writes in quotes: JSON has no
-/// such numbers. Where one stands for a number that is read, the reader says that it found a
-/// string. nullopt when there are none.
+/// such numbers. A reader that expects a number there will report a string. nullopt if there are
+/// none.
 std::optional<std::string> with_quoted_constants(std::string_view text);
 
 /// The library's message without its "[json.exception...]" tag, as one printable line.
@@ -43,7 +43,7 @@ class JsonObject {
   [[nodiscard]] const std::string& where() const { return where_; }
   [[nodiscard]] const nlohmann::json& document() const { return *value_; }
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
-  /// Whether `key` is there, be its value null.
+  /// Whether `key` is there, even with the value null.
   [[nodiscard]] bool states(const std::string& key) const { return value_->contains(key); }
   /// The value of `key`, or nullptr when absent or null.
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
@@ -58,7 +58,7 @@ class JsonObject {
   /// The object under `key`; Error when absent.
   [[nodiscard]] JsonObject object(const std::string& key) const;
 
-  /// The value of `key` is not what was `expected`: throws.
+  /// Throws Error: the value of `key` is not what was `expected`.
   [[noreturn]] void reject(const std::string& key, std::string_view expected) const;
 
  private:

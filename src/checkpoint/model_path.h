@@ -5,7 +5,7 @@
 
 namespace winnow {
 
-/// True for a GGUF file, false for a directory. Throws Error that says what else `path` is.
+/// True for a GGUF file, false for a directory. Throws Error if `path` is something else.
 bool is_gguf_model(const std::filesystem::path& path);
 
 }  // namespace winnow

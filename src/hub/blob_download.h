@@ -1,4 +1,4 @@
-// One file of the Hub, onto the disk.
+// Downloading one file of the Hub.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@
 
 namespace winnow::hub {
 
-/// A file that grows, and its checksum so far. It stays when it is not finished.
+/// A growing file and its checksum so far. The file stays if it is not finished.
 class PartialFile {
  public:
-  /// Opens `path`, or makes it; counts what an earlier run wrote into the sum. Throws Error.
+  /// Opens or makes `path`; the checksum includes what an earlier run wrote. Throws Error.
   PartialFile(std::filesystem::path path, const RemoteFile& remote);
   ~PartialFile();
   PartialFile(const PartialFile&) = delete;
@@ -24,11 +24,11 @@ class PartialFile {
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
   void append(std::span<const std::byte> bytes);
-  /// Drops all of it.
+  /// Empties the file.
   void restart();
-  /// The sum of the whole; nothing may follow but finish() or restart().
+  /// The checksum of the whole file. Only finish() or restart() may follow.
   std::string checksum() { return checksum_->finish(); }
-  /// Makes it durable under its final name.
+  /// Makes the file durable under its final name.
   void finish(const std::filesystem::path& name);
 
  private:
@@ -41,8 +41,8 @@ class PartialFile {
   int fd_ = -1;
 };
 
-/// Brings the blob of `file` into `cache`, unless it is there. Goes on where an earlier run
-/// stopped, tries again when the connection breaks, and waits while another process does the same.
+/// Downloads the blob of `file` into `cache`, unless it is there. Continues where an earlier run
+/// stopped, tries again if the connection breaks, and waits while another process downloads it.
 /// `done` counts the bytes that are there. Throws Error, Stopped.
 void download_blob(HttpClient& client, const RemoteRepository& repository, const RemoteFile& file,
                    const RepositoryCache& cache, std::atomic<std::int64_t>& done);

@@ -35,7 +35,7 @@ Checksum::Checksum(const std::string& etag, std::uint64_t size) : context_(EVP_M
   require(
       context_ != nullptr && EVP_DigestInit_ex(digest_context(context_.get()), kind, nullptr) == 1,
       "OpenSSL cannot compute checksums");
-  if (is_git) {  // what git puts before a blob; its zero counts
+  if (is_git) {  // git's prefix of a blob, with its zero byte
     const std::string header = fmt::format("blob {}", size);
     update(std::as_bytes(std::span(header.c_str(), header.size() + 1)));
   }

@@ -1,4 +1,4 @@
-// The sums that the Hub's ETags are.
+// The checksums in the Hub's ETags.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace winnow::hub {
 
-/// Whether `etag` is a sum that can be checked: SHA-256 of a large file (LFS), or the SHA-1 by
-/// which git names a blob.
+/// Whether `etag` is a checksum that can be verified: the SHA-256 of a large file (LFS), or git's
+/// SHA-1 of a blob.
 bool is_checksum(const std::string& etag);
 
-/// The sum of a file of `size` bytes, of the kind that `etag` is.
+/// The checksum of a file of `size` bytes, of the same kind as `etag`.
 class Checksum {
  public:
   /// `etag` must be a checksum.

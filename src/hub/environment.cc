@@ -66,7 +66,7 @@ void read_token(Environment& environment, const fs::path& home) {
       environment.token = trimmed(read_text_file(file));
     }
   }
-  // Anything else would end the header that carries it, and begin another one.
+  // Other characters could end the header that carries the token, and begin another one.
   require(std::ranges::all_of(environment.token, [](char c) { return c > ' ' && c <= '~'; }),
           "{}: not a token: it has characters other than letters, digits and signs",
           environment.token_source);

@@ -36,7 +36,7 @@ bool is_of_type(const std::string& file, const std::string& type) {
          name.ends_with("_" + end);
 }
 
-/// The files to choose from: those that are opened, without the later parts of split ones.
+/// The files to choose from, without the later parts of split files.
 std::vector<std::string> first_files(const std::vector<std::string>& files) {
   std::vector<std::string> firsts;
   std::ranges::copy_if(files, std::back_inserter(firsts), [](const std::string& file) {
@@ -46,7 +46,7 @@ std::vector<std::string> first_files(const std::vector<std::string>& files) {
   return firsts;
 }
 
-/// The one of `files` that is meant; empty: none.
+/// The files of `files` that match; empty: none.
 std::vector<std::string> meant(const std::vector<std::string>& files, const std::string& wanted) {
   std::vector<std::string> found;
   std::ranges::copy_if(files, std::back_inserter(found), [&](const std::string& file) {

@@ -20,7 +20,7 @@ constexpr std::size_t kLargestBody = 64 << 20;  // without a sink: lists of file
 constexpr long kConnectSeconds = 15;
 constexpr long kStallSeconds = 30;
 
-// curl asks for this once, before any thread uses it.
+// curl must be initialised once, before any thread uses it.
 void initialise_curl() {
   static const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
   require(code == CURLE_OK, "libcurl: {}", curl_easy_strerror(code));
@@ -36,7 +36,7 @@ std::string part_of(CURLU* url, CURLUPart part) {
   return result;
 }
 
-/// "https://host:443"; empty for what is no URL.
+/// "https://host:443"; empty if the text is no URL.
 std::string origin_of(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   if (curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
@@ -48,7 +48,7 @@ std::string origin_of(const std::string& url) {
                      part_of(parsed.get(), CURLUPART_PORT));
 }
 
-/// Certificates and URLs do not change from one attempt to the next.
+/// Whether another attempt would fail in the same way (certificates, URLs).
 bool is_lasting(CURLcode code) {
   constexpr std::array kLasting{CURLE_UNSUPPORTED_PROTOCOL,     CURLE_URL_MALFORMAT,
                                 CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CACERT_BADFILE,
@@ -100,7 +100,7 @@ struct HttpClient::Exchange {
   }
 
   void add_header(std::string_view line) {
-    if (line.starts_with("HTTP/")) {  // after "100 Continue", or what a proxy said
+    if (line.starts_with("HTTP/")) {  // after "100 Continue", or a proxy's response
       response.headers.clear();
     }
     const std::size_t colon = line.find(':');
@@ -162,7 +162,7 @@ void HttpClient::set_options(const HttpRequest& request, Exchange& exchange) {
   curl_easy_setopt(handle, CURLOPT_NOBODY, request.head ? 1L : 0L);
   if (!request.json.empty()) {
     exchange.add_request_header("Content-Type: application/json");
-    exchange.add_request_header("Expect:");  // no question before the body
+    exchange.add_request_header("Expect:");  // send the body without "100-continue"
     curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
                      static_cast<curl_off_t>(request.json.size()));
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.json.data());

@@ -1,4 +1,4 @@
-// HTTP as the Hub, and other servers of winnow, are spoken to.
+// An HTTP client for the Hub and for other winnow servers.
 #pragma once
 
 #include <atomic>
@@ -26,30 +26,30 @@ class TransferError : public Error {
   bool reached_;
 };
 
-/// The request was given up because others failed, or the user wants to stop.
+/// The request was cancelled because others failed, or because the user wants to stop.
 class Stopped : public std::exception {};
 
 struct HttpRequest {
   std::string url;
-  bool head = false;       // ask for the headers alone
-  std::uint64_t from = 0;  // the first byte that is wanted
+  bool head = false;       // request the headers alone
+  std::uint64_t from = 0;  // the first byte to send
   bool follow = true;      // redirects
-  std::string json = {};   // posted, if there is any
+  std::string json = {};   // the body of a POST; empty: none
   double seconds = 0.0;    // for the whole answer; 0: any time, while bytes come
 };
 
 struct HttpResponse {
   long status = 0;
-  std::string url;                             // that was asked last
+  std::string url;                             // the URL of the last request
   std::string location;                        // of a redirect, absolute
   std::map<std::string, std::string> headers;  // by names in lower case
-  std::string body;                            // what no sink took
+  std::string body;                            // the body, if no sink took it
 
   /// The header `name`, or "".
   [[nodiscard]] std::string header(const std::string& name) const;
 };
 
-/// Takes a body piece by piece, with what is known of the response. What it throws, send() throws.
+/// Takes a body piece by piece, with the response so far. send() passes on its exceptions.
 using BodySink = std::function<void(const HttpResponse&, std::span<const std::byte>)>;
 
 /// One connection, kept open between requests; for one thread. The token is sent to the endpoint's
@@ -63,7 +63,7 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   /// `sink` takes the bodies of responses with status 200 and 206. Throws TransferError, Stopped,
-  /// and Error for what no other attempt would change.
+  /// and Error for failures that another attempt would not change.
   HttpResponse send(const HttpRequest& request, const BodySink& sink = {});
   /// Sleeps; Stopped when `stop` is set meanwhile.
   void wait(double seconds) const;

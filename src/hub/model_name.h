@@ -1,4 +1,4 @@
-// Models by the names that they have on the Hugging Face Hub.
+// Models by their names on the Hugging Face Hub.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace winnow::hub {
 
-/// A repository, org/name, a branch, a tag or a commit of it, and which of its GGUF files.
+/// A repository (org/name), a branch, tag or commit of it, and a choice among its GGUF files.
 struct ModelName {
   std::string repository;
   std::string revision = "main";
@@ -17,8 +17,8 @@ struct ModelName {
   bool operator==(const ModelName&) const = default;
 };
 
-/// "org/name", "org/name@revision", "org/name:Q4_K_M" or "org/name@revision:file.gguf"; nullopt for
-/// what the Hub has no such name for, above all paths.
+/// "org/name", "org/name@revision", "org/name:Q4_K_M" or "org/name@revision:file.gguf"; nullopt if
+/// this cannot be a name on the Hub, as for paths.
 std::optional<ModelName> parse_model_name(std::string_view text);
 
 /// The repository whose snapshot in a cache `directory` is

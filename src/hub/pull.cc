@@ -142,7 +142,7 @@ class Pull {
     return std::ranges::find(listing_.files, name) != listing_.files.end();
   }
 
-  /// GGUF files are meant where one is named, or where there is nothing else.
+  /// Whether to take GGUF files: if one is named, or if there are no others.
   [[nodiscard]] bool wants_gguf() const {
     return !name_.gguf.empty() ||
            (!has_weights() && std::ranges::any_of(listing_.files, is_gguf_model));
@@ -280,8 +280,8 @@ fs::path pull(const ModelName& name, const Environment& environment,
 
 namespace {
 
-/// Of a snapshot, what runs, if all of it is there. Offline, what is there must do: its readers say
-/// what they miss.
+/// What to open of a snapshot, if it is complete. Offline, an incomplete one must do: its readers
+/// report missing files.
 std::optional<fs::path> find_in_snapshot(const fs::path& snapshot, const ModelName& name,
                                          bool offline, Purpose purpose) {
   std::error_code ignored;

@@ -12,11 +12,11 @@
 
 namespace winnow::hub {
 
-/// Hears several times a second how many bytes of how many are there; what it throws ends the
-/// download, and what came so far is kept.
+/// Called several times a second with the bytes so far and in all. An exception ends the download;
+/// what was downloaded so far is kept.
 using OnProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Brings what winnow needs of the newest commit of a revision into the cache: configuration,
+/// Downloads what winnow needs of the newest commit of a revision into the cache: configuration,
 /// tokenizer, chat templates and safetensors, or a model in GGUF (gguf_choice.h). Returns the
 /// snapshot's directory, which appears when all of it is there, or the file to open in it. Throws
 /// Error.

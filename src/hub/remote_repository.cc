@@ -36,7 +36,7 @@ std::string plain_etag(std::string text) {
   return text;
 }
 
-/// Where the next page of a list is: <URL>; rel="next".
+/// The URL of a list's next page: <URL>; rel="next".
 std::string next_page(const HttpResponse& response) {
   const std::string link = response.header("link");
   const std::size_t end = link.find(">; rel=\"next\"");
@@ -146,8 +146,8 @@ RemoteFile RemoteRepository::describe(HttpClient& client, const std::string& com
                       .follow = false};
   RemoteFile remote{.name = file, .url = request.url, .etag = {}, .size = 0};
   HttpResponse response = send_patiently(client, request);
-  // A large file is redirected to where it is stored, by a response that describes it; what a
-  // renamed repository or another server redirects to is asked in its place.
+  // A response that describes a large file redirects to its storage. Redirects of a renamed
+  // repository or another server are followed instead.
   for (int redirects = 0;
        redirects < 10 && !response.location.empty() && response.header("x-linked-etag").empty();
        ++redirects) {

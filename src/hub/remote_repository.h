@@ -1,4 +1,4 @@
-// A repository of models as the Hub serves it.
+// A repository of models on the Hub.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,11 @@ class RemoteRepository {
 
   /// The files of the revision.
   [[nodiscard]] Listing list(HttpClient& client) const;
-  /// What the Hub says of a file.
+  /// The Hub's description of a file.
   [[nodiscard]] RemoteFile describe(HttpClient& client, const std::string& commit,
                                     const std::string& file) const;
-  /// Error that says what `response`, which is no success, means and what to do.
-  /// `file`: what was asked for; empty: the list of files.
+  /// Throws Error that explains the failed `response` and says what to do.
+  /// `file`: the requested file; empty: the list of files.
   [[noreturn]] void reject(const HttpResponse& response, const std::string& file = "") const;
 
   /// send() that tries again when the connection breaks or the server is busy, but not when there
@@ -58,7 +58,7 @@ class RemoteRepository {
   const ModelName& name_;
 };
 
-/// Whether the server may answer otherwise soon.
+/// Whether the server may soon give another answer.
 bool is_passing(long status);
 /// Seconds to wait before attempt `attempt` (from 1 on), which `response`, if any, may say.
 double pause_before(int attempt, const HttpResponse* response = nullptr);

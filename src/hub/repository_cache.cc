@@ -31,8 +31,8 @@ void make_folder(const fs::path& folder) {
   require(!error, "{}: cannot create: {}", folder.string(), error.message());
 }
 
-/// Whether the file that was opened is still the one of that name: who releases a lock may remove
-/// its file.
+/// Whether the opened file still has that name: the holder of a lock may remove its file when it
+/// releases the lock.
 bool is_still(int fd, const fs::path& path) {
   struct stat opened = {};
   struct stat named = {};
@@ -131,7 +131,7 @@ void RepositoryCache::publish(const std::string& commit, const std::string& revi
   }
   std::error_code error;
   fs::rename(prepared, shown, error);
-  if (error) {  // there is one, with some of the files or others: each takes its place in it
+  if (error) {  // a snapshot is there, perhaps incomplete: put each file into it
     for (const auto& [name, etag] : etags) {
       make_folder((shown / name).parent_path());
       fs::rename(prepared / name, shown / name, error);

@@ -40,7 +40,7 @@ class RepositoryCache {
   [[nodiscard]] std::filesystem::path blob(const std::string& etag) const;
   [[nodiscard]] std::filesystem::path incomplete_blob(const std::string& etag) const;
   [[nodiscard]] std::filesystem::path lock_file(const std::string& etag) const;
-  /// The folder of blobs, which is made if need be.
+  /// The folder of blobs, made if necessary.
   std::filesystem::path make_blob_folder() const;
 
   /// Shows blobs, which must all be there, as the files of a commit: `etags` by their names. A
@@ -56,7 +56,7 @@ class RepositoryCache {
 /// Whether `text` names a commit: 40 hexadecimal digits.
 bool is_commit(const std::string& text);
 
-/// What a repository is wanted for: a model, or a probe beside one, which has no tokenizer.
+/// The purpose of a repository: a model, or a probe for a model, which has no tokenizer.
 enum class Purpose : std::uint8_t { model, probe };
 
 /// Whether a snapshot has all that this takes: config.json, a tokenizer and all weights.

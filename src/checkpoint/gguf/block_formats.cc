@@ -126,8 +126,8 @@ void decode_q5_k(const std::byte* block, float* out) {
   });
 }
 
-/// The low two bits of a code: of each half of 128 codes, 32 bytes have the first, second, third
-/// and fourth 32.
+/// The low two bits of a code: in each half of 128 codes, 32 bytes hold the first, second, third
+/// and fourth 32 codes.
 int crumb(const std::byte* codes, int k) {
   return byte(codes + k / 128 * 32 + k % 32) >> (2 * (k % 128 / 32)) & 3;
 }

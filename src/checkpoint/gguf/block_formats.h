@@ -1,4 +1,4 @@
-// ggml's tensor types: how a block of weights is stored.
+// ggml's tensor types: the storage of a block of weights.
 // https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 #pragma once
 
@@ -18,7 +18,7 @@ struct BlockFormat {
   void (*decode)(const std::byte* block, float* out) = nullptr;
 };
 
-/// The format of a type; Error, with `where`, for one that winnow does not read.
+/// The format of a type. Throws Error, with `where`, for a type that winnow does not read.
 const BlockFormat& block_format(std::uint32_t type, const std::string& where);
 
 /// ggml's numbers of plain types.

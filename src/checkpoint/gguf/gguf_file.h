@@ -15,8 +15,8 @@
 
 namespace winnow::gguf {
 
-/// A tensor as the file has it. `shape` is row-major, the slowest dimension first; blocks lie along
-/// the last one.
+/// A tensor of the file. `shape` is row-major, the slowest dimension first; blocks run along the
+/// last one.
 struct Tensor {
   std::uint32_t type = 0;  // ggml's number (block_formats.h)
   Shape shape;
@@ -29,22 +29,22 @@ struct Content {
   std::map<std::string, Tensor, std::less<>> tensors;
 };
 
-/// Parses a whole image in memory; `name` stands for it in messages. Throws Error naming the place
-/// of what is malformed, cut off, or of a tensor type that winnow does not read.
+/// Parses a whole image in memory; `name` is its name in messages. Throws Error naming the place of
+/// malformed or truncated data, or of a tensor type that winnow does not read.
 Content parse(std::span<const std::byte> bytes, const std::string& name);
 
-/// Whether `path` is a file that begins as GGUF does.
+/// Whether `path` is a file that begins with the magic of GGUF.
 bool is_gguf(const std::filesystem::path& path);
 
-/// The files that a model is in: `path`, or all that it was split into, of which `path` is the
-/// first. Throws Error when one is missing.
+/// The files of a model: `path`, or all parts of a split model whose first part is `path`. Throws
+/// Error if one is missing.
 std::vector<std::filesystem::path> split_files(const std::filesystem::path& path);
 
 /// A mapped model, in one file or split into several (split_name.h).
 class File {
  public:
-  /// `path`: the first file. Throws Error when another one is missing, or they do not belong
-  /// together.
+  /// `path`: the first file. Throws Error if another one is missing, or if they do not
+  /// belong together.
   explicit File(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

@@ -11,7 +11,7 @@ constexpr std::string_view kEnd = ".gguf";
 constexpr std::string_view kOf = "-of-";
 constexpr std::size_t kDigits = 5;
 
-/// The number that `text` is, of so many digits; 0 for anything else.
+/// `text` as a number of exactly that many digits; 0 for anything else.
 int number_of(std::string_view text) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   return text.size() == kDigits && std::ranges::all_of(text, is_digit)

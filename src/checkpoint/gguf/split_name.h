@@ -16,7 +16,7 @@ struct SplitName {
   [[nodiscard]] std::string file(int of_number) const;
 };
 
-/// nullopt for the name of a file by itself.
+/// nullopt if the name is not that of a split file.
 std::optional<SplitName> parse_split_name(std::string_view name);
 
 }  // namespace winnow::gguf

@@ -1,5 +1,5 @@
-// AWQ (Lin et al. 2024) as AutoAWQ's "gemm" kernels want it: codes of 4 bits packed along the
-// outputs, eight a word in an order of their own, scales and zeros per group of inputs.
+// AWQ (Lin et al. 2024) in the layout of AutoAWQ's "gemm" kernels: codes of 4 bits packed along
+// the outputs, eight per word in a special order; scales and zeros per group of inputs.
 #include <array>
 
 #include "base/error.h"
@@ -9,7 +9,7 @@ namespace winnow::quantized {
 namespace {
 
 constexpr int kPerWord = 8;
-/// Where in its word the code of output i of eight stands.
+/// The shift, within its word, of the code of output i of eight.
 constexpr std::array<int, kPerWord> kShift{0, 16, 4, 20, 8, 24, 12, 28};
 
 float code_at(const std::uint32_t* words, std::int64_t output) {

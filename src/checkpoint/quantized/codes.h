@@ -1,4 +1,4 @@
-// Ways in which codes are stored.
+// The storage layouts of codes.
 #pragma once
 
 #include "checkpoint/quantized/parts.h"

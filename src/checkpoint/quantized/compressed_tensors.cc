@@ -10,7 +10,7 @@
 namespace winnow::quantized {
 namespace {
 
-/// What one of "config_groups" says of the weights of the layers it names.
+/// An entry of "config_groups": the quantisation of the weights of the layers that it names.
 struct Scheme {
   std::vector<std::string> targets;
   int bits = 0;
@@ -20,7 +20,7 @@ struct Scheme {
   bool symmetric = true;
 };
 
-/// "Linear" and other classes name every layer that winnow has quantised weights of.
+/// "Linear" and other classes match every layer whose weights winnow reads quantised.
 bool is_exact(const std::string& target) {
   return target.starts_with("re:") || target.find('.') != std::string::npos ||
          target.ends_with("lm_head");
@@ -240,7 +240,7 @@ Scheme read_scheme(const JsonObject& group) {
   return scheme;
 }
 
-/// Weights that are stored in other ways still.
+/// Throws Error for other ways of storing weights.
 void reject_transforms(const JsonObject& config) {
   if (config.has("sparsity_config")) {
     const std::string format = config.object("sparsity_config").text("format", "dense");
@@ -264,7 +264,7 @@ std::unique_ptr<const Method> read_compressed_tensors(const JsonObject& config) 
     const JsonObject groups = config.object("config_groups");
     for (const auto& [name, group] : config.find("config_groups")->items()) {
       const JsonObject object = groups.object(name);
-      if (object.has("weights")) {  // else of activations alone
+      if (object.has("weights")) {  // else it quantises activations alone
         schemes.push_back(read_scheme(object));
       }
     }

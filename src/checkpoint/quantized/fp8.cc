@@ -25,7 +25,7 @@ class Fp8 : public Method {
   }
 
  private:
-  /// What the configuration says, or what follows from how many scales there are.
+  /// The block size of the configuration, or the one that follows from the number of scales.
   [[nodiscard]] Block block_of(const Parts& parts, const std::string& scale) const {
     const StoredTensor scales = parts.get(scale, kFloatsOrExponents);
     if (element_count(scales.shape) == 1) {

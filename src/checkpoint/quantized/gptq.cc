@@ -1,5 +1,5 @@
 // GPTQ (Frantar et al. 2023) as AutoGPTQ and GPTQModel store it: codes packed along the inputs,
-// scales and zeros per group of inputs, and with act-order a table of which group an input is in.
+// scales and zeros per group of inputs, and with act-order a table of each input's group.
 #include "base/error.h"
 #include "checkpoint/quantized/method.h"
 
