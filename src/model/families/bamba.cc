@@ -1,5 +1,5 @@
-// Bamba (IBM, Princeton, CMU and UIUC 2024): Mamba 2 in most layers, Llama's with RoPE of half a
-// head in the others.
+// Bamba (IBM, Princeton, CMU and UIUC 2024): most layers are Mamba 2; the others are Llama's, with
+// RoPE of half of each head.
 #include "base/error.h"
 #include "model/families/families.h"
 #include "model/families/mamba_layers.h"

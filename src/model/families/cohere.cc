@@ -1,6 +1,6 @@
-// Command R and R+, Aya (Cohere 2024): LayerNorm, attention and feed-forward side by side,
-// interleaved RoPE. Command R7B and A (Cohere 2 in transformers): three of four layers slide, the
-// others have no RoPE. Cohere 2 with experts: the first layers may be dense.
+// Command R and R+, Aya (Cohere 2024): LayerNorm, parallel attention and feed-forward, interleaved
+// RoPE. Command R7B and A (Cohere 2 in transformers): three of four layers have a sliding window,
+// the others have no RoPE. Cohere 2 with experts: the first layers may be dense.
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// DeepSeek V2 and V2-Lite (DeepSeek-AI 2024): multi-head latent attention; experts by softmax, of
-// the groups whose best expert is best, and networks beside them that every token takes.
+// DeepSeek V2 and V2-Lite (DeepSeek-AI 2024): multi-head latent attention; a softmax router, which
+// may first choose the groups with the best single experts; shared experts.
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "model/families/families.h"

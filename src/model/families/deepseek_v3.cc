@@ -1,5 +1,5 @@
 // DeepSeek V3 and R1 (DeepSeek-AI 2024), Kimi K2 (Moonshot AI 2025): multi-head latent attention,
-// experts with a bias in their choice (shared_experts.h).
+// experts chosen by their scores plus a bias (shared_experts.h).
 #include "model/families/families.h"
 #include "model/families/latent_layers.h"
 #include "model/families/shared_experts.h"

@@ -1,5 +1,5 @@
-// ERNIE 4.5 (Baidu 2025): Llama's layers with interleaved RoPE; with experts, a bias in their
-// choice and a network that every token takes.
+// ERNIE 4.5 (Baidu 2025): Llama's layers with interleaved RoPE; models with experts choose them by
+// their scores plus a bias, and have a shared expert.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
@@ -23,7 +23,7 @@ ModelSpec read_ernie(const JsonObject& config, const detail::FamilyDefaults& def
 
 constexpr detail::RopeDefaults kErnieRope{.theta = 500000.0, .interleaved = true};
 
-/// The key under either of the names that transformers has for it.
+/// The value of the key, which has two names in transformers.
 int read_either(const JsonObject& config, const char* key, const char* other, int most,
                 int absent) {
   return config.integer(config.has(key) ? key : other, 1, most, absent);

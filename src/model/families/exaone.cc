@@ -1,4 +1,4 @@
-// EXAONE 3.0, 3.5 and Deep (LG AI Research 2024): Llama's layers under other names.
+// EXAONE 3.0, 3.5 and Deep (LG AI Research 2024): Llama's layers with other tensor names.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 

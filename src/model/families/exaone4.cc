@@ -1,5 +1,5 @@
-// EXAONE 4 (LG AI Research 2025): norms behind the layer's parts only and of query and key heads;
-// where layers slide, the full ones have no RoPE.
+// EXAONE 4 (LG AI Research 2025): norms only after attention and feed-forward, and norms of query
+// and key heads; in models with sliding layers, full layers have no RoPE.
 #include "model/families/exaone_layers.h"
 #include "model/families/families.h"
 #include "model/families/olmo_layers.h"

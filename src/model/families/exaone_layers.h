@@ -5,7 +5,7 @@
 
 namespace winnow::model::detail {
 
-/// Sliding layers; where there are some, the others have no RoPE.
+/// Sets the sliding layers; if there are any, the other layers get no RoPE.
 void set_exaone_layers(const JsonObject& config, ModelSpec& spec);
 
 }  // namespace winnow::model::detail

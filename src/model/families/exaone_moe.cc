@@ -1,5 +1,5 @@
-// K-EXAONE (LG AI Research 2026): norms of query and key heads; three of four layers slide, the
-// others have no RoPE; experts as in DeepSeek V3.
+// K-EXAONE (LG AI Research 2026): norms of query and key heads; three of four layers have a sliding
+// window, the others have no RoPE; experts as in DeepSeek V3.
 #include "model/families/exaone_layers.h"
 #include "model/families/families.h"
 #include "model/families/shared_experts.h"

@@ -1,6 +1,6 @@
-// Falcon (TII 2023): LayerNorm, attention and feed-forward side by side behind one norm or two, one
-// KV head or a few, a GELU without a gate. Falcon RW, which has ALiBi, is not read; Falcon 3 is
-// Llama's.
+// Falcon (TII 2023): LayerNorm, parallel attention and feed-forward with a common norm or one each,
+// one KV head or a few, a GELU without a gate. Falcon RW is not supported (ALiBi). Falcon 3 uses
+// llama.cc.
 #include <algorithm>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 namespace winnow::model {
 namespace {
 
-// Norms in front of a layer's parts.
+// The number of norms before attention and feed-forward: a common one, or one for each.
 int read_norms(const JsonObject& config, bool grouped) {
   if (config.has("num_ln_in_parallel_attn")) {
     return config.integer("num_ln_in_parallel_attn", 1, 2);

@@ -1,5 +1,5 @@
-// Falcon H1 (Technology Innovation Institute 2025): attention and Mamba 2 side by side in each
-// layer, multipliers in most places.
+// Falcon H1 (Technology Innovation Institute 2025): attention and Mamba 2 in parallel in each
+// layer, and multipliers in most places.
 #include <array>
 
 #include "base/error.h"
@@ -13,7 +13,7 @@ float read_multiplier(const JsonObject& config, const char* key) {
   return static_cast<float>(config.number(key, -1e6, 1e6, 1.0));
 }
 
-// So many numbers under `key`; where it is absent, all are 1.
+// kCount numbers under `key`; all are 1 if it is absent.
 template <std::size_t kCount>
 std::array<float, kCount> read_multipliers(const JsonObject& config, const char* key) {
   std::array<float, kCount> result;
@@ -34,7 +34,7 @@ std::array<float, kCount> read_multipliers(const JsonObject& config, const char*
 }
 
 RecurrentSpec read_mixer(const JsonObject& config, int hidden) {
-  constexpr const char* kWidth = "mamba_d_ssm";  // null: mamba_expand says it
+  constexpr const char* kWidth = "mamba_d_ssm";  // null: mamba_expand gives the width
   const auto width = config.has(kWidth) || !config.states(kWidth)
                          ? std::optional(config.integer(kWidth, 1, detail::kMaxIntermediate, 1024))
                          : std::nullopt;
@@ -67,7 +67,7 @@ ModelSpec describe_falcon_h1(const JsonObject& config) {
   detail::set_biases(config, spec);
   spec.embedding_multiplier = read_multiplier(config, "embedding_multiplier");
   spec.logit_multiplier = read_multiplier(config, "lm_head_multiplier");
-  // What multiplies queries and keys multiplies their scores, and values what attention gives.
+  // Multipliers of queries and keys scale the scores, those of values the attention output.
   const float input = read_multiplier(config, "attention_in_multiplier");
   const float keys = read_multiplier(config, "key_multiplier");
   const float output = read_multiplier(config, "attention_out_multiplier");

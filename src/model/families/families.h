@@ -1,5 +1,5 @@
-// The model families that winnow knows. A new one: a file here that describes it, and its row in
-// families.cc (docs/add-a-family.md).
+// The model families that winnow supports. A new family needs a file here that describes it, and a
+// row in families.cc (docs/add-a-family.md).
 #pragma once
 
 #include <span>
@@ -12,15 +12,15 @@ namespace winnow::model {
 
 struct Family {
   std::string_view model_type;    // config.json's "model_type"
-  std::string_view architecture;  // and "architectures", transformers' class
-  /// What a config.json of this family describes, its retrofit, tokens and dtype left out. Throws
-  /// Error naming the key that it cannot honour.
+  std::string_view architecture;  // an entry of "architectures", transformers' class
+  /// The model that a config.json of this family describes, without retrofit, special tokens and
+  /// dtype. Throws Error with the name of a key that is not supported.
   ModelSpec (*describe)(const JsonObject& config);
 };
 
 std::span<const Family> families();
 
-/// The row of a description's family.
+/// The row of the family that `spec` belongs to.
 const Family& family_of(const ModelSpec& spec);
 
 ModelSpec describe_arcee(const JsonObject& config);

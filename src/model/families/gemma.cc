@@ -1,4 +1,4 @@
-// Gemma (Gemma Team 2024): Llama's layers with a GELU gate and norms that count from 1.
+// Gemma (Gemma Team 2024): Llama's layers with a GELU gate and norm weights stored minus 1.
 #include "model/families/families.h"
 #include "model/families/gemma_layers.h"
 
@@ -11,7 +11,7 @@ ModelSpec describe_gemma(const JsonObject& config) {
   detail::set_gemma_ends(config, spec);
   detail::set_biases(config, spec, {.mlp = false});
   for (LayerSpec& layer : spec.layers) {
-    // Published files say "gelu" and mean this.
+    // Published files say "gelu" but mean the tanh approximation.
     if (layer.feed_forward.activation == ops::Activation::gelu) {
       layer.feed_forward.activation = ops::Activation::gelu_tanh;
     }

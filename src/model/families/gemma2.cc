@@ -1,4 +1,4 @@
-// Gemma 2 (Gemma Team 2024): norms around both parts, soft caps, every second layer sliding.
+// Gemma 2 (Gemma Team 2024): pre- and post-norms, soft caps, every second layer sliding.
 #include "model/families/families.h"
 #include "model/families/gemma_layers.h"
 #include "model/families/sliding_layers.h"

@@ -1,5 +1,5 @@
-// Gemma 3 (Gemma Team 2025): Gemma 2's layers with norms of query and key heads in place of capped
-// scores; five of six layers are sliding, with a RoPE of their own.
+// Gemma 3 (Gemma Team 2025): Gemma 2's layers with norms of query and key heads instead of a soft
+// cap of scores; five of six layers have a sliding window and a RoPE of their own.
 #include "base/error.h"
 #include "model/families/families.h"
 #include "model/families/gemma_layers.h"
@@ -15,7 +15,7 @@ ModelSpec describe_gemma3(const JsonObject& config) {
           "{}: use_bidirectional_attention: winnow computes causal attention only", config.where());
   detail::for_each_attention(spec, [](AttentionSpec& attention) {
     attention.query_key_norm = AttentionSpec::QueryKeyNorm::per_head;
-    attention.soft_cap = 0.0F;  // transformers reads the key and does not use it
+    attention.soft_cap = 0.0F;  // transformers reads the key but does not use it
   });
   const int every = config.integer("sliding_window_pattern", 1, detail::kMaxLayers, 6);
   const auto is_sliding = [every](int layer) { return (layer + 1) % every != 0; };

@@ -1,6 +1,6 @@
-// The text part of Gemma 4 (Google 2026): full layers have wider heads than sliding ones, and may
-// take their keys as values; the last layers may share the entries of earlier ones; embeddings for
-// each layer; experts beside the network that every token takes.
+// The text part of Gemma 4 (Google 2026): full layers have wider heads than sliding layers, and may
+// use their keys as values; the last layers may share the entries of earlier ones; per-layer
+// embeddings; experts in parallel with a dense network.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
@@ -13,13 +13,13 @@ namespace {
 constexpr const char* kFullRope =
     R"({"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6})";
 
-// The heads of full layers.
+// The heads of full (not sliding) layers.
 struct GlobalHeads {
   int head_dim = 0;
   int kv_heads = 0;
 };
 
-// transformers writes what it has made of the keys below for each layer.
+// transformers writes this key: for each layer, the values that follow from the other keys.
 GlobalHeads read_layer_config(const JsonObject& config, const std::vector<bool>& sliding,
                               GlobalHeads absent) {
   constexpr const char* kKey = "per_layer_config";
@@ -83,7 +83,7 @@ void set_gemma4_ropes(const JsonObject& config, ModelSpec& spec, const std::vect
   }
 }
 
-// Also where a window is as wide as the longest text: rules act on the full layers' heads alone.
+// Keeps windows as wide as the longest text: compression applies to the full layers' heads only.
 void slide_layers(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding) {
   const int width = config.integer("sliding_window", 1, detail::kMaxPositions, 512);
   for (std::size_t i = 0; i < sliding.size(); ++i) {
@@ -93,7 +93,7 @@ void slide_layers(const JsonObject& config, ModelSpec& spec, const std::vector<b
   }
 }
 
-// The last "num_kv_shared_layers" take the entries of the last layer of their type before them.
+// The last "num_kv_shared_layers" layers share the entries of the last own layer of their type.
 void share_entries(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& sliding) {
   const int layers = spec.layer_count();
   const int shared = config.integer("num_kv_shared_layers", 0, layers, 0);
@@ -145,7 +145,7 @@ ModelSpec describe_gemma4(const JsonObject& config) {
           "{}: use_bidirectional_attention: winnow computes causal attention only", config.where());
   std::vector<bool> sliding =
       detail::read_layer_types(config, spec, [](int layer) { return (layer + 1) % 6 != 0; });
-  sliding.back() = false;  // as in transformers
+  sliding.back() = false;  // the last layer is always full, as in transformers
   spec.final_norm.kind = NormSpec::Kind::rms;
   for (LayerSpec& layer : spec.layers) {
     layer.norm.kind = NormSpec::Kind::rms;
@@ -164,7 +164,7 @@ ModelSpec describe_gemma4(const JsonObject& config) {
   return spec;
 }
 
-// Gemma 4 12B: without embeddings for each layer, and other defaults.
+// Gemma 4 12B: no per-layer embeddings, and other defaults.
 ModelSpec describe_gemma4_unified(const JsonObject& config) {
   nlohmann::json document = config.document();
   document["hidden_size_per_layer_input"] = 0;

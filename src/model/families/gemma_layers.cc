@@ -5,7 +5,7 @@
 namespace winnow::model::detail {
 namespace {
 
-/// A soft cap; null means none.
+/// The soft cap under `key`; null means none.
 float read_cap(const JsonObject& config, const char* key, float absent) {
   return config.states(key) ? static_cast<float>(config.number(key, 0.0, 1e6, 0.0)) : absent;
 }

@@ -1,22 +1,22 @@
-// What the generations of Gemma have in common.
+// Common parts of the generations of Gemma.
 #pragma once
 
 #include "model/config_fields.h"
 
 namespace winnow::model::detail {
 
-/// Norms whose weights count from 1, and tied embeddings scaled by the root of their width.
+/// Sets norms whose weights are stored minus 1, and tied embeddings scaled by sqrt(hidden size).
 void set_gemma_ends(const JsonObject& config, ModelSpec& spec);
 
-/// Soft caps where config.json does not say; 0: none.
+/// Soft caps if config.json has no key for them; 0: none.
 struct SoftCaps {
   float scores = 0.0F;
   float logits = 0.0F;
 };
 
-/// Of Gemma 2 and Gemma 3: norms around both parts that count from 1, a GELU, tied embeddings
-/// scaled by the root of their width, scores scaled by "query_pre_attn_scalar", and the soft caps
-/// that config.json names.
+/// Sets the layers of Gemma 2 and 3: norms before and after both parts with weights stored minus 1,
+/// a GELU, tied embeddings scaled by sqrt(hidden size), scores scaled by "query_pre_attn_scalar",
+/// and soft caps.
 void set_gemma_layers(const JsonObject& config, ModelSpec& spec, const SoftCaps& caps = {});
 
 }  // namespace winnow::model::detail

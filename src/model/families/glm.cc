@@ -1,5 +1,5 @@
-// GLM-4 (Zhipu AI 2024): interleaved RoPE of half of a head, gate and up as one tensor. GLM-4-0414
-// (glm4): norms behind the layer's parts too.
+// GLM-4 (Zhipu AI 2024): interleaved RoPE of half of each head; gate and up are one tensor.
+// GLM-4-0414 (glm4): also norms after attention and feed-forward.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 

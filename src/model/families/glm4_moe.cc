@@ -1,4 +1,4 @@
-// GLM-4.5, 4.6 and 4.7 (Zhipu AI 2025): RoPE of half of a head, optional norms of query and key
+// GLM-4.5, 4.6 and 4.7 (Zhipu AI 2025): RoPE of half of each head, optional norms of query and key
 // heads, experts as in DeepSeek V3.
 #include "model/config_fields.h"
 #include "model/families/families.h"

@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia (EleutherAI 2022, 2023): LayerNorm, attention and feed-forward side by side
-// with norms of their own, RoPE of a quarter of a head, a GELU without a gate, biases.
+// GPT-NeoX and Pythia (EleutherAI 2022, 2023): LayerNorm, parallel attention and feed-forward with
+// a norm each, RoPE of a quarter of each head, a GELU without a gate, biases.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 
@@ -24,7 +24,7 @@ ModelSpec describe_gpt_neox(const JsonObject& config) {
     layer.feed_forward.gated = false;
     layer.feed_forward.bias = true;
     auto& attention = std::get<AttentionSpec>(layer.mixer);
-    attention.kv_heads = attention.heads;  // the class knows no other number
+    attention.kv_heads = attention.heads;  // transformers' class supports no other number
     attention.qkv_bias = bias;
     attention.output_bias = bias;
   }

@@ -1,5 +1,5 @@
-// gpt-oss (OpenAI 2025): every second layer sliding, a sink per query head, experts with biases and
-// a clamped gate.
+// gpt-oss (OpenAI 2025): a sliding window in every second layer, a sink per query head, experts
+// with biases and a clamped gate.
 #include <cmath>
 
 #include "base/error.h"
@@ -23,7 +23,7 @@ ModelSpec describe_gpt_oss(const JsonObject& config) {
                                     .kv_heads = 8,
                                     .norm_eps = 1e-5,
                                     .rope = {.theta = 150000.0, .parameters = kGptOssRope}});
-  constexpr double kSlope = 1.702;  // of GatedActivation's clamped gate
+  constexpr double kSlope = 1.702;  // the clamped gate of GatedActivation
   require(std::abs(config.number("swiglu_alpha", 0.0, 1e3, kSlope) - kSlope) < 1e-6,
           "{}: swiglu_alpha: expected {}", config.where(), kSlope);
   const int count = config.integer("num_local_experts", 1, detail::kMaxExperts, 128);

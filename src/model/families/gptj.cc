@@ -1,5 +1,5 @@
-// GPT-J (EleutherAI 2021): LayerNorm, attention and feed-forward side by side behind one norm,
-// interleaved RoPE of a part of the channels, a GELU without a gate, a bias of the logits.
+// GPT-J (EleutherAI 2021): LayerNorm, parallel attention and feed-forward with a common norm,
+// interleaved RoPE of some channels, a GELU without a gate, a bias of the logits.
 #include <algorithm>
 
 #include "model/config_fields.h"

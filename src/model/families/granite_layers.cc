@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kThetas = "layer_rope_theta";
 
-// A base for each layer; 0: none.
+// Sets the RoPE base of each layer; 0: no RoPE.
 void set_layer_thetas(const JsonObject& config, ModelSpec& spec) {
   const nlohmann::json* thetas = config.find(kThetas);
   if (thetas == nullptr) {

@@ -1,4 +1,4 @@
-// Granite with sliding layers: an attention sink per head, and a RoPE for each layer.
+// Granite with sliding layers: an attention sink per head, and a RoPE base for each layer.
 #pragma once
 
 #include "model/config_fields.h"

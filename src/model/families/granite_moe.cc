@@ -1,6 +1,6 @@
-// Granite 3 with experts (IBM Granite Team 2024), with and without a network that every token
-// takes: Granite's multipliers, the softmax of the chosen experts, their matrices in one tensor.
-// Granite 4's class has Mamba 2 in most layers, or in none; with sliding layers there are sinks.
+// Granite 3 with experts (IBM Granite Team 2024), with or without a shared expert: Granite's
+// multipliers, a softmax over the chosen experts, the experts' matrices in one tensor. Granite 4's
+// class has Mamba 2 in most layers, or in none; its models with sliding layers have sinks.
 #include <algorithm>
 
 #include "base/error.h"
@@ -36,7 +36,7 @@ void set_granite_experts(const JsonObject& config, ModelSpec& spec, int shared) 
       {"block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight"}};
 }
 
-// The network of all tokens is the only one.
+// Without experts: the shared network is the layer's dense feed-forward.
 void set_granite_network(ModelSpec& spec, int intermediate) {
   for (LayerSpec& layer : spec.layers) {
     layer.feed_forward.intermediate = intermediate;
@@ -47,7 +47,7 @@ void set_granite_network(ModelSpec& spec, int intermediate) {
                         {"mlp.down_proj", "shared_mlp.output_linear"}};
 }
 
-// Which layers are recurrent: all, where the file does not say.
+// Which layers are recurrent; all of them if the file does not say.
 std::vector<bool> granite_mamba_layers(const JsonObject& config, int layers) {
   const char* key = config.has(detail::kLayerTypes) ? detail::kLayerTypes : "layers_block_type";
   const nlohmann::json* types = config.find(key);
@@ -100,7 +100,7 @@ ModelSpec describe_granitemoehybrid(const JsonObject& config) {
 
 ModelSpec describe_granitemoe_swa(const JsonObject& config) {
   ModelSpec spec = describe_granitemoeshared(config);
-  spec.names.renamed.resize(2);  // the experts' own are as everywhere
+  spec.names.renamed.resize(2);  // the experts' tensors have their usual names
   detail::set_granite_sliding_layers(config, spec);
   return spec;
 }

@@ -1,5 +1,5 @@
-// Hunyuan (Tencent 2025), dense and with experts beside a network that every token takes: norms of
-// query and key heads behind RoPE.
+// Hunyuan (Tencent 2025), dense or with experts and a shared expert: norms of query and key heads
+// after RoPE.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
@@ -20,7 +20,7 @@ ModelSpec read_hunyuan(const JsonObject& config) {
   return spec;
 }
 
-/// A number, or a list with the same one for each layer.
+/// A number, or a list that has the same number for each layer.
 int read_for_all_layers(const JsonObject& config, const char* key, int most) {
   const nlohmann::json* value = config.find(key);
   if (value == nullptr || !value->is_array()) {

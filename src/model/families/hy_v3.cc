@@ -1,4 +1,4 @@
-// Hunyuan 3 (Tencent 2026): Q/K norm per head, experts of DeepSeek V3 under other names.
+// Hunyuan 3 (Tencent 2026): Q/K norm per head, DeepSeek V3's experts with other tensor names.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"

@@ -1,4 +1,4 @@
-// HyperCLOVA X SEED (NAVER 2025): Granite's multipliers, norms behind the layer's parts too.
+// HyperCLOVA X SEED (NAVER 2025): Granite's multipliers; also norms after both parts of a layer.
 #include <cmath>
 
 #include "model/config_fields.h"

@@ -7,7 +7,7 @@
 namespace winnow::model::detail {
 namespace {
 
-// By how much scores grow beside a RoPE for longer texts than the model was trained on.
+// The factor of the scores that comes with a RoPE for texts longer than the trained context.
 double score_factor(const JsonObject& config) {
   const char* key = config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   if (!config.has(key)) {
@@ -42,7 +42,7 @@ ModelSpec read_latent_decoder(const JsonObject& config, const FamilyDefaults& de
                               const LatentDefaults& latents) {
   nlohmann::json document = config.document();
   document["head_dim"] =
-      config.integer("qk_rope_head_dim", 2, kMaxHeadDim, latents.rotated_dim);  // of RoPE
+      config.integer("qk_rope_head_dim", 2, kMaxHeadDim, latents.rotated_dim);  // the rotated part
   document["num_key_value_heads"] = nullptr;
   ModelSpec spec = read_decoder(JsonObject(document, config.where()), defaults);
   const bool bias = config.boolean("attention_bias", false);

@@ -1,5 +1,5 @@
-// LFM2 (Liquid AI 2025): short gated convolutions beside attention with Q/K norms; with experts
-// whose scores are sigmoids, with a bias in the choice, behind a few dense layers.
+// LFM2 (Liquid AI 2025): short gated convolutions, and attention with Q/K norms in some layers.
+// With experts: sigmoid scores, plus a bias in the choice, after a few dense layers.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 
 using detail::kLayerTypes;
 
-// Of a dense network: LFM2's files say a width of which two thirds, rounded up, are there.
+// The width of a dense network: 2/3 of the file's, times a factor, rounded up to a multiple.
 int read_intermediate(const JsonObject& config) {
   const char* key = config.has("block_ff_dim") ? "block_ff_dim" : "intermediate_size";
   const int width = config.integer(key, 1, detail::kMaxIntermediate, 12288);

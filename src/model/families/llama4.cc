@@ -1,6 +1,6 @@
 // The text part of Llama 4 (Meta 2025): three of four layers attend within chunks, with interleaved
-// RoPE and normed queries and keys; the fourth attends to everything, without RoPE, with queries
-// that grow with their position. Experts weigh what they take, beside one that every token takes.
+// RoPE and normed queries and keys; the fourth has full attention without RoPE, and its queries
+// grow with their position. Routing weights scale the experts' inputs. One shared expert.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
@@ -40,7 +40,7 @@ QueryGrowth read_llama4_growth(const JsonObject& config) {
           .first = 1};
 }
 
-// Layers with RoPE attend within chunks, unless "layer_types" says otherwise.
+// Layers with RoPE attend within chunks, unless "layer_types" is there.
 std::vector<bool> read_chunked_layers(const JsonObject& config, const std::vector<bool>& rotates) {
   constexpr const char* kChunk = "attention_chunk_size";
   if (config.has(detail::kLayerTypes)) {
@@ -58,7 +58,7 @@ void set_llama4_attention(const JsonObject& config, ModelSpec& spec) {
   const bool grows = config.boolean("attn_temperature_tuning", true);
   for (std::size_t i = 0; i < rotates.size(); ++i) {
     auto& attention = std::get<AttentionSpec>(spec.layers[i].mixer);
-    // A chunk that is as wide as the longest text hides nothing.
+    // A chunk as long as the longest text hides nothing.
     if (chunked[i] && chunk < spec.max_positions) {
       attention.reach = {Reach::Kind::chunked, chunk};
     }

@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* kLimits = "time_step_limit";
 
-// Python writes infinity as a word, which winnow's JSON has as a string; transformers writes it as
-// {"__float__": "Infinity"}.
+// Python writes an infinity as a bare word, which winnow's JSON parser turns into a string;
+// transformers writes {"__float__": "Infinity"}.
 float read_limit(const JsonObject& config, const nlohmann::json& limit) {
   const bool tagged = limit.is_object() && limit.contains("__float__");
   if ((tagged ? limit.at("__float__") : limit) == "Infinity") {
@@ -39,7 +39,7 @@ ops::RateLimits read_limits(const JsonObject& config) {
   return result;
 }
 
-// "auto": what is left for each head.
+// "auto": the width divided by the number of heads.
 int read_head_dim(const JsonObject& config, int width, int heads) {
   constexpr const char* kKey = "mamba_d_head";
   const nlohmann::json* dim = config.find(kKey);

@@ -1,4 +1,4 @@
-// Mellum 2 (JetBrains 2026): Qwen 3's layers with experts in each; sliding ones have a RoPE of
+// Mellum 2 (JetBrains 2026): Qwen 3's layers, all with experts; sliding layers have a RoPE of
 // their own.
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// MiniCPM3 (OpenBMB 2024): multi-head latent attention in a dense model, with multipliers of
-// embeddings, of the residual stream and of logits.
+// MiniCPM3 (OpenBMB 2024): multi-head latent attention in a dense model, with multipliers for
+// embeddings, the residual stream and logits.
 #include <cmath>
 
 #include "base/error.h"

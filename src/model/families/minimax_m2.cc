@@ -1,5 +1,5 @@
-// MiniMax M2 (MiniMax 2025): norms of all queries and all keys of a token together, partial RoPE,
-// experts whose scores are sigmoids, with a bias in the choice.
+// MiniMax M2 (MiniMax 2025): one norm over all query heads and one over all key heads, partial
+// RoPE, experts with sigmoid scores, plus a bias in the choice.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 

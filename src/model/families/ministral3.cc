@@ -1,5 +1,5 @@
-// Ministral 3 (Mistral AI 2025): Mistral's layers with YaRN, and queries that grow with their
-// position beyond the context before it.
+// Ministral 3 (Mistral AI 2025): Mistral's layers with YaRN; queries grow with their position
+// beyond the context before YaRN.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/sliding_layers.h"

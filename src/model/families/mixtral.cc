@@ -1,4 +1,4 @@
-// Mixtral (Jiang et al. 2024): Mistral's layers with eight experts, of which each token takes two.
+// Mixtral (Jiang et al. 2024): Mistral's layers with eight experts; a token takes two of them.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/sliding_layers.h"
@@ -20,7 +20,7 @@ ModelSpec describe_mixtral(const JsonObject& config) {
   spec.names.expert_gate = "w1";
   spec.names.expert_up = "w3";
   spec.names.expert_down = "w2";
-  if (config.has("sliding_window")) {  // unlike Mistral's, none where nothing is said
+  if (config.has("sliding_window")) {  // unlike Mistral, no window if the key is absent
     detail::set_sliding_layers(config, spec, [](int) { return true; });
   }
   return spec;

@@ -1,4 +1,4 @@
-// Nemotron 4 and Minitron (NVIDIA 2024): LayerNorm whose weights count from 1, partial RoPE, a
+// Nemotron 4 and Minitron (NVIDIA 2024): LayerNorm with weights stored minus 1, partial RoPE, a
 // squared ReLU without a gate.
 #include "model/config_fields.h"
 #include "model/families/families.h"

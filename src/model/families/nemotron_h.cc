@@ -1,6 +1,6 @@
-// Nemotron-H (NVIDIA 2025): blocks of Mamba 2, of attention without RoPE and of feed-forward
-// networks without a gate. A layer here is a block of the first two kinds with the network behind
-// it, if there is one.
+// Nemotron-H (NVIDIA 2025): blocks of three kinds: Mamba 2, attention without RoPE, and
+// feed-forward networks without a gate. A layer here is a block of the first two kinds and the
+// network that follows it, if there is one.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -81,7 +81,7 @@ RecurrentSpec read_mixer(const JsonObject& config) {
   return mixer;
 }
 
-// Files number blocks, of which each has a norm and "mixer".
+// Files number blocks; the tensors of each are its norm and "mixer".
 void rename_blocks(const std::vector<Block>& blocks, TensorNames& names) {
   int layer = -1;
   for (std::size_t i = 0; i < blocks.size(); ++i) {

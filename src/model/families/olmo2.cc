@@ -1,5 +1,5 @@
-// OLMo 2 (Team OLMo 2024): norms behind the layer's parts only, and of all queries and all keys of
-// a token together.
+// OLMo 2 (Team OLMo 2024): norms only after attention and feed-forward; one norm over all query
+// heads and one over all key heads.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/olmo_layers.h"

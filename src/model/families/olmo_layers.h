@@ -1,14 +1,14 @@
-// What OLMo 2, OLMo 3 and EXAONE 4 have in common.
+// Common parts of OLMo 2, OLMo 3 and EXAONE 4.
 #pragma once
 
 #include "model/config_fields.h"
 
 namespace winnow::model::detail {
 
-/// Norms behind the layer's parts instead of before them.
+/// Moves the norms of attention and feed-forward from before them to after them.
 void set_norms_behind_parts(ModelSpec& spec);
 
-/// These, and norms of queries and keys as a whole.
+/// The same, and sets norms over all query heads and over all key heads.
 void set_olmo_layers(const JsonObject& config, ModelSpec& spec);
 
 }  // namespace winnow::model::detail

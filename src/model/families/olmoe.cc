@@ -1,5 +1,5 @@
-// OLMoE (Muennighoff et al. 2024): Llama's layers with norms of all queries and all keys of a token
-// together, 64 experts of which a token takes 8.
+// OLMoE (Muennighoff et al. 2024): Llama's layers with one norm over all query heads and one over
+// all key heads, and 64 experts; a token takes 8.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"

@@ -1,4 +1,4 @@
-// Phi-1, 1.5 and 2 (Microsoft 2023): LayerNorm, attention and feed-forward side by side, partial
+// Phi-1, 1.5 and 2 (Microsoft 2023): LayerNorm, parallel attention and feed-forward, partial
 // RoPE, a GELU without a gate, biases everywhere.
 #include "base/error.h"
 #include "model/config_fields.h"

@@ -1,5 +1,5 @@
-// Phi-3.5-MoE (Microsoft 2024): LayerNorm, sixteen experts, of which a token takes two by
-// SparseMixer (Liu et al. 2024); LongRoPE that says its attention factors.
+// Phi-3.5-MoE (Microsoft 2024): LayerNorm, sixteen experts, two per token by SparseMixer (Liu et
+// al. 2024); LongRoPE with its attention factors in config.json.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"

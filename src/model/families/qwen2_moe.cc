@@ -1,5 +1,5 @@
-// Qwen 1.5 and 2 with experts (Yang et al. 2024): Qwen 2's layers, and beside the experts that a
-// router chooses a gated one that every token takes.
+// Qwen 1.5 and 2 with experts (Yang et al. 2024): Qwen 2's layers, with routed experts and a gated
+// shared expert.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/qwen_experts.h"

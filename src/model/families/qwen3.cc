@@ -1,5 +1,5 @@
-// Qwen 3 (Yang et al. 2025): an RMSNorm of every query and key head before RoPE, and heads whose
-// size does not follow from the hidden size.
+// Qwen 3 (Yang et al. 2025): an RMSNorm of every query and key head before RoPE, and a head size
+// that does not follow from the hidden size.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/sliding_layers.h"

@@ -1,5 +1,5 @@
-// Qwen 3.5 (Qwen team 2026), with and without experts: Qwen3-Next's layers, whose projections its
-// files hold one by one.
+// Qwen 3.5 (Qwen team 2026), with and without experts: Qwen3-Next's layers, but files store each
+// projection as a tensor of its own.
 #include "model/families/families.h"
 #include "model/families/qwen_experts.h"
 #include "model/families/qwen_hybrid.h"

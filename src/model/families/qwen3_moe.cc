@@ -1,4 +1,4 @@
-// Qwen 3 with experts (Yang et al. 2025): Qwen 3's attention, 128 experts of which a token takes 8.
+// Qwen 3 with experts (Yang et al. 2025): Qwen 3's attention, 128 experts; a token takes 8.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/qwen_experts.h"

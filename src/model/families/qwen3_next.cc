@@ -1,5 +1,5 @@
-// Qwen3-Next (Qwen team 2025): three of four layers are gated delta nets, the fourth is gated
-// attention; 512 experts of which a token takes 10, beside a gated shared one.
+// Qwen3-Next (Qwen team 2025): three of four layers are gated delta nets, the fourth has gated
+// attention; 512 experts, of which a token takes 10, and a gated shared expert.
 #include "model/families/families.h"
 #include "model/families/qwen_experts.h"
 #include "model/families/qwen_hybrid.h"

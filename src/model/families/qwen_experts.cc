@@ -37,7 +37,7 @@ std::vector<bool> read_sparse_layers(const JsonObject& config, int layers) {
 
 void set_qwen_experts(const JsonObject& config, ModelSpec& spec, const ExpertsSpec& defaults,
                       int default_intermediate, QwenExpertKeys keys) {
-  // Transformers names them as Mixtral does when it writes a config.json anew.
+  // transformers uses Mixtral's name for this key when it rewrites a config.json.
   const char* count_key = config.has("num_experts") ? "num_experts" : "num_local_experts";
   ExpertsSpec experts = defaults;
   experts.count = config.integer(count_key, 0, kMaxExperts, defaults.count);

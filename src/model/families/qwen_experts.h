@@ -6,12 +6,12 @@
 
 namespace winnow::model::detail {
 
-/// The keys that a family's class reads: all below, or (Qwen 3.5) none that says which layers have
-/// experts or whether their weights are divided by their sum.
+/// The keys that a family's class reads: all keys of qwen_experts.cc, or (Qwen 3.5) neither those
+/// that choose the layers with experts nor "norm_topk_prob".
 enum class QwenExpertKeys : std::uint8_t { all, sizes };
 
-/// Gives every "decoder_sparse_step"th layer that "mlp_only_layers" does not name experts in place
-/// of its feed-forward. `defaults`: what transformers assumes where the file says nothing.
+/// Replaces the feed-forward by experts in every "decoder_sparse_step"th layer, except those in
+/// "mlp_only_layers". `defaults`: transformers' values of absent keys.
 void set_qwen_experts(const JsonObject& config, ModelSpec& spec, const ExpertsSpec& defaults,
                       int default_intermediate, QwenExpertKeys keys = QwenExpertKeys::all);
 

@@ -1,5 +1,5 @@
-// What Qwen's hybrids (Qwen3-Next, Qwen 3.5) have in common: gated delta nets on most layers, gated
-// full attention on the rest.
+// Common parts of Qwen's hybrids (Qwen3-Next, Qwen 3.5): gated delta nets in most layers, gated
+// full attention in the others.
 #pragma once
 
 #include "checkpoint/json.h"
@@ -8,8 +8,8 @@
 
 namespace winnow::model::detail {
 
-/// A hybrid of dense feed-forward layers. `defaults` are the family's; partial RoPE and a head_dim
-/// of 256 are common to all.
+/// Reads a hybrid with dense feed-forward layers. `defaults` are the family's; all have partial
+/// RoPE and a head_dim of 256.
 ModelSpec read_qwen_hybrid(const JsonObject& config, FamilyDefaults defaults);
 
 }  // namespace winnow::model::detail

@@ -6,12 +6,12 @@
 namespace winnow::model::detail {
 
 std::vector<bool> read_rope_layers(const JsonObject& config, int layers) {
-  constexpr const char* kKey = "no_rope_layers";  // 1 for the others, despite its name
+  constexpr const char* kKey = "no_rope_layers";  // despite its name, 1 means RoPE
   const int interval = config.integer("no_rope_layer_interval", 1, kMaxLayers, 4);
   std::vector<bool> rotates;
   const nlohmann::json* list = config.find(kKey);
   if (list != nullptr && list->is_array() && list->empty()) {
-    list = nullptr;  // as in transformers
+    list = nullptr;  // an empty list counts as absent, as in transformers
   }
   for (int i = 0; i < layers && list == nullptr; ++i) {
     rotates.push_back((i + 1) % interval != 0);

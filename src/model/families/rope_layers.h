@@ -7,8 +7,8 @@
 
 namespace winnow::model::detail {
 
-/// By layer: whether it has RoPE, as "no_rope_layers" says (1 for those that have it, despite its
-/// name); without that key every "no_rope_layer_interval"th has none.
+/// By layer: whether it has RoPE. "no_rope_layers" has 1 for layers with RoPE, despite its name;
+/// without that key, every "no_rope_layer_interval"th layer has none.
 std::vector<bool> read_rope_layers(const JsonObject& config, int layers);
 
 }  // namespace winnow::model::detail

@@ -1,4 +1,4 @@
-// Seed-OSS (ByteDance 2025): Llama's layers, with biases of q, k and v unless config.json says no.
+// Seed-OSS (ByteDance 2025): Llama's layers, with biases of q, k and v unless config.json has none.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 

@@ -9,7 +9,6 @@ namespace {
 
 constexpr const char* kMlpTypes = "mlp_layer_types";
 
-// Which layers have experts.
 }  // namespace
 
 std::vector<bool> read_expert_layers(const JsonObject& config, int layers, int dense_layers) {

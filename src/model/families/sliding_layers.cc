@@ -8,9 +8,9 @@ namespace winnow::model::detail {
 namespace {
 
 constexpr const char* kWindow = "sliding_window";
-constexpr int kAssumedWindowLayers = 28;  // of Qwen's
+constexpr int kAssumedWindowLayers = 28;  // Qwen's default
 
-/// Whether layers may have a window at all: null says that none has.
+/// Whether layers may have a window at all: null means that none has.
 bool has_window(const JsonObject& config) {
   return config.has(kWindow) || !config.states(kWindow);
 }
@@ -22,14 +22,14 @@ void slide(const JsonObject& config, ModelSpec& spec, const std::vector<bool>& s
   }
   const int width = config.integer(kWindow, 1, kMaxPositions, assumed);
   for (std::size_t i = 0; i < sliding.size(); ++i) {
-    // A window that is as wide as the longest text hides nothing.
+    // A window as wide as the longest text hides nothing.
     if (sliding[i] && width < spec.max_positions) {
       std::get<AttentionSpec>(spec.layers[i].mixer).reach = {Reach::Kind::sliding, width};
     }
   }
 }
 
-// `slides(layer, limit)`, of "max_window_layers", says which layers do without "layer_types".
+// Without "layer_types", `slides(layer, limit)` chooses the layers; limit is "max_window_layers".
 template <class Slides>
 void set_qwen_sliding_layers(const JsonObject& config, ModelSpec& spec, const Slides& slides) {
   if (config.has(kLayerTypes)) {

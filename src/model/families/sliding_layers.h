@@ -1,4 +1,4 @@
-// Which layers of a family attend within a sliding window.
+// Which layers of a family have a sliding window.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@ namespace winnow::model::detail {
 
 using LayerPredicate = std::function<bool(int layer)>;
 
-/// Gives a reach of "sliding_window" tokens to the layers that "layer_types" names
-/// ("sliding_attention"); without that key, to those for which `by_default(layer)` says so. A
-/// window that the file does not speak of is of `assumed` tokens, 4,096 in most of transformers'
-/// families; null means none.
+/// Sets a window of "sliding_window" tokens in the layers that "layer_types" calls
+/// "sliding_attention"; without that key, in those for which `by_default(layer)` is true. If the
+/// window's key is absent, the window has `assumed` tokens (4,096 in most of transformers'
+/// families); null means no window.
 void set_sliding_layers(const JsonObject& config, ModelSpec& spec, const LayerPredicate& by_default,
                         int assumed = 4096);
 
-/// By layer: whether "layer_types", or else `by_default`, makes it a sliding one.
+/// By layer: whether "layer_types", or without it `by_default`, makes it a sliding layer.
 std::vector<bool> read_layer_types(const JsonObject& config, const ModelSpec& spec,
                                    const LayerPredicate& by_default);
 
@@ -29,8 +29,8 @@ void set_layer_ropes(const JsonObject& config, ModelSpec& spec, const std::vecto
 /// "max_window_layers" on.
 void set_upper_sliding_layers(const JsonObject& config, ModelSpec& spec);
 
-/// Qwen 2 MoE's: without "layer_types", and if "use_sliding_window", every second layer below
-/// "max_window_layers", from the first on.
+/// Qwen 2 MoE's convention: without "layer_types", and if "use_sliding_window", every second layer
+/// below "max_window_layers", from the first on.
 void set_alternate_sliding_layers(const JsonObject& config, ModelSpec& spec);
 
 }  // namespace winnow::model::detail

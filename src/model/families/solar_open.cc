@@ -1,4 +1,4 @@
-// Solar Open (Upstage 2026): Llama's layers with experts as in DeepSeek V3 in all of them.
+// Solar Open (Upstage 2026): Llama's layers, all with experts as in DeepSeek V3.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/shared_experts.h"
@@ -14,7 +14,7 @@ ModelSpec describe_solar_open(const JsonObject& config) {
                                                  .rope = {.theta = 1000000.0}});
   const bool bias = config.boolean("attention_bias", false);
   detail::for_each_attention(spec, [bias](AttentionSpec& attention) { attention.qkv_bias = bias; });
-  nlohmann::json read = config.document();  // transformers reads no key that makes layers dense
+  nlohmann::json read = config.document();  // transformers' class ignores the keys of dense layers
   read.erase("first_k_dense_replace");
   read.erase("mlp_layer_types");
   detail::set_shared_experts(JsonObject(read, config.where()), spec,

@@ -1,5 +1,5 @@
-// StableLM (Stability AI 2023, 2024): LayerNorm, partial RoPE; in some sizes attention and
-// feed-forward side by side.
+// StableLM (Stability AI 2023, 2024): LayerNorm, partial RoPE; some sizes have parallel attention
+// and feed-forward.
 #include "base/error.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"

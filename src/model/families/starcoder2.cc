@@ -1,5 +1,5 @@
-// StarCoder 2 (BigCode 2024): LayerNorm, biases everywhere, a GELU without a gate, a sliding window
-// in all layers of some sizes.
+// StarCoder 2 (BigCode 2024): LayerNorm, biases everywhere, a GELU without a gate; some sizes have
+// a sliding window in all layers.
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/sliding_layers.h"

@@ -1,4 +1,4 @@
-// VaultGemma (Google 2025): Gemma 2's layers without the norms behind their parts.
+// VaultGemma (Google 2025): Gemma 2's layers without the norms after attention and feed-forward.
 #include "model/families/families.h"
 #include "model/families/gemma_layers.h"
 #include "model/families/sliding_layers.h"

@@ -1,4 +1,4 @@
-// Fast KVzip (Kim et al. 2026): per layer a gate of small keys and queries.
+// Fast KVzip (Kim et al. 2026): a gate per layer, made of small keys and queries.
 // Format: the state dictionaries of the authors' files (a list by layer in PyTorch's format), saved
 // as safetensors under layers.N.*: q_proj.weight and .bias, k_proj.weight, q_norm.weight,
 // k_norm.weight, k_base [KV heads, 1, sinks, width], b [KV heads, 1, group].

@@ -1,4 +1,4 @@
-// KVzap (NVIDIA 2026): per layer a linear or a two-layer scorer of what attention reads.
+// KVzap (NVIDIA 2026): per layer a linear or two-layer scorer of the attention input.
 // Format: NVIDIA's kvpress, KVzapModel: config.json with model_type "kvzap", input_dim, output_dim,
 // n_modules and hidden_dim (null: linear); layers.N.weight, or layers.N.0.* and layers.N.2.*.
 #include "base/error.h"
@@ -9,7 +9,7 @@
 namespace winnow::model::detail {
 namespace {
 
-// What kvpress's documentation uses and DMSPress's default.
+// The values in kvpress's documentation, and DMSPress's default.
 constexpr double kKvzapThreshold = -4.0;
 constexpr int kKvzapWindow = 128;
 constexpr int kWidest = 1 << 20;

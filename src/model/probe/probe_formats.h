@@ -1,4 +1,4 @@
-// The readers of probe formats and what they share; internal to this folder.
+// The readers of probe formats and their common parts; internal to this folder.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace winnow::model::detail {
 
-/// Thresholds may be this large.
+/// The largest threshold that is accepted.
 inline constexpr double kMaxScore = 1e6;
 
-/// A probe decides about the token that it reads, from what attention reads of it. Evict iff the
-/// score is below `threshold`.
+/// A probe decides about the current token, from the attention input. It evicts if the score is
+/// below `threshold`.
 DmsConfig scored_below(double threshold);
-/// The threshold that was asked for, or `standard`.
+/// The threshold of `options`, or `standard` if there is none.
 double threshold_of(const ProbeOptions& options, double standard);
 
 /// The weights of a probe's directory, from its only safetensors file.
@@ -27,10 +27,10 @@ class ProbeWeights {
 
   [[nodiscard]] const SafetensorsFile& file() const { return *file_; }
   [[nodiscard]] std::string where() const { return file_->path().string(); }
-  /// The tensor `name`, of this shape but for dimensions of 1.
+  /// The tensor `name`. Its shape must be `shape`, apart from dimensions of 1.
   [[nodiscard]] TensorView tensor(const std::string& name, const Shape& shape) const;
 
-  /// The probe of `spec`, whose `dms` is the probe's: find() gives each tensor.
+  /// Makes a probe for `spec`, whose `dms` is already the probe's; find() returns each tensor.
   using Find = std::function<TensorView(const AdapterTensor& tensor)>;
   [[nodiscard]] Probe probe(const ModelSpec& spec, const Find& find) const;
 
@@ -38,7 +38,7 @@ class ProbeWeights {
   std::shared_ptr<const SafetensorsFile> file_;
 };
 
-// One file each.
+// One source file each.
 Probe open_kvzap(const ProbeOptions& options, const ModelSpec& spec);
 Probe open_sidecar(const ProbeOptions& options, const ModelSpec& spec,
                    const std::filesystem::path& model);

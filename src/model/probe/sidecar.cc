@@ -1,8 +1,8 @@
-// The sidecar of shisa-ai's hipEngine: a linear probe for each layer and KV head of a model whose
-// own file it names by SHA-256.
+// The sidecar of shisa-ai's hipEngine: a linear probe for each layer and KV head of one model,
+// whose file it names by SHA-256.
 // Format: dms_metadata.json with schema_version 2 (load_dms_retrofit_config) and the safetensors
-// file that its "sidecar" names: a weight [layers, KV heads, hidden] and a bias [layers, KV heads]
-// in bf16, of the layers in "physical_layer_ids".
+// file under its key "sidecar": a weight [layers, KV heads, hidden] and a bias [layers, KV heads]
+// in bf16, for the layers in "physical_layer_ids".
 #include <algorithm>
 
 #include "base/error.h"
@@ -38,7 +38,7 @@ void require_number(const JsonObject& metadata, const char* key, int of_model) {
           of_model);
 }
 
-/// The layers that the probe decides in, which must be all that compress: "physical_layer_ids".
+/// The layers of the probe ("physical_layer_ids"), which must be all that the model compresses.
 std::vector<int> read_layers(const JsonObject& metadata, const ModelSpec& spec) {
   const nlohmann::json* ids = metadata.find("physical_layer_ids");
   if (ids == nullptr || !ids->is_array() ||
@@ -58,7 +58,7 @@ std::vector<int> read_layers(const JsonObject& metadata, const ModelSpec& spec) 
   return layers;
 }
 
-/// Where a model is one file, the probe's must be that one.
+/// If the model is one file, its SHA-256 must be the probe's fingerprint.
 void check_fingerprint(const JsonObject& metadata, const std::filesystem::path& model) {
   std::error_code ignored;
   const std::string expected = metadata.text("artifact_fingerprint", "");
@@ -131,7 +131,7 @@ Probe open_sidecar(const ProbeOptions& options, const ModelSpec& spec,
   const std::string weight = sidecar.text("weight_tensor", "weight");
   const std::string bias = sidecar.text("bias_tensor", "bias");
   return weights.probe(probed, [&](const AdapterTensor& tensor) {
-    // The layers' tensors one after another.
+    // The tensors of all layers are stacked.
     const auto count = static_cast<std::int64_t>(layers.size());
     const auto place = std::ranges::lower_bound(layers, tensor.layer) - layers.begin();
     Shape stacked = tensor.shape;
