@@ -49,7 +49,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   renew_tables();
   const bool with_reads =
       std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
-  // Ranks have parts of the logits, from which no kernel of one of them could choose tokens.
+  // Each rank has a part of the logits, so no kernel of one rank could choose a token.
   const bool with_logits = logits.rows > 0 || model_.ranks() != nullptr;
   const Shape shape = shape_of(slots, !adapters.empty(), rows, with_logits, with_reads);
   note_plan(shape, slots);
@@ -82,7 +82,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   }
 }
 
-// Graphs point to tables that are no more when they have grown.
+// Graphs hold pointers to tables, which are reallocated when they grow.
 void DecodeSteps::renew_tables() {
   if (const auto* ranks = model_.ranks();
       ranks != nullptr && ranks_generation_ != ranks->generation()) {
@@ -107,7 +107,7 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
   const int batch = static_cast<int>(slots.size());
   const LinearPath& path = paths_.of(batch, adapts);
   if (path.pads()) {
-    // Such paths always leave logits.
+    // Paths that pad always compute logits.
     return {.size = path.padded(batch),
             .padded = true,
             .adapts = adapts,
@@ -117,7 +117,7 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
             .kernel = std::nullopt,
             .planned = true};
   }
-  // A step in one kernel asks the plan only how long rows are.
+  // A step in one kernel uses the plan only for the lengths of rows.
   const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
   return {.size = batch,
           .padded = false,
@@ -129,16 +129,16 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
           .planned = !kernel || !is_planned(slots)};
 }
 
-// A step in one kernel needs no plan, but what it tells of the rows' lengths. They change slowly,
-// as long as the same sequences grow: another one in a slot mostly has another length. If it is
-// taken for the one before, the kernel is chosen by that one's rows for a while.
+// A step in one kernel uses only the row lengths of a plan. These change slowly while the same
+// sequences grow; a new sequence in a slot usually has another length. If it has the same length,
+// it is mistaken for the old one, and the kernel is chosen by the old row lengths for a while.
 bool DecodeSteps::is_planned(std::span<const std::int32_t> slots) const {
   const std::int64_t grown = lengths_of(slots) - planned_lengths_;
   const auto steps = static_cast<std::int64_t>(slots.size());
   return std::ranges::equal(slots, planned_slots_) && grown > 0 && grown < kStepsOfPlan * steps;
 }
 
-// Of all together.
+// The sum over all slots.
 std::int64_t DecodeSteps::lengths_of(std::span<const std::int32_t> slots) const {
   std::int64_t lengths = 0;
   for (const std::int32_t slot : slots) {
@@ -155,7 +155,7 @@ void DecodeSteps::note_plan(const Shape& shape, std::span<const std::int32_t> sl
   }
 }
 
-// Rows that pad have none.
+// Rows of padding have no adapter.
 void DecodeSteps::fill_adapters(std::span<const DeviceLora* const> adapters, const Shape& shape,
                                 cudaStream_t stream) {
   if (shape.adapts) {
@@ -178,10 +178,10 @@ const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
                                                  const winnow::cuda::Stream& stream) {
   auto found = graphs_.find(shape);
   if (found == graphs_.end()) {
-    // By the size alone: a pass of its own, which all ranks run or none.
+    // Depends on the size only: the warm-up is a pass of its own, so all ranks must run it or none.
     if (shape.padded && warmed_.emplace(shape.size, shape.adapts).second) {
-      // Nothing but padding, once: linear layers try their algorithms, and libraries load their
-      // kernels, which a capture may not do.
+      // A step of padding only, once per size: linear layers choose algorithms, and libraries load
+      // their kernels. Neither may happen during a capture.
       fill_inputs({}, {}, shape.size);
       fill_adapters({}, shape, stream.get());
       head_.choose_by({}, shape.size);
@@ -193,7 +193,7 @@ const winnow::cuda::Graph& DecodeSteps::graph_of(const Shape& shape,
   return found->second;
 }
 
-// Behind a graph that ends with logits.
+// Chooses tokens after a graph that ends with the logits.
 void DecodeSteps::choose(std::span<const RowChoice> rows, int size,
                          const winnow::cuda::Stream& stream) {
   auto found = choices_.find(size);
@@ -204,7 +204,7 @@ void DecodeSteps::choose(std::span<const RowChoice> rows, int size,
   found->second.launch(stream);
 }
 
-// Everything that one step puts into the stream, but for the choice of restricted rows.
+// Enqueues everything of a step except the choice of tokens in restricted rows.
 void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   const auto& view = cache_.view();
   begin_step({.host = inputs_.data(),
@@ -241,7 +241,7 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   has_logits ? put_choice(shape.size, stream) : put_end(shape.size, stream);
 }
 
-// Tokens from logits, and what is behind them.
+// Enqueues the choice of tokens by their logits, and the end of the step.
 void DecodeSteps::put_choice(int size, cudaStream_t stream) {
   if (head_.is_first()) {
     head_.sample(size, stream);
@@ -249,7 +249,7 @@ void DecodeSteps::put_choice(int size, cudaStream_t stream) {
   put_end(size, stream);
 }
 
-// Behind the tokens.
+// Enqueues the end of the step, after the choice of tokens.
 void DecodeSteps::put_end(int size, cudaStream_t stream) {
   end_step({.slots = slots_.data(),
             .cache = cache_.view(),
@@ -265,8 +265,8 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   linear.adapt(shape.adapts ? adapted_.from() : ops::cuda::LowRankRows{});
   linear.take_tokens(inputs_.data() + shape.size);
   kvcache::cuda::TokenAttention& attention = attention_of(shape.padded);
-  // Appending asks for slots before its predecessor is complete: a kernel between that one and
-  // begin_step() must have waited for them.
+  // Appending reads the slots, which begin_step() writes, before its predecessor is complete. So a
+  // kernel that has waited for begin_step() must come before it: the plan's.
   const bool overlap = attention.has_plan();
   const StepAngles angles{angles_.data(), elements_of(shape.size, model_.rotary_channels() / 2)};
   const ops::cuda::RecurrentRows sequences{

@@ -1,4 +1,4 @@
-// One token of each of several sequences through a model on a device: captured graphs.
+// Decode steps on a device: captured graphs append one token to each of several sequences.
 #pragma once
 
 #include <compare>
@@ -23,27 +23,27 @@
 
 namespace winnow::model::cuda {
 
-/// Steps of up to most_sequences() sequences: a graph for each number of sequences that occurs, and
-/// for what else changes what a step puts into the stream. Paths that pad (fast_paths.h) have
-/// graphs for a few sizes only; what pads a batch belongs to no sequence, is written nowhere in the
-/// cache and reads nothing of it. Graphs of steps with restricted rows end with the logits: while
-/// they run, the host finds out which tokens may come. Another graph chooses them.
+/// Steps of up to most_sequences() sequences. There is a graph for each number of sequences that
+/// occurs, and for each Shape. Paths that pad (fast_paths.h) have graphs for a few sizes only; a
+/// padding row belongs to no sequence, and neither reads nor writes the cache. Graphs of steps with
+/// restricted rows end with the logits: while they run, the host computes which tokens are allowed;
+/// a second graph then chooses the tokens.
 class DecodeSteps {
  public:
-  /// All must outlive this. `most_padded`: sequences that steps may be padded to, 0 where they must
-  /// not be: where queries do not see everything, kernels know no padding. `head` has room for
-  /// most_step_sequences(most_padded) rows.
+  /// All arguments must outlive this. `most_padded`: the most sequences that steps may be padded
+  /// to; 0: no padding, because the kernels for limited attention do not support it. `head` must
+  /// have room for most_step_sequences(most_padded) rows.
   DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices,
               kvcache::cuda::DeviceCache& cache, OutputHead& head, int most_padded);
 
   [[nodiscard]] int most_sequences() const { return most_; }
-  /// Whether sequences may have adapters: the paths that take them pad.
+  /// Whether sequences may have adapters: only the paths that pad support them.
   [[nodiscard]] bool takes_adapters() const { return padded_attention_.has_value(); }
 
-  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] as rows[i] says, without
-  /// `rows` the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty;
-  /// `adapters` [batch] is empty where no sequence has one. Quest:
-  /// visible[i] [1, layers * kv_heads], unless it is empty, receives how many entries were read.
+  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] by rows[i]; without `rows`,
+  /// the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty; `adapters`
+  /// [batch] is empty if no sequence has one. Quest: visible[i] [1, layers * kv_heads], unless it
+  /// is empty, receives how many entries were read.
   /// Waits for the results.
   void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
            std::span<const DeviceLora* const> adapters, std::span<const RowChoice> rows,
@@ -51,15 +51,15 @@ class DecodeSteps {
            std::span<const ops::Matrix<std::int32_t>> visible, const winnow::cuda::Stream& stream);
 
  private:
-  // What a step is captured for.
+  // What a captured step depends on.
   struct Shape {
-    int size;  // sequences, with those that pad
+    int size;  // sequences, including padding
     bool padded;
     bool adapts;
     bool with_logits;
-    bool restricted;  // tokens are chosen behind it
+    bool restricted;  // a second graph chooses the tokens
     bool with_reads;
-    std::optional<RowKind> kernel;  // if it is one kernel
+    std::optional<RowKind> kernel;  // set if the step is one kernel
     bool planned;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
@@ -91,18 +91,18 @@ class DecodeSteps {
   int most_;
   LinearPaths paths_;
   AdaptedRows adapted_;
-  std::unique_ptr<StepKernel> kernel_;  // where there is one
-  // Steps without padding have a plan of their own: by it kernel_ is chosen.
+  std::unique_ptr<StepKernel> kernel_;  // null: there is none
+  // Steps without padding have a plan of their own, which also chooses the kind of kernel_.
   kvcache::cuda::TokenAttention attention_;
   std::optional<kvcache::cuda::TokenAttention> padded_attention_;
-  // Of the last planned step, if it was one in one kernel.
+  // The slots and lengths of the last planned step, if it was one kernel.
   std::vector<std::int32_t> planned_slots_;
   std::int64_t planned_lengths_ = 0;
-  int generation_ = -1;        // of the cache's tables that the graphs point to
-  int ranks_generation_ = -1;  // of what ranks share
+  int generation_ = -1;        // of the cache's tables in the graphs
+  int ranks_generation_ = -1;  // of the ranks' shared memory
   std::map<Shape, winnow::cuda::Graph> graphs_;
   std::set<std::pair<int, bool>> warmed_;       // padded sizes and paths whose kernels have run
-  std::map<int, winnow::cuda::Graph> choices_;  // of restricted steps, by size
+  std::map<int, winnow::cuda::Graph> choices_;  // for restricted steps, by size
 
   winnow::cuda::PinnedBuffer<std::int32_t> inputs_;  // [2, size] slots, tokens
   StepTokens results_;                               // [size]

@@ -11,17 +11,17 @@ namespace {
 
 using ops::cuda::LowRankProduct;
 
-// Kernels read eight values at a time; the rank grows by rows and columns of zeros.
+// Kernels read eight values at a time, so the rank is padded with rows and columns of zeros.
 constexpr std::int64_t padded(std::int64_t rank) {
   return (rank + 7) / 8 * 8;
 }
 
-// By LoraPlace.
+// Indexed by LoraPlace.
 constexpr std::array<std::optional<LoraProduct> LoraLayer::*, kLoraPlaces> kMembers{
     &LoraLayer::query, &LoraLayer::key, &LoraLayer::value, &LoraLayer::output,
     &LoraLayer::gate,  &LoraLayer::up,  &LoraLayer::down};
 
-// Appends the weight's values [rows, cols]; returns where they begin.
+// Appends the weight's values [rows, cols]; returns the index of the first one.
 std::size_t append(std::vector<bf16>& values, const ops::Weight& weight, std::int64_t rows,
                    std::int64_t cols) {
   const std::size_t begin = values.size();

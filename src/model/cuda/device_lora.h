@@ -1,4 +1,4 @@
-// Adapters in device memory, and which rows of a step have which.
+// LoRA adapters in device memory, and which rows of a step use which.
 #pragma once
 
 #include <map>
@@ -11,14 +11,14 @@
 
 namespace winnow::model::cuda {
 
-/// Products of a layer, in this order.
+/// The products of a layer that may have an adapter.
 enum class LoraPlace : std::uint8_t { query, key, value, output, gate, up, down };
 inline constexpr int kLoraPlaces = 7;
 
 /// One adapter, its weights in bf16.
 class DeviceLora {
  public:
-  /// Throws Error naming a rank that is too large.
+  /// Throws Error with the rank if it is too large.
   DeviceLora(const Lora& lora, int layers);
 
   /// [layers * kLoraPlaces], in device memory.
@@ -28,15 +28,15 @@ class DeviceLora {
  private:
   winnow::cuda::DeviceBuffer<bf16> weights_;
   winnow::cuda::DeviceBuffer<ops::cuda::LowRankProduct> products_;
-  int rank_ = 0;  // the largest
+  int rank_ = 0;  // the largest rank of all products
 };
 
-/// Those that have been asked for and still exist.
+/// The adapters that were used and still exist.
 class DeviceLoras {
  public:
   explicit DeviceLoras(int layers) : layers_(layers) {}
 
-  /// Copies it to the device the first time. Not while a step is in work.
+  /// Copies `lora` to the device on its first use. Not to be called while a step runs.
   const DeviceLora& of(const Lora& lora);
 
  private:
@@ -47,11 +47,11 @@ class DeviceLoras {
 /// The adapters of a step's rows, as kernels read them.
 class AdaptedRows {
  public:
-  /// Room for so many rows with products of up to `rank`; addresses stay as long as it is enough.
+  /// Makes room for `rows` rows with ranks of up to `rank`; keeps the addresses if there is room.
   void reserve(std::size_t rows, int rank);
-  /// Of each row, null where it has none. The kernels that read the ones before must be complete.
+  /// Sets each row's adapter; null: none. Kernels that read the previous ones must be complete.
   void put(std::span<const DeviceLora* const> rows, cudaStream_t stream);
-  /// From row `first` on.
+  /// The adapters from row `first` on.
   [[nodiscard]] ops::cuda::LowRankRows from(std::size_t first = 0) const {
     return {.products = device_.data() + first, .rank = rank_, .inner = inner_.data()};
   }

@@ -56,7 +56,7 @@ const ModelSpec& checked(const ModelSpec& spec) {
   return spec;
 }
 
-// What heads of all ranks decide together has no exchange on devices yet.
+// Rejects models whose norms or decisions span the heads of all ranks: devices cannot sum them.
 parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
                                            parallel::cuda::DeviceRanks* ranks) {
   const bool is_whole = spec.attention().query_key_norm == AttentionSpec::QueryKeyNorm::whole;
@@ -76,14 +76,14 @@ parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
   return ranks;
 }
 
-// Weights of norms are stored as what they multiply by.
+// Uploaded norm weights already include the 1 of rms_plus_one.
 void forget_offset(NormSpec& norm) {
   if (norm.kind == NormSpec::Kind::rms_plus_one) {
     norm.kind = NormSpec::Kind::rms;
   }
 }
 
-// Sliding windows are the cache's affair.
+// Ignores sliding windows: the cache handles them.
 bool is_plain(ModelSpec spec) {
   forget_offset(spec.final_norm);
   for (LayerSpec& layer : spec.layers) {
@@ -96,7 +96,7 @@ bool is_plain(ModelSpec spec) {
   return beyond_plain(spec) == nullptr;
 }
 
-// Sinks are attention's affair, and experts have an activation of their own.
+// Also ignores sinks, which attention handles, and the experts' activation.
 bool has_plain_layers(ModelSpec spec) {
   if (spec.experts() == nullptr) {
     return is_plain(std::move(spec));
@@ -108,7 +108,7 @@ bool has_plain_layers(ModelSpec spec) {
     auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
     FeedForwardSpec& part = layer.feed_forward;
     if (attention == nullptr || !part.experts) {
-      return false;  // layers that differ
+      return false;  // layers of another kind
     }
     if (part.experts->beside) {
       return false;
@@ -119,20 +119,20 @@ bool has_plain_layers(ModelSpec spec) {
       part.clamp = 0.0F;
     }
     if (part.bias && part.dense_width() > 0) {
-      return false;  // of a shared expert
+      return false;  // a bias of the shared expert
     }
     part.experts.reset();
   }
   return is_plain(std::move(spec));
 }
 
-// As Projection has it, of heads that have so many channels in the cache.
+// Projection::rotary, for heads that have cached_dim channels in the cache.
 int rotary_of(const AttentionSpec& attention, int cached_dim) {
   const int channels = attention.rope ? attention.rope->channels() : 0;
   return channels == cached_dim ? -1 : channels;
 }
 
-// Before any of it is copied.
+// Checks that all weights fit, before any of them is copied.
 const Weights& with_room(const Weights& weights, ops::cuda::DeviceWeightFormat format) {
   constexpr double kGib = 0x1p30;
   const std::size_t needed = DeviceWeights::bytes_of(weights, format);
@@ -208,7 +208,7 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   const int cached_dim = spec().cached_head_dim();
   const auto table = static_cast<std::size_t>(std::max(model_.ropes().table_of(layer), 0));
   const QueryGrowth growth = attention.query_growth.value_or(QueryGrowth{});
-  // A norm over all heads, and biases before it, are the linear path's affair.
+  // The linear path handles norms over all heads, and the biases before them.
   kvcache::cuda::Projection projection{
       .kv_heads = attention.kv_heads,
       .group = attention.group(),
@@ -252,7 +252,7 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   const DmsConfig& dms = *spec().dms;
   decision.per_layer = dms.per_layer;
   decision.scale = dms.scale;
-  // Evict iff scale * x - offset > 0; a model that only reads its decisions never does.
+  // Evict iff scale * x - offset > 0; an infinite offset ignores the decisions.
   decision.offset = dms.evict ? dms.offset : HUGE_VALF;
   if (dms.source == DmsConfig::Source::borrowed) {
     decision.kind = Kind::channel;

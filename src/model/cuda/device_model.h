@@ -1,4 +1,4 @@
-// A model on a device: weights, and what its layers ask of the kernels.
+// A model on a device: its weights, and the parameters of its layers' kernels.
 #pragma once
 
 #include <set>
@@ -12,7 +12,7 @@
 namespace winnow::model::cuda {
 
 /// Rotary angles of a step's tokens: a table [tokens, rotary_channels() / 2] for each RoPE of the
-/// model, the next one `stride` elements behind.
+/// model; tables are `stride` elements apart.
 struct StepAngles {
   const float2* tables = nullptr;
   std::size_t stride = 0;
@@ -20,89 +20,89 @@ struct StepAngles {
 
 class DeviceModel {
  public:
-  /// Copies the weights of `model`, which must outlive this, to the current device. Throws Error
-  /// when there are no kernels for it. Of a rank's part: `ranks`, which must outlive this, too.
+  /// Copies the weights of `model`, which must outlive this, to the current device. Throws Error if
+  /// there are no kernels for it. `ranks`, which must also outlive this: for one rank's part.
   DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat format,
               parallel::cuda::DeviceRanks* ranks = nullptr);
 
-  /// The ranks that have the other parts; null where this is the whole model.
+  /// The ranks of a sharded model; null if this is the whole model.
   [[nodiscard]] parallel::cuda::DeviceRanks* ranks() const { return ranks_; }
 
   [[nodiscard]] const ModelSpec& spec() const { return model_.spec(); }
-  /// Whether fast paths know all that the layers do beside attention (beyond_plain(); norms whose
-  /// weights count from 1 are stored as what they multiply by).
+  /// Whether fast paths support everything in the layers besides attention (beyond_plain();
+  /// uploaded norm weights already include the 1 of rms_plus_one).
   [[nodiscard]] bool is_plain() const { return plain_; }
-  /// The same of what lies between attentions, except that feed-forwards may have experts.
+  /// The same, but feed-forwards may have experts, and attention sinks.
   [[nodiscard]] bool has_plain_layers() const { return plain_layers_; }
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return model_.cache_shape(); }
   [[nodiscard]] const DeviceWeights& weights() const { return weights_; }
   [[nodiscard]] const DeviceLayerWeights& layer(int layer) const {
     return weights_.layers[static_cast<std::size_t>(layer)];
   }
-  /// Of all RoPEs [rope_tables(), rotary_channels() / 2], and their attention factors.
+  /// The frequencies of all RoPEs [rope_tables(), rotary_channels() / 2], and attention factors.
   [[nodiscard]] const FloatBuffer& frequencies() const { return frequencies_; }
   [[nodiscard]] const FloatBuffer& rope_factors() const { return rope_factors_; }
   [[nodiscard]] int rope_tables() const { return static_cast<int>(model_.ropes().ropes().size()); }
-  /// Puts the angles of tokens at `positions` [tokens] where `angles` says.
+  /// Writes the angles of the tokens at `positions` [tokens] to `tables`.
   void compute_angles(float2* tables, std::size_t stride, const std::int32_t* positions, int tokens,
                       cudaStream_t stream) const;
 
-  /// What is done to the q, k and v of `layer`, given its input [tokens, hidden] and the rotary
-  /// angles of the tokens.
+  /// The parameters of what follows the q, k and v products of `layer`, for its input [tokens,
+  /// hidden] and the rotary angles of the tokens.
   [[nodiscard]] kvcache::cuda::Projection projection(int layer, const float* hidden,
                                                      const StepAngles& angles) const;
 
-  // What paths ask of the description.
+  // Properties of the model that paths use.
   [[nodiscard]] int layers() const { return spec().layer_count(); }
   [[nodiscard]] int hidden() const { return spec().hidden; }
-  /// Of the widest network that every token takes.
+  /// The width of the widest dense network or shared expert.
   [[nodiscard]] int intermediate() const { return spec().dense_width(); }
-  /// Tokens of the whole model, and those whose embeddings and logits this part has.
+  /// Tokens of the whole model, and those whose embeddings and logits this rank has.
   [[nodiscard]] int vocab() const { return model_.vocab(); }
   [[nodiscard]] Range own_tokens() const { return model_.own_tokens(); }
-  /// The layer's attention; null when its mixer is recurrent.
+  /// The layer's attention; null if its mixer is recurrent.
   [[nodiscard]] const AttentionSpec* attention(int layer) const {
     return spec().layer(layer).attention();
   }
-  // Heads where all layers have the same (ModelSpec::has_equal_heads).
+  // Heads, if all layers have equal ones (ModelSpec::has_equal_heads).
   [[nodiscard]] int head_dim() const { return spec().attention().head_dim; }
   [[nodiscard]] int kv_heads() const { return spec().attention().kv_heads; }
   [[nodiscard]] int group() const { return spec().attention().group(); }
-  /// The layer's recurrent mixer; null when it is attention.
+  /// The layer's recurrent mixer; null if it is attention.
   [[nodiscard]] const RecurrentSpec* recurrent(int layer) const {
     return spec().layer(layer).recurrent();
   }
-  /// Where the entries that an attention layer attends to lie in the cache.
+  /// The index in the cache of the entries that an attention layer reads.
   [[nodiscard]] int cache_layer(int layer) const { return spec().cache_place(layer); }
-  /// Whether other layers attend to this one's entries, too.
+  /// Whether later layers read this layer's entries, too.
   [[nodiscard]] bool is_source(int layer) const { return sources_.contains(layer); }
   [[nodiscard]] float norm_eps() const { return spec().final_norm.eps; }
-  /// Channels of a head that RoPE rotates, in the layer where it rotates most.
+  /// The most channels of a head that RoPE rotates in any layer.
   [[nodiscard]] int rotary_channels() const { return model_.ropes().channels(); }
-  /// The norm of what a layer leaves: the next layer's first one, or the model's last one.
+  /// The norm after a layer: the next layer's first norm, or the model's final norm.
   [[nodiscard]] const FloatBuffer& norm_behind(int layer) const {
     return layer + 1 == layers() ? weights_.norm : this->layer(layer + 1).attention_norm;
   }
 
-  /// Widths of rows, of a layer and of the widest. What attention takes and gives has heads as wide
-  /// as the cache's.
+  /// Widths of rows, of a layer and of the widest layer. Inputs and outputs of attention have heads
+  /// as wide as the cache's.
   [[nodiscard]] int query_width(int layer) const {
     return attention(layer)->heads * spec().cached_head_dim();
   }
   [[nodiscard]] int query_width() const;
-  /// What the layer's product gives of queries, keys and values.
+  /// Outputs of the product for queries, keys and values.
   [[nodiscard]] int qkv_width(int layer) const { return this->layer(layer).qkv.view().rows; }
   [[nodiscard]] int qkv_width() const;
-  /// What its mixer gives, before the output projection.
+  /// The width of the mixer's output, before the output projection.
   [[nodiscard]] int mixer_width(int layer) const {
     const RecurrentSpec* mixer = recurrent(layer);
     return mixer != nullptr ? mixer->heads.value_width() : query_width(layer);
   }
   [[nodiscard]] int mixer_width() const;
-  /// Of attention scores.
+  /// The factor of attention scores.
   [[nodiscard]] float scale() const;
 
-  /// The final norm of a row of the residual stream [hidden], in place, on the host.
+  /// Applies the final norm to a row of the residual stream [hidden], in place, on the host.
   void final_norm(std::span<float> state) const;
 
  private:

@@ -18,7 +18,7 @@ FloatBuffer upload(std::span<const float> values) {
   return values.empty() ? FloatBuffer() : FloatBuffer(values);
 }
 
-// Several vectors one after another; empty when all are.
+// Concatenates vectors; empty if all of them are.
 FloatBuffer upload_joined(std::span<const std::span<const float>> parts) {
   std::vector<float> joined;
   for (const auto& part : parts) {
@@ -35,8 +35,8 @@ FloatBuffer upload_matrix(const ops::Weight& weight) {
   return upload(values);
 }
 
-// One below another, with rows of zeros behind up to `padded`, so that rows of products begin where
-// cuBLASLt wants them.
+// Stacks matrices, and adds rows of zeros up to `padded`, so that rows of the product have the
+// alignment that cuBLASLt needs.
 winnow::cuda::DeviceBuffer<bf16> upload_padded(std::span<const ops::Weight> parts, int padded) {
   std::vector<bf16> values;
   std::vector<float> row(static_cast<std::size_t>(parts.front().cols));
@@ -50,7 +50,7 @@ winnow::cuda::DeviceBuffer<bf16> upload_padded(std::span<const ops::Weight> part
   return winnow::cuda::DeviceBuffer<bf16>(std::span<const bf16>(values));
 }
 
-// [channels, taps] as [taps, channels].
+// Transposes [channels, taps] to [taps, channels].
 FloatBuffer upload_taps(std::span<const float> taps, int count) {
   const std::size_t channels = taps.size() / static_cast<std::size_t>(count);
   std::vector<float> by_tap(taps.size());
@@ -76,7 +76,7 @@ DeviceRecurrentWeights upload_recurrent(const RecurrentSpec& spec, const Recurre
   return result;
 }
 
-// All experts' matrices one below another, and their biases.
+// Stacks the matrices of all experts, and their biases.
 void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
                     DeviceLayerWeights& result) {
   std::vector<ops::Weight> gate_up;
@@ -107,7 +107,7 @@ void upload_experts(const LayerWeights& layer, DeviceWeightFormat format,
   result.expert_scale = upload(layer.expert_scale);
 }
 
-// Norms of a layer's stream, and of its queries, keys and values.
+// The norms of a layer's residual stream, queries, keys and values.
 void upload_norms(const LayerSpec& spec, const LayerWeights& layer, DeviceLayerWeights& result) {
   result.attention_norm = upload(layer.attention_norm);
   result.mlp_norm = upload(layer.mlp_norm);
@@ -124,7 +124,7 @@ void upload_norms(const LayerSpec& spec, const LayerWeights& layer, DeviceLayerW
   }
 }
 
-// What follows the layer's parts.
+// The parts of a layer after its feed-forward.
 void upload_end(const LayerWeights& layer, DeviceWeightFormat format, DeviceLayerWeights& result) {
   if (!layer.output_scale.empty()) {
     result.output_scale = layer.output_scale.front();

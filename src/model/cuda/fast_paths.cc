@@ -24,11 +24,11 @@ struct LinearEntry {
 template <class Layers>
 constexpr LinearEntry kEntry{&Layers::takes, &Layers::make, Layers::kPads};
 
-// docs/architecture.md shows this table. The first that takes a call computes it; the last takes
-// every one.
+// docs/architecture.md shows this table. A call goes to the first path that takes it; the last one
+// takes every call.
 constexpr std::array kLinearPaths{
     kEntry<SkinnyChain>,       // up to four GEMMs in one kernel
-    kEntry<SmallBatchLayers>,  // weights as they lie, tensor cores of Hopper
+    kEntry<SmallBatchLayers>,  // weights in the stored order, Hopper's tensor cores
     kEntry<SkinnyLayers>,      // a GEMM per kernel
     kEntry<LargeBatchLayers>,  // cuBLASLt
 };
@@ -45,7 +45,7 @@ std::size_t first_that_takes(const DeviceModel& model, const LinearCall& call) {
 LinearPaths::LinearPaths(const DeviceModel& model, const MatrixWeights& matrices,
                          const LinearCall& call)
     : model_(model), matrices_(matrices), call_(call), paths_(kLinearPaths.size()) {
-  constexpr int kAlike = 128;  // so many rows and more are all one path's
+  constexpr int kAlike = 128;  // all larger numbers of rows have the same path
   for (int rows = 1; rows <= std::min(call.rows, kAlike); ++rows) {
     (void)of(rows);
   }

@@ -1,4 +1,4 @@
-// Which path computes what: the table of fast paths, and what runs where none fits.
+// The table of fast paths, which chooses an implementation for each call.
 #pragma once
 
 #include <memory>
@@ -13,41 +13,41 @@
 
 namespace winnow::model::cuda {
 
-/// What the linear layers of a model are asked for; paths' predicates (takes()) read it.
+/// Describes a call of a model's linear layers for the paths' predicates (takes()).
 struct LinearCall {
-  bool is_step = false;  // a token of each of `rows` sequences; else tokens of prompts
-  bool may_pad = false;  // rows may be added that belong to no sequence
+  bool is_step = false;  // one token of each of `rows` sequences; else tokens of prompts
+  bool may_pad = false;  // padding rows, which belong to no sequence, may be added
   bool adapts = false;   // some rows have adapters
   int rows = 0;
 };
 
-/// The linear paths of one model for one purpose. Those that the table gives to calls of up to
-/// `call.rows` rows without adapters are made beforehand.
+/// The linear paths of one model for one purpose. The paths for calls of up to `call.rows` rows
+/// without adapters are made in the constructor.
 class LinearPaths {
  public:
-  /// Both must outlive this. `call`: all calls, with the most rows that they have.
+  /// Both must outlive this. `call` describes all calls; its rows are the most of any call.
   LinearPaths(const DeviceModel& model, const MatrixWeights& matrices, const LinearCall& call);
 
-  /// The first path of the table that takes so many rows.
+  /// The first path of the table that takes `rows` rows.
   [[nodiscard]] LinearPath& of(int rows, bool adapts = false);
 
  private:
   const DeviceModel& model_;
   const MatrixWeights& matrices_;
   LinearCall call_;
-  std::vector<std::unique_ptr<LinearPath>> paths_;  // by place in the table; null: not made
+  std::vector<std::unique_ptr<LinearPath>> paths_;  // indexed as the table; null: not made
 };
 
-/// The first kernel of the table that takes whole steps of this model and cache, or null. All must
-/// outlive it.
+/// The first kernel of the table that takes whole steps of this model and cache, or null. All
+/// arguments must outlive it.
 std::unique_ptr<StepKernel> make_step_kernel(const DeviceModel& model,
                                              const kvcache::cuda::DeviceCache& cache,
                                              const OutputHead& head);
 
-/// Whether steps of so many sequences go to a path that pads, if it may.
+/// Whether steps of so many sequences use a path that pads, if padding is allowed.
 bool pads_steps(const DeviceModel& model, int sequences);
-/// Sequences of one step: as many as paths without padding take, and, if steps may be padded, at
-/// least `most_padded` (0: they may not).
+/// The most sequences of a step: as many as paths without padding take, and, if steps may be
+/// padded, at least `most_padded` (0: no padding).
 int most_step_sequences(int most_padded);
 
 }  // namespace winnow::model::cuda

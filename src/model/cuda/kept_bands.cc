@@ -15,7 +15,7 @@ kvcache::cuda::Band& KeptBands::make(const kvcache::cuda::DeviceCache& cache, in
   next.place = place;
   next.row = row;
   if (!next.band || next.band->stride < cache.most_ring() + tokens) {
-    next.band.reset();  // give the old memory back before asking for more
+    next.band.reset();  // frees the old memory before the new allocation
     next.band = std::make_unique<kvcache::cuda::Band>(cache, tokens);
   }
   return *next.band;

@@ -1,4 +1,4 @@
-// Bands of layers whose entries later layers attend to, too.
+// Bands of layers whose entries later layers share.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace winnow::model::cuda {
 
-/// Of one pass over the layers after another; the memory of a pass serves the next one.
+/// The bands of one pass over the layers; the next pass uses their memory again.
 class KeptBands {
  public:
-  /// A pass begins: what was kept is not needed any more.
+  /// Begins a pass: the bands of the last one are not needed any more.
   void forget() { used_ = 0; }
 
-  /// A new one for a chunk of up to `tokens` tokens, whose first row of the pass is `row`. `place`:
-  /// the layer in the cache.
+  /// Makes a band for a chunk of up to `tokens` tokens, whose first row in the pass is `row`.
+  /// `place`: the layer's index in the cache.
   kvcache::cuda::Band& make(const kvcache::cuda::DeviceCache& cache, int tokens, int place,
                             std::size_t row);
-  /// The one made for them.
+  /// The band that make() returned for the same `place` and `row`.
   [[nodiscard]] const kvcache::cuda::Band& of(int place, std::size_t row) const;
 
  private:
@@ -29,7 +29,7 @@ class KeptBands {
     std::unique_ptr<kvcache::cuda::Band> band;
   };
 
-  std::vector<Kept> kept_;  // of which the first used_ are this pass's
+  std::vector<Kept> kept_;  // the first used_ belong to this pass
   std::size_t used_ = 0;
 };
 

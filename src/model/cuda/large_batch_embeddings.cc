@@ -1,4 +1,4 @@
-// The general path's embeddings for each layer (LayerEmbeddings).
+// Per-layer embeddings on the general path (LayerEmbeddings).
 #include <algorithm>
 
 #include "model/cuda/large_batch_layers.h"
@@ -28,7 +28,7 @@ void LargeBatchLayers::embed_for_layers(int rows, cudaStream_t stream) {
   }
 }
 
-// As Model::embed_for_layers() does it.
+// See Model::embed_for_layers().
 void LargeBatchLayers::embed_rows_for_layers(int first, int rows, cudaStream_t stream) {
   const DeviceWeights& w = model_.weights();
   const LayerEmbeddings& what = *model_.spec().layer_embeddings;
@@ -42,7 +42,7 @@ void LargeBatchLayers::embed_rows_for_layers(int first, int rows, cudaStream_t s
   ops::cuda::rms_norm(projected_.data(), projected_.data(), rows * model_.layers(), what.width,
                       {.weight = w.layer_projection_norm.data()}, model_.spec().final_norm.eps,
                       stream);
-  // What else follows from the rows is not needed.
+  // The normed rows and square sums, which embed_rows() also computes, are not needed.
   const ops::cuda::ResidualStream to{embedded_.data(), nullptr, inputs, square_sums_.data()};
   ops::cuda::embed_rows(w.layer_embedding.view(), tokens_ + first, rows, to, {stream});
   ops::cuda::add_scaled(projected_.data(), embedded_.data(), count, what.scale(), stream);

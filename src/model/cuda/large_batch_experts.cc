@@ -36,8 +36,8 @@ void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
   take_branch(layer, Place::feed_forward, /*in_16_bits=*/false, rows, stream);
 }
 
-// As add_experts_beside() of model/feed_forward.h. The router and the experts take norms of the
-// stream of their own, one after the other in normed_.
+// See add_experts_beside() of model/feed_forward.h. The router and the experts have norms of their
+// own; normed_ holds first the one's input, then the other's.
 void LargeBatchLayers::add_experts_beside(int layer, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const float eps = model_.spec().layer(layer).norm.eps;

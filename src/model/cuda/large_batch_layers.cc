@@ -150,7 +150,7 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   return {.exact = to.exact};
 }
 
-// Norms of all of a token's queries, and of all of its keys.
+// One norm over all queries of a token, and one over all its keys.
 template <class Number>
 void LargeBatchLayers::norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const {
   const AttentionSpec& attention = *model_.spec().layer(layer).attention();
@@ -171,7 +171,7 @@ void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
                                     cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const bool parallel = model_.spec().layer(layer).parallel;
-  if (parallel) {  // attention does not change it yet
+  if (parallel) {  // before attention is added to the residual stream
     take_mlp_input(layer, rows, stream);
   }
   add_branch(layer, Place::attention, {narrowed(layer, attended, rows, stream), {}}, w.output,
@@ -201,7 +201,7 @@ ActivationRows LargeBatchLayers::activate(int layer, int rows, cudaStream_t stre
   const DeviceLayerWeights& w = model_.layer(layer);
   const FeedForwardSpec& spec = model_.spec().layer(layer).feed_forward;
   const float* bias = data_or_null(w.gate_up_bias);
-  bf16* product = spec.gated ? gate_up_.data() : activated_.data();  // without a gate: up alone
+  bf16* product = spec.gated ? gate_up_.data() : activated_.data();  // without a gate: up only
   products_.multiply(product, normed(), w.gate_up.view(), padded(rows), stream);
   adapt_gate_up(layer, product, rows, stream);
   const ops::GatedActivation activation{spec.activation, spec.clamp};
@@ -233,7 +233,7 @@ void LargeBatchLayers::add_branch(int layer, Place place, const ActivationRows& 
   const auto view = weight.view();
   const auto multiply = [&](auto* out) { products_.multiply(out, x, view, padded(rows), stream); };
   float* out = branch(layer, place);
-  // A product travels to other ranks in 16 bits.
+  // Ranks exchange products in 16 bits.
   const bool in_16_bits = model_.ranks() != nullptr && bias.size() == 0;
   if (in_16_bits) {
     multiply(reinterpret_cast<bf16*>(out));

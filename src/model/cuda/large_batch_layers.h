@@ -1,6 +1,6 @@
-// The general path: whatever a description says lies between attentions, op by op, with products by
-// cuBLASLt and weights in rows of bf16 or fp8. For plain models it is the fastest one of prompts
-// and large batches.
+// The general path: runs everything between attentions that a model description may contain, op by
+// op. cuBLASLt computes the products, with row-major weights in bf16 or fp8. For plain models it is
+// the fastest path for prompts and large batches.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace winnow::model::cuda {
 class LargeBatchLayers final : public LinearPath {
  public:
   static constexpr bool kPads = true;
-  /// Every model; of steps those that may be padded.
+  /// All models; steps only if they may be padded.
   static bool takes(const DeviceModel& /*model*/, const LinearCall& call) {
     return !call.is_step || call.may_pad;
   }
-  /// Steps, whose sizes come again and again, try algorithms on the first one's rows, which are
-  /// then worthless.
+  /// The sizes of steps repeat, so a new size tries cuBLASLt's algorithms on the rows of its first
+  /// step, which destroys their values.
   static std::unique_ptr<LinearPath> make(const DeviceModel& model, const MatrixWeights& matrices,
                                           const LinearCall& call);
 
-  /// Both must outlive this. `search`: the linear layers of a new number of rows try algorithms.
+  /// Both must outlive this. `search`: a new number of rows makes linear layers try algorithms.
   LargeBatchLayers(const DeviceModel& model, const MatrixWeights& matrices, bool search)
       : model_(model), matrices_(matrices), products_(matrices, search), experts_(model) {}
 
@@ -51,26 +51,26 @@ class LargeBatchLayers final : public LinearPath {
  private:
   // large_batch_embeddings.cc
   void reserve_embeddings(int rows);
-  /// layer_inputs_ of the embedded tokens.
+  /// Computes layer_inputs_ from the embedded tokens.
   void embed_for_layers(int rows, cudaStream_t stream);
   void embed_rows_for_layers(int first, int rows, cudaStream_t stream);
-  /// The residual stream += what the layer makes of its own embedding.
+  /// Adds the layer's own embedding, gated and projected, to the residual stream.
   void add_layer_embedding(int layer, int rows, cudaStream_t stream);
 
   // large_batch_mixers.cc
   void reserve_mixers(int rows);
-  /// What a recurrent mixer takes of normed_.
+  /// Computes a recurrent mixer's inputs from normed_.
   void project_recurrent(int layer, int rows, cudaStream_t stream);
-  /// recall() of a mixer whose states have matrices.
+  /// recall() for a mixer with matrix states.
   void recall_matrices(int layer, const ops::cuda::RecurrentRows& own, bf16* out, int rows,
                        cudaStream_t stream);
-  /// output_gates_ of normed_.
+  /// Computes output_gates_ from normed_.
   void project_output_gates(int layer, int rows, cudaStream_t stream);
 
-  /// Attention without the zeros behind narrow heads; in gate_up_ where there are any.
+  /// The attention output without the padding of narrow heads; stored in gate_up_ if there is any.
   const bf16* narrowed(int layer, const bf16* attended, int rows, cudaStream_t stream);
 
-  // large_batch_lora.cc: what adapters add to the products of a layer.
+  // large_batch_lora.cc: adds the adapters to the products of a layer.
   template <class Number>
   void adapt_qkv(int layer, Number* qkv, int rows, cudaStream_t stream) const;
   void adapt_gate_up(int layer, bf16* product, int rows, cudaStream_t stream) const;
@@ -79,12 +79,12 @@ class LargeBatchLayers final : public LinearPath {
                     cudaStream_t stream) const;
   static ops::cuda::LowRankPart part(int layer, LoraPlace place, int column, int outputs);
 
-  /// normed_ = what the layer's mixer or feed-forward takes of the residual stream.
+  /// Computes normed_, the input of the layer's mixer or feed-forward, from the residual stream.
   void take_mixer_input(int layer, int rows, cudaStream_t stream);
   void take_mlp_input(int layer, int rows, cudaStream_t stream);
   void take_input(const LayerSpec& spec, const FloatBuffer& weight, const FloatBuffer& bias,
                   bool as_codes, int rows, cudaStream_t stream);
-  /// Whether only products in fp8 read what these leave, so that codes are all that is needed.
+  /// Whether only fp8 products read these inputs, so that codes are enough.
   [[nodiscard]] bool mixer_reads_codes(int layer) const;
   [[nodiscard]] bool mlp_reads_codes(int layer) const;
   [[nodiscard]] ActivationRows normed() const;
@@ -92,10 +92,10 @@ class LargeBatchLayers final : public LinearPath {
             cudaStream_t stream);
   template <class Number>
   void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
-  /// Where a part of the layer leaves what it gives: in the residual stream, to which it is added,
-  /// in branch_, or where other ranks read it.
+  /// The output buffer of a part of the layer: the residual stream itself, branch_, or memory that
+  /// other ranks read.
   [[nodiscard]] float* branch(int layer, Place place) const;
-  /// Adds that, or what all ranks have left, to the residual stream: multiplier * [norm](branch).
+  /// Adds this output, or the sum of all ranks', to the stream: multiplier * [norm](branch).
   void take_branch(int layer, Place place, bool in_16_bits, int rows, cudaStream_t stream);
   /// The residual stream += multiplier * [norm](x weight^T + bias).
   void add_branch(int layer, Place place, const ActivationRows& x,
@@ -103,21 +103,21 @@ class LargeBatchLayers final : public LinearPath {
                   cudaStream_t stream);
   /// The residual stream += multiplier * [norm](feed-forward of normed_).
   void add_feed_forward(int layer, int rows, cudaStream_t stream);
-  /// The same of a layer with experts.
+  /// The same for a layer with experts.
   void add_experts(int layer, int rows, cudaStream_t stream);
   void add_experts_beside(int layer, int rows, cudaStream_t stream);
-  /// sum [rows, hidden] += what the experts of up to kExpertRows rows give, from row `first` on.
+  /// sum [rows, hidden] += the routed experts' outputs, for up to kExpertRows rows from `first` on.
   void add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream);
   void reserve_experts(int rows);
-  /// shared_ = what the expert that every token takes makes of normed_.
+  /// shared_ = the shared expert's output for normed_.
   void multiply_shared(int layer, int rows, cudaStream_t stream);
   void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
-  /// activated_ = act(gate) * up of normed_, or act(up).
+  /// activated_ = act(gate) * up for normed_, or act(up).
   ActivationRows activate(int layer, int rows, cudaStream_t stream);
   [[nodiscard]] bool adds_as_it_is(int layer) const;
-  /// Elements of so many rows of the residual stream.
+  /// Elements of `rows` rows of the residual stream.
   [[nodiscard]] std::size_t size_of(int rows) const;
-  /// logits [rows, vocab] of what finish() has left.
+  /// Computes logits [rows, vocab] from finish()'s result.
   void logits(float* logits, int rows, cudaStream_t stream);
 
   const DeviceModel& model_;
@@ -125,26 +125,26 @@ class LargeBatchLayers final : public LinearPath {
   LargeProducts products_;
   ops::cuda::LowRankRows adapted_;
   winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] of the embeddings; not used
-  winnow::cuda::DeviceBuffer<bf16> normed_;        // [rows, hidden]; or the codes of these
+  winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] of the embeddings; unused
+  winnow::cuda::DeviceBuffer<bf16> normed_;        // [rows, hidden], or their codes
   winnow::cuda::DeviceBuffer<bf16> gate_up_;       // [rows, 2 * intermediate]; also scratch
-  winnow::cuda::DeviceBuffer<bf16> activated_;     // [rows, intermediate]; or the codes of these
-  winnow::cuda::DeviceBuffer<float> scales_;       // [2, rows] of codes there, and of those before
+  winnow::cuda::DeviceBuffer<bf16> activated_;     // [rows, intermediate], or their codes
+  winnow::cuda::DeviceBuffer<float> scales_;       // [2, rows] of the codes in these two
   bool normed_are_codes_ = false;
-  winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] where it is not added as it is
-  winnow::cuda::DeviceBuffer<float> output_gates_;  // [rows, mixer_width] where some layer has them
-  // Of recurrent mixers:
-  winnow::cuda::DeviceBuffer<float> recurrent_input_;  // [rows, channels], then what it recalls
+  winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] if not added directly
+  winnow::cuda::DeviceBuffer<float> output_gates_;  // [rows, mixer_width] if layers have any
+  // For recurrent mixers:
+  winnow::cuda::DeviceBuffer<float> recurrent_input_;  // [rows, channels], then the mixer's output
   winnow::cuda::DeviceBuffer<float> recurrent_mixed_;  // [rows, channels]
   winnow::cuda::DeviceBuffer<float> recurrent_gates_;  // [rows, padded_gates()]
-  // Of a model with embeddings for each layer; the floats for up to kEmbeddedRows rows at a time:
+  // For models with per-layer embeddings; the floats for up to kEmbeddedRows rows at a time:
   static constexpr int kEmbeddedRows = 512;
-  const std::int32_t* tokens_ = nullptr;           // [rows] of this pass
-  const std::int32_t* kept_rows_ = nullptr;        // keep_rows()
+  const std::int32_t* tokens_ = nullptr;           // [rows], of this pass
+  const std::int32_t* kept_rows_ = nullptr;        // [rows], from keep_rows()
   winnow::cuda::DeviceBuffer<bf16> layer_inputs_;  // [rows, layers * width]
   winnow::cuda::DeviceBuffer<float> projected_;    // [rows, layers * width]
   winnow::cuda::DeviceBuffer<float> embedded_;     // [rows, layers * width]
-  // Of experts, for up to kExpertRows rows at a time:
+  // For experts, up to kExpertRows rows at a time:
   static constexpr int kExpertRows = 4096;
   RoutedExperts experts_;
   winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden]

@@ -1,4 +1,4 @@
-// What adapters add on the general path.
+// LoRA adapters on the general path.
 #include "model/cuda/large_batch_layers.h"
 
 namespace winnow::model::cuda {

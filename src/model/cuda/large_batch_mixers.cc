@@ -1,4 +1,4 @@
-// The general path's recurrent mixers, output gates and heads of several widths.
+// The general path's recurrent mixers, output gates and heads of different widths.
 #include "model/cuda/large_batch_layers.h"
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/recurrent/delta_inputs.h"
@@ -76,7 +76,7 @@ void LargeBatchLayers::recall_matrices(int layer, const ops::cuda::RecurrentRows
                            .decay_bias = w.decay_bias.data(),
                            .limits = mixer.rates},
                           own, stream);
-  float* recalled = recurrent_input_.data();  // which is not needed any more
+  float* recalled = recurrent_input_.data();  // its old values are not needed any more
   ops::cuda::delta_rule(heads,
                         {.mixed = recurrent_mixed_.data(),
                          .gates = recurrent_gates_.data(),

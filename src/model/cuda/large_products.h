@@ -11,7 +11,7 @@
 
 namespace winnow::model::cuda {
 
-/// Rows of activations: in bf16, or as codes where all that reads them are products in fp8.
+/// Rows of activations: in bf16, or as codes if only fp8 products read them.
 struct ActivationRows {
   const bf16* rows = nullptr;
   ops::cuda::Fp8Rows codes;
@@ -19,21 +19,21 @@ struct ActivationRows {
 
 class LargeProducts {
  public:
-  /// `matrices` must outlive this. `search`: the products of a new number of rows try algorithms.
+  /// `matrices` must outlive this. `search`: a new number of rows makes products try algorithms.
   LargeProducts(const MatrixWeights& matrices, bool search) : matrices_(matrices) {
     linear_.search(search);
   }
 
-  /// Makes room for so many rows of so many inputs, where products are in fp8.
+  /// Makes room for `rows` rows of `inputs` columns, if products are in fp8.
   void reserve(int rows, int inputs);
 
-  /// Whether a product reads codes of its rows, which it otherwise makes of rows in bf16.
+  /// Whether a product reads codes of its rows; it computes them if the rows are in bf16.
   [[nodiscard]] bool takes_codes(const ops::cuda::DeviceWeight& weight) const {
     return matrices_.in_fp8(weight.view());
   }
 
-  /// y [rows, weight.rows] = x [rows, weight.cols] weight^T. In fp8 each row of x is rounded with a
-  /// scale of its own.
+  /// y [rows, weight.rows] = x [rows, weight.cols] weight^T. In fp8, each row of x has its own
+  /// scale.
   template <class Number>
   void multiply(Number* y, const ActivationRows& x, const ops::cuda::DeviceWeightView& weight,
                 int rows, cudaStream_t stream) {
@@ -59,12 +59,12 @@ class LargeProducts {
   void multiply_add(float* y, const ActivationRows& x, const ops::cuda::DeviceWeightView& weight,
                     int rows, cudaStream_t stream);
 
-  /// For matrices that are in bf16 anyhow.
+  /// For matrices that are always in bf16.
   [[nodiscard]] ops::cuda::Linear& linear() { return linear_; }
 
  private:
-  /// Whether products in fp8 take the weights as they lie: cuBLASLt would have them written in its
-  /// own order first, which moves them twice more.
+  /// Whether fp8 products read the weights in the stored order. cuBLASLt would need a row-major
+  /// copy first, which moves the weights twice more.
   [[nodiscard]] bool reads_in_place(int rows) const {
     return !matrices_.has_copies() && rows <= ops::cuda::kMostFp8BatchRows;
   }
@@ -74,7 +74,7 @@ class LargeProducts {
   ops::cuda::Linear linear_;
   winnow::cuda::DeviceBuffer<std::uint8_t> codes_;  // [rows, inputs]
   winnow::cuda::DeviceBuffer<float> scales_;        // [rows]
-  winnow::cuda::DeviceBuffer<float> parts_;         // of products that take weights as they lie
+  winnow::cuda::DeviceBuffer<float> parts_;         // sums of products that read in place
 };
 
 }  // namespace winnow::model::cuda

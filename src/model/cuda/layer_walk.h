@@ -1,4 +1,4 @@
-// The walk over a model's layers, of decode steps and of prompts.
+// The loop over a model's layers, for decode steps and prompts.
 #pragma once
 
 #include "model/cuda/device_model.h"
@@ -6,17 +6,17 @@
 
 namespace winnow::model::cuda {
 
-/// What a layer leaves to its neighbours.
+/// Buffers between the parts of a layer.
 struct LayerMemory {
   QkvMemory qkv;             // [rows, qkv_width]
-  bf16* attended = nullptr;  // [rows, mixer_width]: what mixers give
+  bf16* attended = nullptr;  // [rows, mixer_width]: outputs of mixers
 };
 
-/// From the embedded rows to the mixer of the last layer: what each layer's mixer takes is
-/// projected; attend(layer, QkvRows) appends it to the cache and leaves the attention in
-/// memory.attended, or the path takes the recurrent mixer of `sequences`; the rest of the layer
-/// follows. What is behind the last mixer is the caller's, because not all rows go on. `overlap`:
-/// see LinearPath::project().
+/// Runs the model from the embedded rows to the mixer of the last layer. For each layer it projects
+/// the mixer's inputs; then attend(layer, QkvRows) appends to the cache and writes the attention
+/// output to memory.attended, or the path runs the recurrent mixer of `sequences`; then the rest of
+/// the layer follows. The caller runs the rest of the last layer, because it may drop rows first.
+/// `overlap`: see LinearPath::project().
 template <class Attend>
 void walk_layers(LinearPath& linear, const DeviceModel& model, const LayerMemory& memory,
                  const ops::cuda::RecurrentRows& sequences, int rows, bool overlap,

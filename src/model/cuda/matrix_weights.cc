@@ -32,10 +32,10 @@ std::vector<DeviceWeightView> all_matrices(const DeviceModel& model) {
   return result;
 }
 
-// Rows of a block, so that the products of each begin at 256 bytes.
+// Rows of a block of the head, so that the logits of each block are aligned to 256 bytes.
 constexpr int kBlockRows = 64;
 
-// Bytes of a matrix, and where the next one may begin: cuBLASLt wants 256 bytes.
+// Bytes of a matrix, rounded up to the 256-byte alignment that cuBLASLt needs.
 std::size_t bytes_of(const DeviceWeightView& weight, bool in_fp8) {
   constexpr std::size_t kAligned = 256;
   const auto count = static_cast<std::size_t>(weight.rows) * static_cast<std::size_t>(weight.cols);
@@ -43,7 +43,7 @@ std::size_t bytes_of(const DeviceWeightView& weight, bool in_fp8) {
 }
 
 bool is_in_fp8(const DeviceWeightView& weight, Arithmetic arithmetic, const std::byte* head) {
-  constexpr int kWide = 16;  // what cuBLASLt's products in fp8 want of both sizes
+  constexpr int kWide = 16;  // fp8 products of cuBLASLt need multiples of it in both sizes
   return arithmetic == Arithmetic::fp8 && weight.format == ops::cuda::DeviceWeightFormat::fp8 &&
          weight.memory != head && weight.rows % kWide == 0 && weight.cols % kWide == 0;
 }
@@ -56,7 +56,7 @@ MatrixWeights::MatrixWeights(const DeviceModel& model, bool with_copies, Arithme
     return bytes_of(weight, in_fp8(weight));
   };
   if (!with_copies) {
-    // A layer's largest matrix, and what most_rows() takes of the head at least.
+    // Room for the largest matrix of a layer, and for one block of the head at least.
     const std::size_t block =
         kBlockRows * static_cast<std::size_t>(model.weights().head().cols) * sizeof(bf16);
     memory_ = winnow::cuda::DeviceBuffer<std::byte>(

@@ -18,7 +18,7 @@ ops::Weight slice_of(ops::Weight weight, int first, int count) {
   return weight;
 }
 
-// Of `groups` groups of rows, each of `stride` rows, the `count` rows behind the first `before`.
+// Appends `count` rows, after the first `before`, of each of `groups` groups of `stride` rows.
 template <class Rows>
 void add_share(std::vector<Rows>& to, const Rows& rows, int groups, int stride, int before,
                int count) {
@@ -52,7 +52,7 @@ MixerRows attention_rows(const AttentionSpec& attention, const LayerWeights& w) 
   return rows;
 }
 
-// As split_recurrent() has them (mixer_parts.h); a short convolution's gates first.
+// See split_recurrent() (mixer_parts.h); a short convolution's gates come first.
 MixerRows recurrent_rows(const RecurrentSpec& what, bool joined, const RecurrentWeights& w) {
   const ops::DeltaRuleShape& heads = what.heads;
   if (what.gates_input()) {

@@ -1,5 +1,5 @@
-// The rows of a mixer's projections in the order in which a device holds them: files have some of
-// them head by head.
+// The rows of a mixer's projections in the order of device memory: in files, the rows of some
+// projections alternate head by head.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace winnow::model::cuda {
 
-/// Views of rows, which lie one below another.
+/// Views of rows, to be stacked.
 struct MixerRows {
-  std::vector<ops::Weight> qkv;          // queries, and what there is of keys and values
-  std::vector<ops::Weight> output_gate;  // or none
-  std::vector<ops::Weight> gates;        // of a recurrent mixer: rates, decays
-  // Of attention, where it has biases:
+  std::vector<ops::Weight> qkv;          // queries, and keys and values if the layer has them
+  std::vector<ops::Weight> output_gate;  // empty if it has none
+  std::vector<ops::Weight> gates;        // rates, decays of a recurrent mixer
+  // Biases of attention, if it has them:
   std::vector<std::span<const float>> qkv_bias;
   std::vector<std::span<const float>> output_gate_bias;
 };

@@ -80,7 +80,7 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
                         "read a step's results");
   };
   const auto most = static_cast<std::size_t>(ops::cuda::most_skinny_rows());
-  // The product's kernel chooses tokens by what it multiplies: not where that is changed behind it.
+  // The GEMM kernel chooses tokens by its own products, which is wrong if they change afterwards.
   const bool transforms = ranks_ != nullptr || bias_ != nullptr || spec_.logit_multiplier != 1.0F ||
                           spec_.final_soft_cap > 0.0F;
   for (std::size_t first = 0; first < count; first += most) {
@@ -93,7 +93,7 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
       complete_logits(static_cast<int>(group), stream.get());
     }
     if (is_first() && (transforms || !rows.empty())) {
-      stream.synchronize();  // the group before has read its rules
+      stream.synchronize();  // the last group has read its rules
       const auto choices = rows.empty() ? rows : rows.subspan(first, group);
       choose_by(choices, static_cast<int>(group));
       send_masks(choices, stream);

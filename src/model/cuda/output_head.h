@@ -13,41 +13,41 @@ namespace winnow::model::cuda {
 
 class OutputHead {
  public:
-  /// With room for so many rows of a step.
+  /// Makes room for `rows` rows of a step.
   OutputHead(const DeviceModel& model, int rows);
 
-  /// The layer that makes the most likely tokens of up to most_skinny_rows() normed rows; they
-  /// go to tokens(), and their logits, which go to own_logits() if asked for.
+  /// The GEMM for up to most_skinny_rows() normed rows. It writes the most likely tokens to
+  /// tokens() and, if asked to, the logits to own_logits().
   [[nodiscard]] ops::cuda::SkinnyGemm layer(const ops::cuda::SkinnyInput& input,
                                             bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
-  /// Null on ranks but the first.
+  /// Null on all ranks but the first.
   [[nodiscard]] float* logits() const { return logits_.data(); }
-  /// Where products leave logits, of the tokens that this rank has: [rows, own_vocab()].
+  /// The product's output: logits of this rank's tokens [rows, own_vocab()].
   [[nodiscard]] float* own_logits() const {
     return ranks_ != nullptr ? own_logits_.data() : logits_.data();
   }
-  /// Whether this is the rank that has logits() of all tokens behind complete_logits().
+  /// Whether this rank has the logits() of all tokens after complete_logits().
   [[nodiscard]] bool is_first() const { return ranks_ == nullptr || ranks_->rank() == 0; }
 
-  /// From own_logits() to logits(): what the description does to them behind the product (a bias, a
-  /// multiplier, a soft cap), and where ranks have parts of them, rank 0 gathers these.
+  /// From own_logits() to logits(): applies the model's bias, multiplier and soft cap; with ranks,
+  /// rank 0 gathers the parts.
   void complete_logits(int rows, cudaStream_t stream) const;
 
-  /// How the next launch of sample() chooses `count` rows: those behind `rows` become the most
-  /// likely tokens.
+  /// Sets how the next launch of sample() chooses `count` rows; rows after `rows` get the most
+  /// likely token.
   void choose_by(std::span<const RowChoice> rows, int count);
-  /// Asks which tokens the same rows may choose, while `stream` goes on with what is in it. Before
-  /// sample(), where any_restricted().
+  /// Computes the allowed tokens of these rows while `stream` runs its work. To be called before
+  /// sample() if any_restricted().
   void send_masks(std::span<const RowChoice> rows, const winnow::cuda::Stream& stream) {
     masks_.send(rows, stream);
   }
-  /// tokens() of the first `rows` of logits(), as choose_by() says when this runs.
+  /// Chooses tokens() for the first `rows` rows of logits(), by the last choose_by().
   void sample(int rows, cudaStream_t stream);
 
-  /// Any number of rows (up to most_skinny_rows() if their norms are still to be taken): their
-  /// tokens, which `rows` [count] choose, and logits to the host. Each may be empty; without `rows`
-  /// tokens are the most likely ones. Waits for the stream.
+  /// Computes the head for any number of rows (up to most_skinny_rows() if their norms are still to
+  /// be applied). Copies tokens, chosen by `rows` [count], and logits to the host; each may be
+  /// empty. Without `rows`, the tokens are the most likely ones. Waits for the stream.
   void read(ops::cuda::SkinnyInput input, std::size_t count, std::span<const RowChoice> rows,
             ops::Matrix<float> logits, std::span<std::int32_t> tokens,
             const winnow::cuda::Stream& stream);
@@ -57,12 +57,12 @@ class OutputHead {
   const ModelSpec& spec_;
   const parallel::cuda::DeviceRanks* ranks_;
   Range own_tokens_;
-  const float* bias_;  // of logits, or null
+  const float* bias_;  // of the logits, or null
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
-  winnow::cuda::DeviceBuffer<float> logits_;      // [rows, vocab], of rank 0
-  winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own tokens] where ranks have parts
+  winnow::cuda::DeviceBuffer<float> logits_;      // [rows, vocab], on rank 0
+  winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own tokens], with ranks
   float* first_logits_ = nullptr;                 // rank 0's logits_
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
   TokenMasks masks_;

@@ -9,10 +9,10 @@
 namespace winnow::model::cuda {
 namespace {
 
-// As many as a prompt has.
+// A prompt may have any number of rows.
 constexpr int kAnyRows = std::numeric_limits<int>::max() / 2;
 
-// That choose pages.
+// For tokens that choose pages.
 constexpr int kTokensAtOnce = 16;
 
 template <class T>
@@ -48,7 +48,7 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
   const auto rows = static_cast<std::size_t>(linear.padded(static_cast<int>(tokens)));
   const auto width = [rows](int cols) { return rows * static_cast<std::size_t>(cols); };
   if (!band_ || band_->stride < cache_.most_ring() + longest_chunk) {
-    band_.reset();  // give the old memory back before asking for more
+    band_.reset();  // frees the old memory before the new allocation
     band_ = std::make_unique<kvcache::cuda::Band>(cache_, longest_chunk);
   }
   if (score_eviction_) {
@@ -76,7 +76,7 @@ bool Prefill::takes_at_once(const PromptChunk& chunk) const {
   return cache_.rule(chunk.slot).rows_at_once(cache_.length(chunk.slot), tokens) == tokens;
 }
 
-// Of a chunk after the other.
+// Runs the chunks one after another, token by token.
 void Prefill::run_by_token(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
                            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
                            const winnow::cuda::Stream& stream) {
@@ -102,7 +102,7 @@ void Prefill::run_by_token(std::span<const PromptChunk> chunks, std::span<const 
 void Prefill::run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
                   ops::Matrix<float> logits, std::span<std::int32_t> tokens,
                   const winnow::cuda::Stream& stream) {
-  // A layer that shares entries needs them as they were for each token.
+  // A layer with shared entries needs them as they were at each token.
   if (model_.spec().shares_entries() &&
       !std::ranges::all_of(chunks, [&](const auto& chunk) { return takes_at_once(chunk); })) {
     run_by_token(chunks, rows, logits, tokens, stream);
@@ -126,7 +126,7 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
   reserve(linear, count, longest);
   const bool grows = count > most_tokens_ || longest > longest_chunk_;
   if (const auto* ranks = model_.ranks(); ranks != nullptr && grows) {
-    ranks->meet();  // all have made room
+    ranks->meet();  // all ranks have made room
     most_tokens_ = std::max(most_tokens_, count);
     longest_chunk_ = std::max(longest_chunk_, longest);
   }
@@ -178,7 +178,7 @@ void Prefill::read_states(const float* hidden, std::span<const PromptChunk> chun
   }
 }
 
-// Returns how many rows' logits are wanted.
+// Returns the number of rows whose logits are wanted.
 std::size_t Prefill::upload(std::span<const PromptChunk> chunks, cudaStream_t stream) {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> positions;
@@ -215,7 +215,7 @@ ops::cuda::RecurrentRows Prefill::recurrent_rows(std::span<const PromptChunk> ch
           .states = cache_.states().table()};
 }
 
-// Returns what the head takes of the wanted rows.
+// Returns the head's input for the wanted rows.
 ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                            int tokens, int wanted, bool adapts,
                                            const winnow::cuda::Stream& stream) {
@@ -236,9 +236,9 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
                 }
               });
   if (wanted == 0) {
-    return {};  // no kernel takes no rows
+    return {};  // kernels do not support 0 rows
   }
-  // The other rows are not needed after the last layer's cache has stored them.
+  // After the last layer's cache has stored the other rows, they are not needed.
   const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
   if (adapts) {
     linear.adapt(adapted_.from(static_cast<std::size_t>(tokens)));

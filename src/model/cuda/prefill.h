@@ -1,4 +1,4 @@
-// Prompts through a model on a device, many tokens at a time.
+// Prefill on a device: many tokens of prompts at a time.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ namespace winnow::model::cuda {
 struct PromptChunk {
   int slot = 0;
   std::span<const std::int32_t> tokens;
-  std::size_t logit_rows = 0;  // logits of the last ones
+  std::size_t logit_rows = 0;  // logits of the last tokens
   /// Optional [T, layers with entries * kv_heads]: receives how many entries each token's query
-  /// saw.
+  /// attended to.
   ops::Matrix<std::int32_t> visible;
-  /// Optional [hidden], with logits: receives the last token's state behind the final norm.
+  /// Optional [hidden], needs logits: receives the last token's state after the final norm.
   std::span<float> state = {};
   const DeviceLora* adapter = nullptr;  // optional
 };
@@ -41,16 +41,16 @@ class Prefill {
   Prefill(const DeviceModel& model, const MatrixWeights& matrices,
           kvcache::cuda::DeviceCache& cache, OutputHead& head);
 
-  /// Appends all chunks, token by token where layers share entries that others make leave or
-  /// choose. `logits` [sum of logit_rows, vocab] and `tokens` [sum of logit_rows], which `rows` [as
-  /// many] choose, may be empty; without `rows` they are the most likely ones. Waits for the
-  /// results.
+  /// Appends all chunks. They run token by token if layers share entries that the cache's rule may
+  /// evict or select. `logits` [sum of logit_rows, vocab] and `tokens` [sum of logit_rows], chosen
+  /// by `rows` [as many], may be empty; without `rows`, they are the most likely ones. Waits for
+  /// the results.
   void run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
            const winnow::cuda::Stream& stream);
 
  private:
-  // Whether it is known beforehand what the chunk's tokens see.
+  // Whether all tokens of the chunk can attend in one call: see rows_at_once().
   [[nodiscard]] bool takes_at_once(const PromptChunk& chunk) const;
   void run_together(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
                     ops::Matrix<float> logits, std::span<std::int32_t> tokens,
@@ -58,21 +58,21 @@ class Prefill {
   void run_by_token(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
                     ops::Matrix<float> logits, std::span<std::int32_t> tokens,
                     const winnow::cuda::Stream& stream);
-  // What attention takes of a layer's tokens.
+  // Inputs of attention for a layer's tokens.
   struct LayerInput {
     const float* hidden;         // [T, hidden]
     kvcache::cuda::QkvRows qkv;  // [T, qkv_width]
   };
 
-  // Tokens of one sequence in one layer, and where their activations begin.
+  // Tokens of one sequence in one layer, and the row of their first activations.
   struct Rows {
     LayerInput input;
-    int layer;     // of the model
-    int in_cache;  // of the cache
+    int layer;     // in the model
+    int in_cache;  // in the cache
     int slot;
-    int length;  // of the sequence before them
+    int length;  // of the sequence before these tokens
     int tokens;
-    int first_out;  // attention of the tokens before it is not wanted
+    int first_out;  // no attention output is wanted for tokens before it
     std::size_t first;
 
     [[nodiscard]] Rows slice(int begin, int end) const {
@@ -85,7 +85,7 @@ class Prefill {
               std::clamp(first_out, begin, end) - begin,
               first + static_cast<std::size_t>(begin)};
     }
-    // Theirs of a matrix that may be null.
+    // The rows of these tokens in a matrix, which may be null.
     template <class T>
     [[nodiscard]] T* of(T* matrix, int width) const {
       return matrix == nullptr ? nullptr : matrix + first * static_cast<std::size_t>(width);
@@ -98,14 +98,14 @@ class Prefill {
   ops::cuda::SkinnyInput run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                     int tokens, int wanted, bool adapts,
                                     const winnow::cuda::Stream& stream);
-  /// Puts the adapters of all rows and, behind them, of the wanted ones where kernels read them.
+  /// Uploads the adapters of all rows and, after them, those of the wanted rows.
   void put_adapters(std::span<const PromptChunk> chunks, cudaStream_t stream);
-  /// Copies what the wanted rows of `hidden` hold of the chunks that ask for states.
+  /// Copies rows of `hidden` to the states that chunks ask for.
   void read_states(const float* hidden, std::span<const PromptChunk> chunks,
                    cudaStream_t stream) const;
 
   // prefill_attention.cc
-  // The first tokens of a chunk that are taken at once: what they see is known beforehand.
+  // How many of a chunk's first tokens attend at once: their visible entries are known before.
   [[nodiscard]] int rows_at_once(int layer, int slot, int tokens) const;
   [[nodiscard]] int window_of(int layer, int slot) const;
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
@@ -130,24 +130,24 @@ class Prefill {
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   LinearPaths paths_;
-  std::unique_ptr<kvcache::cuda::Band> band_;  // of the layer at hand
+  std::unique_ptr<kvcache::cuda::Band> band_;  // of the current layer
   KeptBands source_bands_;
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
   std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
-  // Of a token in a layer that shares entries of which some have left (TOVA, H2O).
+  // For a token in a layer that shares entries, some of which were evicted (TOVA, H2O).
   std::optional<ops::cuda::GeneralDecodeAttention> rest_;
   AdaptedRows adapted_;
-  std::size_t most_tokens_ = 0;  // that ranks have made room for, and those of a chunk
+  std::size_t most_tokens_ = 0;  // the most that ranks have made room for, in all and of a chunk
   int longest_chunk_ = 0;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;     // [T]
   winnow::cuda::DeviceBuffer<std::int32_t> positions_;  // [T]
-  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] whose logits are wanted
-  // [chunks] slots, [chunks + 1] rows before each: of models with recurrent layers.
+  winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] with logits
+  // [chunks] slots, [chunks + 1] first rows, for models with recurrent layers.
   winnow::cuda::DeviceBuffer<std::int32_t> sequences_;
-  std::size_t angle_stride_ = 0;                    // from one table of angles to the next
+  std::size_t angle_stride_ = 0;                    // elements between tables of angles
   winnow::cuda::DeviceBuffer<float2> angles_;       // [tables, T, head_dim / 2]
   winnow::cuda::DeviceBuffer<bf16> qkv_;            // [T, qkv_width]
-  winnow::cuda::DeviceBuffer<float> exact_qkv_;     // the same of paths in float
+  winnow::cuda::DeviceBuffer<float> exact_qkv_;     // the same, for paths that write float
   winnow::cuda::DeviceBuffer<bf16> queries_;        // [T, query_width]
   winnow::cuda::DeviceBuffer<bf16> attended_;       // [T, mixer_width]
   winnow::cuda::DeviceBuffer<float> rest_queries_;  // [query_width]

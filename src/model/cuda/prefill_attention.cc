@@ -1,4 +1,4 @@
-// What a prompt's tokens do to the cache in a layer, and what they see of it.
+// Attention of a prompt's tokens in a layer: appending to the cache and reading it.
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +9,7 @@
 namespace winnow::model::cuda {
 namespace {
 
-// Of a cache without a window: the chunk itself is seen whole.
+// The window of a cache without one: tokens see the whole chunk before them.
 constexpr int kEndless = std::numeric_limits<int>::max() / 2;
 
 }  // namespace
@@ -19,7 +19,7 @@ int Prefill::rows_at_once(int layer, int slot, int tokens) const {
                                : tokens;
 }
 
-// The chunk's tokens, whose activations are the rows from `first` on.
+// Appends and attends for the chunk's tokens, whose activations start at row `first`.
 void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chunk,
                      std::size_t first, const winnow::cuda::Stream& stream) {
   const kvcache::Rule& rule = cache_.rule(chunk.slot);
@@ -59,8 +59,8 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
   }
 }
 
-// Rows from `first` on, up to `end`, that may see each other: those of one chunk of a layer's
-// reach.
+// The number of rows from `first` on, up to `end`, that may see each other. With chunked attention
+// these are the rows of one attention chunk.
 int Prefill::rows_within_reach(const Rows& all, int first, int end) const {
   const kvcache::CacheShape& shape = cache_.shape();
   const int reach = shape.reach_of(all.in_cache);
@@ -68,7 +68,7 @@ int Prefill::rows_within_reach(const Rows& all, int first, int end) const {
                                     : end - first;
 }
 
-// Tokens that choose what they read, after the `first` ones of their chunk.
+// For tokens that select pages; `first`: the number of tokens before them in their chunk.
 void Prefill::choose_and_attend(const Rows& rows, int first, ops::Matrix<std::int32_t> visible,
                                 const winnow::cuda::Stream& stream) {
   const int heads = model_.attention(rows.layer)->kv_heads;
@@ -103,7 +103,7 @@ bf16* Prefill::out_of(const Rows& rows) const {
   return rows.of(attended_.data(), model_.query_width(rows.layer));
 }
 
-// Tokens of which it is known beforehand what they see.
+// For tokens whose visible entries are known beforehand.
 void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                              const winnow::cuda::Stream& stream) {
   if (model_.attention(rows.layer)->shares) {
@@ -138,7 +138,7 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
   }
 }
 
-// Of a layer that shares the entries of an earlier one: what the tokens saw there.
+// In a layer that shares an earlier layer's entries: attends to what the tokens saw there.
 void Prefill::attend_to_source(const Rows& rows, const winnow::cuda::Stream& stream) {
   if (rows.first_out < rows.tokens) {
     const auto chunk = append_of(rows);
@@ -148,7 +148,7 @@ void Prefill::attend_to_source(const Rows& rows, const winnow::cuda::Stream& str
   }
 }
 
-// A token of a layer that shares entries: of those of the earlier layer what is left.
+// A token in a layer with shared entries: attends to those that the earlier layer still has.
 void Prefill::attend_to_rest(const Rows& rows, const winnow::cuda::Stream& stream) {
   const auto chunk = append_of(rows);
   kvcache::cuda::project(cache_, projection_of(rows), chunk, *band_, stream.get());
@@ -176,7 +176,7 @@ ops::cuda::AttentionLogits Prefill::logits_of(int layer) const {
           .sinks = data_or_null(model_.layer(layer).sinks)};
 }
 
-// Of the archive what each token sees, and of the band, in which they are already.
+// Attends to each token's visible part of the archive, and to the band, which has the new tokens.
 void Prefill::attend_to_all(const Rows& rows, const bf16* queries, const kvcache::cuda::Band& band,
                             const winnow::cuda::Stream& stream) {
   const auto& view = cache_.view();
@@ -209,8 +209,8 @@ void Prefill::attend_to_all(const Rows& rows, const bf16* queries, const kvcache
   }
 }
 
-// Of the band: what the cache's window is. Without one a query sees all of the chunk before it, but
-// for DMC only the entry that is open at its own token.
+// The window within the band is the cache's window. Without one, a query sees the whole chunk
+// before it; with DMC it sees only the entry that is open at its own token.
 int Prefill::window_of(int layer, int slot) const {
   const int ring = cache_.ring(layer, slot);
   return cache_.merges(layer) ? 0 : ring > 0 ? ring - 1 : kEndless;

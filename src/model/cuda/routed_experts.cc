@@ -71,7 +71,7 @@ void RoutedExperts::route_few(int layer, const float* hidden, bf16* normed, int 
 }
 
 bool RoutedExperts::takes_skinny(int layer, int rows) const {
-  constexpr int kMostRows = 1;  // several may share an expert, whose weights are then read once
+  constexpr int kMostRows = 1;  // more rows may share an expert, whose weights are then read once
   const FeedForwardSpec& what = spec(layer);
   return rows <= kMostRows && what.dense_width() == 0 && !what.experts->scales_input &&
          ops::cuda::takes_skinny_experts(what.experts->router(), {what.activation, what.clamp},

@@ -1,4 +1,4 @@
-// The experts of a layer and the memory that they need, for all linear paths.
+// The experts of a layer and their buffers, for all linear paths.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,30 +14,30 @@ class RoutedExperts {
   /// `model` must outlive this; it may have no experts.
   explicit RoutedExperts(const DeviceModel& model) : model_(model) {}
 
-  /// Whether route_few() takes this model.
+  /// Whether route_few() supports this model.
   static bool routes_few(const ModelSpec& spec);
 
-  /// Makes room for steps of so many rows; what was stored may be lost.
+  /// Makes room for steps of `rows` rows; stored values may be lost.
   void reserve(int rows);
 
-  /// The routes of `normed` [rows, hidden], of which the router multiplies `padded` rows.
+  /// Routes `normed` [rows, hidden]; the router's product has `padded` rows.
   void route(int layer, ops::cuda::Linear& linear, const bf16* normed, int rows, int padded,
              cudaStream_t stream);
-  /// The same for up to kMostRoutedRows rows of the residual stream; `normed` receives what the
-  /// experts take.
+  /// The same for up to kMostRoutedRows rows of the residual stream; `normed` receives the input
+  /// of the experts.
   void route_few(int layer, const float* hidden, bf16* normed, int rows, cudaStream_t stream);
 
-  /// Whether add_skinny() takes this layer, and is the fastest way for so many rows.
+  /// Whether add_skinny() supports this layer, and is the fastest way for `rows` rows.
   [[nodiscard]] bool takes_skinny(int layer, int rows) const;
-  /// Routes, experts and sums at once: the residual stream += what the experts make of it under the
-  /// layer's norm. `normed` is scratch and may be the stream's.
+  /// Router, experts and sum in one call: applies the layer's norm and adds the experts' outputs to
+  /// the residual stream. `normed` is scratch and may be the stream's own.
   void add_skinny(int layer, bf16* normed, const ops::cuda::ResidualStream& residual, int rows,
                   cudaStream_t stream);
 
-  /// What the experts make of the rows that were routed.
+  /// Computes the experts' outputs for the routed rows.
   void multiply(int layer, const bf16* normed, int rows, cudaStream_t stream);
 
-  /// sum [rows, hidden], or the residual stream, += what multiply() has left.
+  /// Adds multiply()'s outputs to sum [rows, hidden] or to the residual stream.
   void add(int layer, float* sum, int rows, cudaStream_t stream) const;
   void add(int layer, const ops::cuda::ResidualStream& residual, int rows,
            cudaStream_t stream) const;

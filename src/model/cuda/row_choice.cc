@@ -11,7 +11,7 @@ void TokenMasks::place(std::span<const RowChoice> rows,
   for (std::size_t i = 0; i < rows.size(); ++i) {
     placed[i] = rows[i].row;
     if (rows[i].allow != nullptr) {
-      placed[i].allowed = reinterpret_cast<const std::uint32_t*>(mask);  // the low half comes first
+      placed[i].allowed = reinterpret_cast<const std::uint32_t*>(mask);  // low half first
       mask += words_;
     }
   }

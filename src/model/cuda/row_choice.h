@@ -1,4 +1,4 @@
-// How the tokens of a step's rows are chosen, of which some may be forbidden.
+// How the tokens of a step's rows are chosen; some tokens may be forbidden.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace winnow::model::cuda {
 
 struct RowChoice {
-  ops::cuda::SampledRow row;                // `allowed` is TokenMasks' business
+  ops::cuda::SampledRow row;                // TokenMasks sets its `allowed`
   const ops::AllowTokens* allow = nullptr;  // optional
 };
 
@@ -19,16 +19,16 @@ inline bool any_restricted(std::span<const RowChoice> rows) {
   return std::ranges::any_of(rows, [](const RowChoice& row) { return row.allow != nullptr; });
 }
 
-/// Masks of the tokens that a step's rows may choose, on their way to the device.
+/// Copies the masks of allowed tokens of a step's rows to the device.
 class TokenMasks {
  public:
   /// For up to `rows` rows at a time.
   TokenMasks(std::size_t rows, std::size_t vocab);
 
-  /// Writes the rows as the sampling kernel reads them: masks lie behind each other.
+  /// Writes the rows for the sampling kernel; their masks are stored one after another.
   void place(std::span<const RowChoice> rows, std::span<ops::cuda::SampledRow> placed) const;
-  /// Asks for the masks of rows that are restricted. What comes next in `stream` sees them, what it
-  /// does already goes on meanwhile. The kernel that read the ones before must be complete.
+  /// Computes and copies the masks of restricted rows, while the work in `stream` goes on; later
+  /// work in `stream` sees them. The kernel that read the last masks must be complete.
   void send(std::span<const RowChoice> rows, const winnow::cuda::Stream& stream);
 
  private:

@@ -21,7 +21,7 @@ std::uint32_t* SeenTokens::mark(int slot, std::span<const std::int32_t> history,
                         "copy seen tokens to the device");
     ops::cuda::mark_tokens(bits.words.data(), tokens_.data(), static_cast<int>(missing.size()),
                            stream.get());
-    stream.synchronize();  // tokens_ is used again
+    stream.synchronize();  // tokens_ is reused
   }
   bits.marked = history.size();
   return bits.words.data();

@@ -1,4 +1,4 @@
-// Which tokens each sequence has seen, for the repetition penalty on a device.
+// The tokens that each sequence has seen, for the repetition penalty on a device.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace winnow::model::cuda {
 
-/// A bit per token of the vocabulary for those sequences that need them.
+/// A bit per token of the vocabulary, for the sequences that need them.
 class SeenTokens {
  public:
   explicit SeenTokens(int vocab) : words_(static_cast<std::size_t>(vocab + 31) / 32) {}
 
-  /// The bits of the sequence in `slot`, which is about to sample after `history`: all but the last
-  /// token are marked; that one is left to who samples. Histories of a slot only grow until
-  /// forget().
+  /// The bits of the sequence in `slot`, which is about to sample after `history`. All tokens but
+  /// the last are marked; the sampling kernel marks the last one. Histories of a slot only grow
+  /// until forget().
   std::uint32_t* mark(int slot, std::span<const std::int32_t> history,
                       const winnow::cuda::Stream& stream);
-  /// The slot's next sequence is another one.
+  /// Call it before another sequence uses the slot.
   void forget(int slot);
 
  private:

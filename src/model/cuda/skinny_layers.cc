@@ -14,7 +14,7 @@ std::size_t width(int cols) {
   return kMost * static_cast<std::size_t>(cols);
 }
 
-// As RankedSum counts: embeddings, then of each layer its mixer and its feed-forward.
+// Numbers the sums as RankedSum does: embeddings, then each layer's mixer and feed-forward.
 ops::cuda::RankedSum sum_of(const DeviceModel& model, int layer, bool feed_forward) {
   const auto* ranks = model.ranks();
   return {ranks != nullptr ? ranks->row_inboxes() : nullptr,
@@ -125,12 +125,12 @@ const bf16* SkinnyLayers::keep_rows(const std::int32_t* indices, int rows, bf16*
   return kept_attention_.data();
 }
 
-// The last layer has left it.
+// The last layer has left the final norm's input there.
 ops::cuda::SkinnyInput SkinnyLayers::finish(int /*rows*/, cudaStream_t /*stream*/) {
   return normed();
 }
 
-// Bias is added where q, k and v are taken (kvcache/cuda/append/projection.cuh).
+// The consumer of q, k and v adds the bias (kvcache/cuda/append/projection.cuh).
 ops::cuda::SkinnyGemm SkinnyLayers::projection(int layer, float* qkv) const {
   ops::cuda::SkinnyInput input = normed();
   input.parts = layer == 0 ? 1 : input.parts;

@@ -1,5 +1,5 @@
-// The linear layers of a few rows and what lies between them, for decode steps and short chunks of
-// prompts: skinny GEMMs (ops/cuda/linear/skinny_gemm.h), which read each weight once.
+// The linear layers of a few rows and the operations between them, for decode steps and short
+// prompt chunks: skinny GEMMs (ops/cuda/linear/skinny_gemm.h), which read each weight once.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace winnow::model::cuda {
 
-/// A GEMM per kernel. Takes experts, too.
+/// One kernel per GEMM. Supports experts.
 class SkinnyLayers : public LinearPath {
  public:
-  /// Rows for which this device has room.
+  /// The most rows that this device has room for.
   static int most() { return ops::cuda::most_skinny_rows(); }
   static constexpr bool kPads = false;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
@@ -44,10 +44,10 @@ class SkinnyLayers : public LinearPath {
   ops::cuda::SkinnyInput finish(int rows, cudaStream_t stream) override;
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
-  /// Where ranks have parts of them, the embedded tokens become the residual stream.
+  /// With ranks: sums their parts of the embedded tokens into the residual stream.
   void sum_embedded(int rows, cudaStream_t stream) const;
 
-  /// The GEMMs themselves, for those who run several in one kernel.
+  /// The GEMMs themselves, for callers that run several in one kernel.
   [[nodiscard]] ops::cuda::SkinnyGemm projection(int layer, float* qkv) const;
   [[nodiscard]] std::array<ops::cuda::SkinnyGemm, 3> behind_attention(int layer,
                                                                       const bf16* attended) const;
@@ -55,7 +55,7 @@ class SkinnyLayers : public LinearPath {
 
  protected:
   [[nodiscard]] const DeviceModel& model() const { return model_; }
-  /// Runs GEMMs, each of which takes what the one before it makes, in one kernel.
+  /// Runs GEMMs in one kernel; each takes the output of the one before.
   void run(std::span<const ops::cuda::SkinnyGemm> gemms, int rows, bool overlap,
            cudaStream_t stream) const;
 
@@ -63,27 +63,27 @@ class SkinnyLayers : public LinearPath {
   [[nodiscard]] ops::cuda::ResidualStream residual(const FloatBuffer& next_norm) const;
   [[nodiscard]] ops::cuda::SkinnyGemm attention_output(int layer, const bf16* attended) const;
   void finish_experts(int layer, int rows, cudaStream_t stream);
-  /// shared_ = what the shared expert makes of normed_, and that into the residual stream.
+  /// Computes shared_, the shared expert's output for normed_, and adds it to the residual stream.
   void add_shared(int layer, int rows, cudaStream_t stream);
 
   const DeviceModel& model_;
-  int parts_;  // in which a layer leaves the square sums of the residual stream
+  int parts_;  // of a row's square sum that a layer leaves
   ops::cuda::SkinnyScratch scratch_;
   winnow::cuda::DeviceBuffer<float> hidden_;  // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> part_;    // [rows, hidden] of embeddings that this rank has
+  winnow::cuda::DeviceBuffer<float> part_;    // [rows, hidden], this rank's part of the embeddings
   winnow::cuda::DeviceBuffer<bf16> normed_;   // [rows, hidden], unscaled
   winnow::cuda::DeviceBuffer<float> square_sums_;    // [parts, rows]
   winnow::cuda::DeviceBuffer<bf16> activated_;       // [rows, intermediate]
   winnow::cuda::DeviceBuffer<float> kept_hidden_;    // [rows, hidden]
   winnow::cuda::DeviceBuffer<bf16> kept_attention_;  // [rows, query_width]
   RoutedExperts experts_;
-  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden] of a shared expert
+  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden], the shared expert's output
 };
 
-/// Of decode steps: the GEMMs between two attentions in one kernel.
+/// For decode steps: one kernel for all GEMMs between two attentions.
 class SkinnyChain final : public SkinnyLayers {
  public:
-  /// More rows of wide models find no room in a block and come again for each tile.
+  /// Not many rows of wide models: they do not fit into a block and are read again for each tile.
   static bool takes(const DeviceModel& model, const LinearCall& call);
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,

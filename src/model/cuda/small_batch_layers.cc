@@ -18,7 +18,7 @@ std::size_t batch_width(int cols) {
 }
 
 ops::cuda::DeviceWeightFormat format_of(const DeviceModel& model) {
-  return model.weights().head().format;  // all matrices have the same
+  return model.weights().head().format;  // all matrices have the same format
 }
 
 }  // namespace
@@ -46,10 +46,10 @@ SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
 
 std::size_t SmallBatchLayers::most_sums() const {
   std::size_t most = 0;
-  const DeviceLayerWeights& layer = model_.layer(0);  // all have the same shapes
+  const DeviceLayerWeights& layer = model_.layer(0);  // all layers have the same shapes
   for (const DeviceWeight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
     if (weight->bytes() == 0) {
-      continue;  // experts alone
+      continue;  // a model without a shared expert
     }
     for (int rows = 1; rows <= kMostBatchRows; ++rows) {
       const int parts = ops::cuda::small_batch_parts(weight->view(), rows);

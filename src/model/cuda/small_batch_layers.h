@@ -1,5 +1,5 @@
-// The linear layers of steps of many sequences and what lies between them, from the weights as they
-// lie: small-batch GEMMs (ops/cuda/linear/small_batch_gemm.h), which read each weight once.
+// The linear layers of steps of many sequences and the operations between them: small-batch GEMMs
+// (ops/cuda/linear/small_batch_gemm.h), which read each weight once, in the stored order.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace winnow::model::cuda {
 
-/// Of models with experts it takes what SkinnyLayers do not: their rows that pad would have experts
-/// of their own.
+/// With experts it takes only the sizes that SkinnyLayers do not: its padding rows would be routed
+/// to experts of their own.
 class SmallBatchLayers final : public LinearPath {
  public:
   static constexpr bool kPads = true;
@@ -44,33 +44,33 @@ class SmallBatchLayers final : public LinearPath {
   [[nodiscard]] ops::cuda::SmallBatchProduct multiply(const ops::cuda::DeviceWeight& weight,
                                                       const ops::cuda::PackedRows& x,
                                                       cudaStream_t stream) const;
-  /// hidden += the product + bias, and what the next layer takes of it.
+  /// hidden += the product + bias, and the next layer's normed input.
   void add(const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
            const FloatBuffer& norm, int rows, cudaStream_t stream) const;
-  /// The same, where the ranks may have parts of the product, which is sum `number` of the pass.
+  /// The same, but each rank may have a part of the product, which is sum `number` of the pass.
   void add_parts(int number, const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
                  const FloatBuffer& norm, int rows, cudaStream_t stream) const;
-  /// hidden = all ranks' part_, or, but of sum 0, that much more.
+  /// hidden += the sum of all ranks' part_; sum 0 sets hidden instead.
   void sum_parts(int number, int rows, cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_sums() const;
-  /// Experts into the residual stream, and the norm behind them.
+  /// Adds the experts' outputs to the residual stream, and applies the next norm.
   void finish_experts(int layer, int rows, cudaStream_t stream);
-  /// What the dense part, or a shared expert, makes of normed_.
+  /// The output of the dense network or the shared expert for normed_.
   [[nodiscard]] ops::cuda::SmallBatchProduct multiply_dense(int layer, int rows,
                                                             cudaStream_t stream) const;
 
   const DeviceModel& model_;
   winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> part_;         // [rows, hidden] of it that this rank has
-  winnow::cuda::DeviceBuffer<bf16> embedded_;      // [rows, hidden] of the embeddings; not used
-  winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows] alike
-  winnow::cuda::DeviceBuffer<float> sums_;         // [parts, rows, columns] of the layer in work
+  winnow::cuda::DeviceBuffer<float> part_;         // [rows, hidden], this rank's part
+  winnow::cuda::DeviceBuffer<bf16> embedded_;      // [rows, hidden] of the embeddings; unused
+  winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows]; unused
+  winnow::cuda::DeviceBuffer<float> sums_;         // [parts, rows, columns] of the current product
   ops::cuda::PackedMemory normed_;                 // [rows, hidden]
   ops::cuda::PackedMemory attended_;               // [rows, query_width]
   ops::cuda::PackedMemory activated_;              // [rows, intermediate]
   RoutedExperts experts_;
-  winnow::cuda::DeviceBuffer<bf16> routed_;   // [rows, hidden] that experts take
-  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden] of a shared expert
+  winnow::cuda::DeviceBuffer<bf16> routed_;   // [rows, hidden], the experts' input
+  winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden], the shared expert's output
 };
 
 }  // namespace winnow::model::cuda

@@ -1,4 +1,4 @@
-// A decode step in one kernel, whatever path it is.
+// The interface of decode steps that run in one kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,9 +11,9 @@
 
 namespace winnow::model::cuda {
 
-/// Which rows (KV heads of all sequences) a kernel of a step of one sequence is made for; several
-/// sequences have but one kernel, for long ones. Any are right, but sums may be added up in another
-/// order.
+/// The kind of rows (KV heads of all sequences) that a kernel for one sequence is optimized for;
+/// several sequences have one kernel, for long rows. Each kernel is correct for all rows, but the
+/// order of sums may differ.
 enum class RowKind : std::uint8_t { short_rows, long_rows };
 
 /// All layers of a step and the head. One implementation per path (fast_paths.h).
@@ -21,15 +21,15 @@ class StepKernel {
  public:
   using RowPages = ops::cuda::DecodePlan::RowPages;
 
-  /// The step's inputs in device memory.
+  /// A step's inputs in device memory.
   struct Step {
     const std::int32_t* slots = nullptr;  // [sequences]
     const float2* angles = nullptr;       // [sequences, head_dim / 2]
     int sequences = 0;
     bool with_logits = false;
   };
-  /// Page-locked memory through which a step signals its end to the host; the tokens are written
-  /// last, before the kernel ends.
+  /// Page-locked memory where a step signals its end to the host; the tokens are written last,
+  /// before the kernel ends.
   struct End {
     std::int32_t* tokens = nullptr;      // [sequences]
     std::int32_t* free_pages = nullptr;  // [1]
@@ -40,18 +40,18 @@ class StepKernel {
   StepKernel(const StepKernel&) = delete;
   StepKernel& operator=(const StepKernel&) = delete;
 
-  /// What to take the rows of a layer of so many pages for. None where a walk over the layers is
-  /// faster, and for more sequences than the kernel takes.
+  /// The kind of rows of a layer with these pages. None if a walk over the layers is faster, or if
+  /// there are more sequences than the kernel supports.
   [[nodiscard]] virtual std::optional<RowKind> rows_of(const RowPages& pages,
                                                        int sequences) const = 0;
 
-  /// Where the embedded tokens go.
+  /// Where the embedded tokens are written.
   [[nodiscard]] virtual ops::cuda::ResidualStream residual() const = 0;
 
-  /// A token of each of the sequences through all layers and the head; last they are appended in
+  /// Runs one token of each sequence through all layers and the head, then appends the tokens in
   /// all layers. With `end` it also advances the sequences (next_pages.cuh) and signals the host;
-  /// without, the next kernel does so. Programmatic: weights are read before its predecessor is
-  /// complete, nothing else.
+  /// without it, the next kernel must do so. Programmatic launch: it reads only weights before its
+  /// predecessor is complete.
   virtual void run(const Step& step, RowKind rows, const End* end, cudaStream_t stream) const = 0;
 };
 

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(ops::cuda::kEmbedThreads)
   winnow::cuda::release_successor();
   const int batch = gridDim.x;
   const int row = blockIdx.x;
-  __shared__ std::int32_t of_host[2];  // slot, token: asked for over the bus once
+  __shared__ std::int32_t of_host[2];  // slot, token: read over the bus once
   if (threadIdx.x < 2) {
     of_host[threadIdx.x] = inputs.host[static_cast<int>(threadIdx.x) * batch + row];
   }

@@ -1,4 +1,4 @@
-// The two ends of a captured decode step.
+// The first and last kernels of a captured decode step.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,15 +10,15 @@
 
 namespace winnow::model::cuda {
 
-/// In place of a slot: a row that only pads the batch. It belongs to no sequence.
+/// The slot of a padding row, which belongs to no sequence.
 inline constexpr std::int32_t kNoSlot = -1;
 
-/// What a step takes from the host and gives back. `host` lies in page-locked host memory, which
-/// kernels read and write themselves: a copy of few bytes would take longer. The tokens' rows of
-/// `embedding` become the residual stream, as in ops::cuda::embed_rows().
+/// The step's inputs from the host and its outputs. `host` is page-locked memory that kernels read
+/// directly: a copy of a few bytes would take longer. The tokens' rows of `embedding` become the
+/// residual stream, as in ops::cuda::embed_rows().
 struct StepInputs {
   const std::int32_t* host = nullptr;     // [2, batch] slots, tokens
-  std::int32_t* slots = nullptr;          // [batch] the slots, on the device
+  std::int32_t* slots = nullptr;          // [batch] copy of the slots on the device
   const std::int32_t* lengths = nullptr;  // by slot: each token's position
   const float* frequencies = nullptr;     // [tables, half]
   const float* rope_factors = nullptr;    // [tables], of cosine and sine
@@ -26,16 +26,16 @@ struct StepInputs {
   int tables = 0;
   int half = 0;
   ops::cuda::DeviceWeightView embedding;
-  int first_token = 0;  // that `embedding` has
+  int first_token = 0;  // the first token of `embedding`
   ops::cuda::ResidualStream residual;
 };
 void begin_step(const StepInputs& inputs, int batch, cudaStream_t stream);
 
 struct StepResults {
   const std::int32_t* slots = nullptr;      // [batch]
-  kvcache::cuda::CacheView cache;           // each sequence moves on by one token
+  kvcache::cuda::CacheView cache;           // the sequences' lengths grow by one token
   const std::int32_t* tokens = nullptr;     // [batch] the most likely ones
-  std::int32_t* host_tokens = nullptr;      // [batch] StepTokens; written last
+  std::int32_t* host_tokens = nullptr;      // [batch] page-locked (StepTokens); written last
   std::int32_t* host_free_pages = nullptr;  // [1] page-locked
 };
 void end_step(const StepResults& results, int batch, cudaStream_t stream);

@@ -11,7 +11,7 @@ void StepTokens::expect(std::size_t count) {
 }
 
 std::span<const std::int32_t> StepTokens::wait(const winnow::cuda::Stream& stream) const {
-  constexpr int kLooks = 100000;  // between two at the stream, which might have failed
+  constexpr int kLooks = 100000;  // between two checks of the stream, which might have failed
   const std::span tokens = tokens_.span().first(expected_);
   const auto is_there = [](std::int32_t& token) {
     return std::atomic_ref(token).load(std::memory_order_acquire) != kPending;

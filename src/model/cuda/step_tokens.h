@@ -1,4 +1,4 @@
-// The tokens of a step on their way to the host.
+// Returns the tokens of a step to the host.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace winnow::model::cuda {
 
-/// Page-locked memory that the end of a step (end_step(), or a StepKernel) writes tokens to, and
-/// from which the host sees that they have come: some microseconds before the stream is known to be
+/// Page-locked memory that the end of a step (end_step(), or a StepKernel) writes tokens to. The
+/// host polls it and sees the tokens some microseconds before the stream is known to be
 /// idle.
 class StepTokens {
  public:
@@ -18,10 +18,10 @@ class StepTokens {
 
   [[nodiscard]] std::int32_t* data() const { return tokens_.data(); }
 
-  /// To be called before the step is put into a stream.
+  /// Call it before the step is enqueued.
   void expect(std::size_t count);
-  /// Waits until all that are expected are there: the step has then told the host all that it does.
-  /// Throws Error if the stream has failed.
+  /// Waits until all expected tokens have arrived; the step's other outputs to the host are then
+  /// visible, too. Throws Error if the stream has failed.
   [[nodiscard]] std::span<const std::int32_t> wait(const winnow::cuda::Stream& stream) const;
 
  private:

@@ -13,15 +13,15 @@ namespace {
 
 using ops::cuda::DeviceWeightFormat;
 
-// All wait for the longest row, where a kernel of attention alone would spread its pages. What its
-// warps read more than those of other rows takes as long, then, as the ends of kernels.
+// All blocks wait for the longest row, while a separate attention kernel would spread its pages.
+// With this many bytes more per warp than the mean, waiting costs as much as kernel boundaries.
 constexpr double kMostBytesMore = 24 * 1024;
-constexpr double kMostPagesOfShortRows = 2.0;  // of a warp
-// More of several sequences take as long as the memory does, which kernels of their own keep
-// busier.
+constexpr double kMostPagesOfShortRows = 2.0;  // per warp
+// Per warp, for several sequences. With more, a step is bound by memory, which separate kernels
+// keep busier.
 constexpr double kMostPagesOfSeveral = 40.0;
 
-// Of a block: with less, attention leaves the weights too little, or nothing.
+// Of a block. With less, attention would leave too little memory for the weights.
 constexpr int kLeastSharedMemory = 200 * 1024;
 
 int most_sequences(const kvcache::cuda::DeviceCache& cache) {
@@ -31,7 +31,7 @@ int most_sequences(const kvcache::cuda::DeviceCache& cache) {
              : std::min(kMostWholeStepSequences, rows / cache.shape().kv_heads);
 }
 
-// Blocks of a row: such that one sequence's entries, some hundred, are a page or two for each warp.
+// Blocks per row, so that a sequence of some hundred entries has a page or two per warp.
 int parts_of(int rows) {
   const int blocks = winnow::cuda::multiprocessor_count() / rows;
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(kMostParts, blocks))));
@@ -45,7 +45,7 @@ std::size_t part_bytes(const kvcache::cuda::DeviceCache& cache,
   return parts * static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-// What attention takes and makes lies where the layer behind it, o, has been given a place.
+// Attention reads and writes the published memory that the output projection o has been given.
 void set_layers(std::span<const kvcache::cuda::Projection> projections, WholeStepProgram& program) {
   for (std::size_t i = 0; i < projections.size(); ++i) {
     const kvcache::cuda::Projection& projection = projections[i];
@@ -74,13 +74,13 @@ bool has_one_format(const DeviceModel& model) {
 
 bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache) {
   using Kind = kvcache::cuda::DecisionSource::Kind;
-  if (!model.is_plain()) {  // its first layer may have no attention
+  if (!model.is_plain()) {  // the first layer may have no attention
     return false;
   }
   const kvcache::cuda::Projection projection = model.projection(0, nullptr, {});
   const kvcache::cuda::DecisionSource& decision = projection.decision;
   const bool decides = decision.kind == Kind::none || decision.kind == Kind::channel;
-  // Before the token is appended it must be known whether the entry that it replaces is archived.
+  // Before the token is appended, it must be known whether the entry that it replaces is archived.
   const auto& view = cache.view();
   const bool decided_before = view.mark_words == 0 || view.ring > view.shift;
   return winnow::cuda::has_programmatic_launch() &&
@@ -112,7 +112,7 @@ WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits) c
   Layers all;
   for (int l = 0; l < model_.layers(); ++l) {
     all.projections.push_back(model_.projection(l, rows_.hidden(), {angles, 0}));
-    all.linear.push_back(rows_.projection(l, nullptr));  // its result is published
+    all.linear.push_back(rows_.projection(l, nullptr));  // its output is published
     auto behind = rows_.behind_attention(l, nullptr);    // attention publishes its input
     all.linear.insert(all.linear.end(), behind.begin(), behind.end());
   }
@@ -120,7 +120,7 @@ WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits) c
   return all;
 }
 
-// Of as many sequences as a step takes.
+// The maximum over all numbers of sequences that a step may have.
 std::size_t WholeStep::most_published_bytes() const {
   const Layers layers = layers_of(nullptr, false);
   std::size_t most = 0;

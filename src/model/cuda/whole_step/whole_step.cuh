@@ -1,20 +1,20 @@
-// A whole step from top to bottom. One kernel, that of skinny GEMMs
-// (ops/cuda/linear/skinny_gemm.cuh), runs a program of four GEMMs for each layer of the model and
-// one for the head; results go from one to the next through published memory:
+// A whole step, from the embeddings to the tokens. The kernel of skinny GEMMs
+// (ops/cuda/linear/skinny_gemm.cuh) runs a program of four GEMMs for each layer of the model and
+// one for the head; each reads its input from published memory, where the one before wrote it:
 //
 //   step_kernels.cu: begin_kernel    embeddings and RoPE's angles, in a kernel of its own
-//   of each layer
+//   for each layer l
 //     GEMM 4 l                       q, k, v
-//     WholeStepAttention::attend     norm and RoPE of q and k; entries and the token's own; output
+//     WholeStepAttention::attend     norm and RoPE of q and k; attention; its output
 //     GEMM 4 l + 1                   output projection, added to the residual stream
 //     GEMM 4 l + 2                   gate and up, SiLU
 //     GEMM 4 l + 3                   down, added to the residual stream
 //   GEMM 4 layers                    the head
-//   WholeStepAppend::run             meanwhile: the token into the cache of all layers
+//   WholeStepAppend::run             at the same time: the token into the cache of all layers
 //   ArgmaxAcrossBlocks               the most likely tokens, by the last block
-//   end_sequence                     lengths move on, and the host is told
+//   end_sequence                     the lengths grow, and the host is signalled
 //
-// What follows says which of it happens where in the kernel.
+// The class below calls these parts between the GEMMs.
 #pragma once
 
 #include "model/cuda/whole_step/whole_step_append.cuh"
@@ -22,8 +22,8 @@
 
 namespace winnow::model::cuda {
 
-/// What the kernel of skinny GEMMs calls between its GEMMs: its `Attention`. Constructed, and
-/// asked before and after each GEMM, by the warps that multiply.
+/// The `Attention` of the kernel of skinny GEMMs, which calls it between its GEMMs. The warps that
+/// multiply construct it, and call before() and after().
 template <ops::EntryFormat kType, int D, bool kLongRows, bool kSeveral>
 class WholeStepOrder {
  public:
@@ -35,13 +35,13 @@ class WholeStepOrder {
   __device__ WholeStepOrder(const Program& program, std::byte* published, std::byte* memory)
       : attention_(program, published, memory) {}
 
-  /// Before the block's products of GEMM `number`.
+  /// Called before the block's products of GEMM `number`.
   __device__ void before(int number) {
     if (attention_.takes_part() && number % kGemmsOfLayer == kOutput) {
       attention_.attend();
     }
   }
-  /// After them, while the others' results are awaited.
+  /// Called after them, while the block waits for the other blocks' results.
   __device__ void after(int number) {
     if (!attention_.takes_part() || attention_.is_over()) {
       return;
@@ -54,7 +54,7 @@ class WholeStepOrder {
     }
   }
 
-  /// Appends the tokens in all layers, when these are done. By the warps that fetch inputs.
+  /// Appends the tokens in all layers, after the last layer. Called by the warps that fetch inputs.
   template <class Program>
   static __device__ void append(const Program& program, const std::byte* published,
                                 std::byte* memory) {
@@ -63,7 +63,7 @@ class WholeStepOrder {
         .run(program);
   }
 
-  /// By one thread of each sequence, when all blocks have appended.
+  /// Called by one thread of each sequence, after all blocks have appended.
   template <class Program>
   static __device__ void end_step(const Program& program, int sequence, std::int32_t token) {
     if (program.attention.end.tokens != nullptr) {

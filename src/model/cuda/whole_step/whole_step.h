@@ -1,6 +1,6 @@
-// A decode step of a few sequences, all layers in one kernel: linear layers, and attention between
-// them, publish their results (ops/cuda/linear/skinny_gemm_kernels.h), so no work waits for one
-// kernel to end and the next to start. whole_step.cuh has the order.
+// A decode step of a few sequences in one kernel: all linear layers, and attention between them.
+// They publish their results to each other (ops/cuda/linear/skinny_gemm_kernels.h), so no time is
+// lost between the end of a kernel and the start of the next. whole_step.cuh has the order.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,7 +24,7 @@ class WholeStep final : public StepKernel {
   /// Whether there is a kernel for this model and cache.
   static bool takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache);
 
-  /// For what takes() has accepted. All must outlive this.
+  /// Requires takes(). All arguments must outlive this.
   WholeStep(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache,
             const OutputHead& head);
 
@@ -32,14 +32,14 @@ class WholeStep final : public StepKernel {
   void run(const Step& step, RowKind rows, const End* end, cudaStream_t stream) const override;
 
   [[nodiscard]] std::optional<RowKind> rows_of(const RowPages& pages, int sequences) const override;
-  /// The same of any cache: a row's pages are cut among so many warps.
+  /// The same for any cache: a row's pages are split evenly among `warps` warps.
   static std::optional<RowKind> rows_of(const RowPages& pages, int sequences, int kv_heads,
                                         int warps, std::size_t page_bytes);
 
  private:
-  /// A model's layers as its tokens pass through them: of each the product that makes q, k and v
-  /// (stored), what attention makes multiplied and added (its input null), gate and up, down; last
-  /// the head. All of one weight format.
+  /// A model's layers in the order of a step. Each has four products: q, k and v (stored), the
+  /// output projection (added; its input null), gate and up, down; the head comes last. All have
+  /// the same weight format.
   struct Layers {
     std::vector<ops::cuda::SkinnyGemm> linear;           // [4 layers + 1]
     std::vector<kvcache::cuda::Projection> projections;  // [layers]

@@ -1,5 +1,5 @@
-// Appending the tokens of a step (whole_step.h) when all of them are done: by the warps
-// that fetch inputs, while the head is computed.
+// Appends the tokens of a step (whole_step.h) in all layers, after the last of them: the warps that
+// fetch inputs do it while the head is computed.
 #pragma once
 
 #include "kvcache/cuda/append/append_row.cuh"
@@ -10,8 +10,8 @@
 
 namespace winnow::model::cuda {
 
-/// The blocks share the rows (layer, sequence and KV head). Of a block one warp decides, one has
-/// the key, one the value.
+/// The blocks share the rows (layer, sequence and KV head). In a block, one warp takes the
+/// decision, one writes the key and one the value.
 template <class Format, int D, bool kSeveral>
 class WholeStepAppend {
  public:
@@ -49,15 +49,15 @@ class WholeStepAppend {
   }
 
   [[nodiscard]] __device__ int sequences() const { return kSeveral ? a_.sequences : 1; }
-  // The sequence of a row; behind the last row any.
+  // Loads the sequence of a row; any sequence if `row` is past the last one.
   __device__ void look_up(int row) {
     sequence_ = kSeveral ? row / a_.cache.kv_heads % a_.sequences : 0;
     slot_ = a_.slots[sequence_];
     length_ = a_.cache.lengths[slot_];
   }
 
-  // Until the last layer's input is there, for which all attention has been needed: each value of
-  // one sequence's is made with those of the others.
+  // Waits for the last layer's output. All attention is complete then: each published value of one
+  // sequence was computed together with the other sequences'.
   template <class Program>
   __device__ void wait_for_layers(const Program& program) const {
     const int last = program.count - 1;
@@ -69,7 +69,7 @@ class WholeStepAppend {
     synchronize();
   }
 
-  // Products as other blocks have published them.
+  // Reads products that other blocks have published.
   struct Products {
     const float* from;
     __device__ float operator[](int i) const { return ops::cuda::read_published(from + i); }
@@ -86,7 +86,7 @@ class WholeStepAppend {
     return {weight != nullptr, weight, a_.eps};
   }
 
-  // As project() in projection.cuh does it.
+  // The decision, computed as in project() of projection.cuh.
   __device__ bool decides(int layer, int head) const {
     const kvcache::cuda::DecisionSource& source = a_.decision;
     if (source.is_drawn || source.kind == kvcache::cuda::DecisionSource::Kind::none) {
@@ -129,7 +129,7 @@ class WholeStepAppend {
     synchronize();
   }
 
-  // The token's key or value, as project() makes it.
+  // Writes the token's key or value, computed as in project().
   __device__ void put(int layer, int head, bool key, const Place& place) const {
     const int heads = a_.cache.kv_heads;
     ops::cuda::HeadVector<D> vector;
@@ -150,12 +150,12 @@ class WholeStepAppend {
   const std::byte* published_;
   kvcache::cuda::Places& places_;
   int thread_;
-  int sequence_ = 0;  // of the row that is appended
+  int sequence_ = 0;  // of the current row
   int slot_ = 0;
   int length_ = 0;
 };
 
-/// What is left of a sequence's step when all blocks have appended and its token is chosen. By one
+/// Ends a sequence's step after all blocks have appended and its token is chosen. Called by one
 /// thread.
 inline __device__ void end_sequence(const WholeStepArguments& a, int sequence, std::int32_t token) {
   const kvcache::cuda::CacheView& cache = a.cache;

@@ -1,5 +1,5 @@
-// Attention of one token of each sequence between linear layers of one kernel (whole_step.h): by
-// the warps that multiply, while they wait for what attention makes.
+// Attention of one token of each sequence between linear layers of one kernel (whole_step.h). The
+// warps that multiply run it; they would otherwise wait for its output.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,17 +10,17 @@
 
 namespace winnow::model::cuda {
 
-/// The entries of a KV head of a sequence are split between so many blocks as the program says,
-/// those of a block between its warps. Each block adds up what its warps have and publishes its
-/// part to the head's blocks, each of which adds up some channels of all parts and publishes them
-/// to everybody.
+/// The entries of a sequence's KV head are split between `parts` blocks of the program, and within
+/// a block between its warps. Each block adds up its warps' outputs and publishes this part to the
+/// head's blocks. Each of these adds up some channels of all parts and publishes the sums to all
+/// blocks.
 ///
-/// Entries are read as the step before has left them: nothing is appended before all layers are
-/// done. The token's own entry is attended to from shared memory, rounded as it will be stored.
+/// Entries are read as the last step left them: nothing is appended before all layers are
+/// done. The token's own entry is read from shared memory, rounded as it will be stored.
 template <ops::EntryFormat kType, int D, bool kLongRows, bool kSeveral>
 class WholeStepAttention {
  public:
-  /// By all warps that multiply, and no others. `published`: where the kernel publishes.
+  /// Called by all warps that multiply, and only by them. `published`: the published memory.
   template <class Program>
   __device__ WholeStepAttention(const Program& program, std::byte* published, std::byte* memory)
       : memory_(memory),
@@ -43,17 +43,17 @@ class WholeStepAttention {
   [[nodiscard]] __device__ bool takes_part() const {
     return kSeveral ? sequence_ < a_.sequences : head_ < a_.cache.kv_heads;
   }
-  /// Whether all layers have been attended to.
+  /// Whether attention of all layers is done.
   [[nodiscard]] __device__ bool is_over() const { return layer_ == a_.layers; }
 
-  /// Asks for what is needed to know of the next layer: where its pages are, and its norms.
+  /// Requests the next layer's page numbers and norm weights.
   __device__ void look_up() {
     entries_.look_up(layer_);
     bring_norms();
   }
-  /// Starts to bring the pages that have been looked up.
+  /// Starts to copy the pages of the last look_up() to shared memory.
   __device__ void fetch() { entries_.fetch(); }
-  /// The block's part of the next layer: of its entries, then of its output.
+  /// Computes the block's part of the next layer's attention, then its channels of the output.
   __device__ void attend() {
     take_token();
     typename Shape::Attention attention;
@@ -62,7 +62,7 @@ class WholeStepAttention {
     attention.write(outs_of(warp()), sums_of(warp()), a_.group);
     synchronize();
     publish_part();
-    synchronize();  // the warps' parts have been read
+    synchronize();  // all warps' parts have been read
     publish_output();
     ++layer_;
   }
@@ -84,7 +84,7 @@ class WholeStepAttention {
     ops::cuda::sync_named(ops::cuda::kAttentionBarrier, kThreads);
   }
 
-  // The block's row among those of all sequences.
+  // The block's row among the rows of all sequences.
   static __device__ int row(const WholeStepArguments& arguments) {
     return static_cast<int>(blockIdx.x) / arguments.parts;
   }
@@ -132,7 +132,7 @@ class WholeStepAttention {
     synchronize();
   }
 
-  // Of the layer's queries and keys, a row each.
+  // Copies the norm weights of the layer's queries and keys, [2, D].
   __device__ void bring_norms() const {
     const WholeStepLayer& layer = a_.of_layer[layer_];
     const float* from = warp() == 0 ? layer.query_norm : layer.key_norm;
@@ -142,14 +142,14 @@ class WholeStepAttention {
     }
   }
 
-  // Copies the token's q, and k and v of the new entry, from the previous layer's output to shared
+  // Copies the token's q, and the k and v of its entry, from the previous GEMM's output to shared
   // memory.
   __device__ void take_token() {
     const auto* qkv =
         reinterpret_cast<const float*>(published() + a_.of_layer[layer_].products_at) +
         (kSeveral ? a_.products_of(sequence_) * D : 0);
     const int vectors = a_.group + (has_new_entry() ? 2 : 0);
-    // Few requests at a time: those who ask keep what they ask for from coming.
+    // Few requests at a time: polling slows down the data that it waits for.
     for (int i = 4 * thread(); i < vectors * D; i += 4 * kThreads) {
       const auto* from = reinterpret_cast<const float4*>(qkv + column(i / D) * D + i % D);
       float4 x = ops::cuda::read_published(from);
@@ -173,14 +173,14 @@ class WholeStepAttention {
     synchronize();
   }
 
-  // Where a vector of the head lies in the product, in units of D: queries, the key, the value.
+  // The column of a vector of the head in the product, in units of D: queries, the key, the value.
   [[nodiscard]] __device__ int column(int vector) const {
     const int heads = a_.cache.kv_heads;
     return vector < a_.group ? head_ * a_.group + vector
                              : heads * a_.group + (vector - a_.group) * heads + head_;
   }
 
-  // As project() in projection.cuh does it; the decision is taken when the token is appended.
+  // As project() in projection.cuh, but the decision is taken when the token is appended.
   __device__ void project(int number) const {
     const WholeStepLayer& layer = a_.of_layer[layer_];
     ops::cuda::HeadVector<D> vector;
@@ -192,7 +192,7 @@ class WholeStepAttention {
                                      at<float>(Memory::kNorms) + (key ? D : 0), a_.eps};
       const bool borrowed =
           number == 0 && a_.decision.kind == kvcache::cuda::DecisionSource::Kind::channel;
-      const auto nothing = [](const auto& /*x*/) {};  // the decision is taken by WholeStepAppend
+      const auto nothing = [](const auto& /*x*/) {};  // WholeStepAppend takes the decision
       ops::cuda::transform_head(vector, norm,
                                 ops::cuda::WholeRope{at<const float2>(Memory::kAngles)},
                                 ops::cuda::ClearedChannel{borrowed, a_.decision, nothing});
@@ -209,7 +209,7 @@ class WholeStepAttention {
     }
   }
 
-  // A part as it is published: references and sums of the group, then its output [group, D].
+  // A published part: references and sums of the group, then its output [group, D].
   [[nodiscard]] __device__ float2* sums_of_part(int number) const {
     return reinterpret_cast<float2*>(published() + a_.of_layer[layer_].parts_at) +
            ((sequence_ * a_.cache.kv_heads + head_) * a_.parts + number) *
@@ -219,11 +219,11 @@ class WholeStepAttention {
     return sums_of_part(number) + part_sums(a_.group);
   }
 
-  // The sum of the warps' parts to the head's blocks. A thread has two channels.
+  // Publishes the sum of the warps' parts to the head's blocks. A thread has two channels.
   __device__ void publish_part() {
     static_assert(kMostGroupChannels / 2 <= kThreads);
     if (const int i = thread(); i < a_.group * D / 2) {
-      const int quad = i / 2;                                         // as part_place() counts them
+      const int quad = i / 2;                                         // numbered as in part_place()
       const int outer = quad / 4 * a_.group_inverse >> kInverseBits;  // quad / (4 group)
       const int head = quad / 4 - outer * a_.group;
       float2 of_warp[kWarps];
@@ -251,7 +251,7 @@ class WholeStepAttention {
     }
   }
 
-  // What a lane has of a part.
+  // A lane's values of a part.
   struct Share {
     float2 sums{-INFINITY, 0.0F};
     float4 out[2]{};
@@ -262,14 +262,14 @@ class WholeStepAttention {
     }
   };
 
-  // The sum of the blocks' parts, of eight channels here and there of the head's: lane l has those
-  // of part l % parts.
+  // Adds up the parts of all blocks, and publishes this block's channels, eight at a time: lane l
+  // has the values of part l % parts.
   __device__ void publish_output() const {
     const int own = lane() & (a_.parts - 1);
     const int together = 32 >> a_.parts_log2;
     for (int i = warp() * together; part() + i * a_.parts < a_.group * D / 8;
          i += kWarps * together) {
-      // A channel of the group.
+      // The first of eight channels of the group.
       const int first = 8 * (part() + (i + (lane() >> a_.parts_log2)) * a_.parts);
       const bool inside = first < a_.group * D;
       const Share share = inside ? await_part(own, first) : Share{};
@@ -304,11 +304,11 @@ class WholeStepAttention {
     }
   }
 
-  // Eight channels of a part, from `first` of the group's on, when they are there.
+  // Waits for eight channels of a part, from channel `first` of the group on.
   __device__ Share await_part(int number, int first) const {
     const float2* sums = sums_of_part(number) + first / D;
     const auto* out = reinterpret_cast<const float4*>(out_of_part(number) + first / 2);
-    // Where there are many no others are asked for until the sums are there.
+    // With wide heads, no channels are requested until the sums are there.
     while (D > 64 && ops::cuda::unpublished(ops::cuda::read_published(sums))) {
     }
     Share share;
@@ -319,7 +319,7 @@ class WholeStepAttention {
     return share;
   }
 
-  // Of what is relative to `own` in a sum relative to `reference`; without entries: none.
+  // The factor of values relative to `own` in a sum relative to `reference`; 0 without entries.
   static __device__ float weight(float own, float reference) {
     return own == -INFINITY ? 0.0F : ops::cuda::exp2_fast(own - reference);
   }
@@ -333,7 +333,7 @@ class WholeStepAttention {
   int sequence_;
   int head_;
   WholeStepEntries<kType, D, kLongRows> entries_;
-  int layer_ = 0;  // that is attended to next
+  int layer_ = 0;  // the next layer
 };
 
 }  // namespace winnow::model::cuda

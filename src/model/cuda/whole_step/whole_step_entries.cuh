@@ -1,4 +1,4 @@
-// A warp's share of the entries of one KV head, layer after layer, in a whole step's attention.
+// A warp's share of the entries of one KV head in a whole step's attention, layer after layer.
 #pragma once
 
 #include <bit>
@@ -7,17 +7,17 @@
 
 namespace winnow::model::cuda {
 
-/// The pages of the window, those of the archive, and as the last one the token's own entry are cut
-/// evenly among the head's warps. Nothing of them changes before all layers are done; so what a
-/// warp needs to know is asked for a layer ahead, and its first page is on its way while the layers
-/// before are computed.
+/// A row's pages are those of the window, then those of the archive, then a page with the token's
+/// own entry; they are split evenly among the head's warps. They do not change before all layers
+/// are done, so a warp requests page numbers and lengths one layer ahead, and copies its first page
+/// while the layers before are computed.
 template <ops::EntryFormat kType, int D, bool kLongRows>
 class WholeStepEntries {
  public:
   using Shape = WholeStepShape<kType, D, kLongRows>;
 
-  /// Of warp `worker` of the head's. Arguments and sequence may be filled in later; pages, states
-  /// and share are the warp's own shared memory.
+  /// For warp `worker` of the head. `arguments` and `sequence` may be filled in later; `pages`,
+  /// `states` and `share` are the warp's own shared memory.
   __device__ WholeStepEntries(const WholeStepArguments& arguments,
                               const WholeStepSequence& sequence, int head, int worker,
                               std::byte* pages, typename Shape::StreamState* states,
@@ -29,11 +29,11 @@ class WholeStepEntries {
         share_(share),
         stream_(pool, pages, states) {}
 
-  /// Before the first layer.
+  /// Called before the first layer.
   __device__ void begin() { count_ = __ldcg(a_.cache.archive_counts + row(0)); }
 
-  /// Asks for the numbers of the warp's pages in a layer, and for the length of the archive in the
-  /// layer after it: both are waited for when they are used.
+  /// Requests the numbers of the warp's pages in a layer, and the length of the next layer's
+  /// archive: the first use of each waits for it.
   __device__ void look_up(int layer) {
     const int pages = new_entry_page(count_) + 1;
     const int workers_log2 = a_.parts_log2 + std::countr_zero(unsigned{Shape::kWarps});
@@ -53,7 +53,7 @@ class WholeStepEntries {
     }
   }
 
-  /// Starts to bring them. The warp has read what lay in their place.
+  /// Starts to copy the pages. The warp must have read the last pages in their place.
   __device__ void fetch() {
     find_hidden();
     find_tags(0);
@@ -67,7 +67,7 @@ class WholeStepEntries {
     }
   }
 
-  /// `new_entry`: a page whose first entry is the token's.
+  /// Attends to the warp's pages. `new_entry`: a page whose first entry is the token's.
   __device__ void attend(typename Shape::Attention& attention, const std::byte* new_entry) {
 #pragma unroll 1
     for (int page = 0; page < count_of_pages_; ++page) {
@@ -94,7 +94,7 @@ class WholeStepEntries {
  private:
   using Shared = typename Shape::Attention::Shared;
   using Held = typename Shape::Attention::Held;
-  // A page's tag has the bits of its entries that are seen, and whether it is the token's own.
+  // A page's tag has a bit for each visible entry, and one for the page of the token's entry.
   static constexpr std::uint32_t kNewEntry = ops::cuda::kWholePage + 1;
 
   static __device__ int lane() {
@@ -110,7 +110,7 @@ class WholeStepEntries {
     return window_pages() + kvcache::cuda::pages_for(archived);
   }
 
-  // The lane's of the warp's 32 pages from `from` on.
+  // Reads this lane's page number, for the warp's 32 pages from `from` on.
   __device__ void look_up_numbers(int from) {
     const int j = share_.first + from + lane();
     number_ = ops::cuda::kNoPage;
@@ -126,7 +126,7 @@ class WholeStepEntries {
     tag_ = from + lane() < count_of_pages_ ? tag_of(share_.first + from + lane()) : 0;
   }
 
-  // The entry that the token's takes the place of is gone, unless it will be archived.
+  // Hides the entry that the token will replace in the window, unless it will be archived.
   __device__ void find_hidden() {
     const int ring = sequence_.ring;
     const int length = sequence_.length;
@@ -142,7 +142,7 @@ class WholeStepEntries {
     }
   }
 
-  // Of the row's page j.
+  // The tag of the row's page j.
   [[nodiscard]] __device__ std::uint32_t tag_of(int j) const {
     if (j == new_entry_page(share_.archived)) {
       return kNewEntry | 1U;
@@ -156,20 +156,20 @@ class WholeStepEntries {
     return hides ? bits & ~(1U << hidden % ops::kPageEntries) : bits;
   }
 
-  // The page behind the last one that has been asked for.
+  // Requests the next page.
   __device__ void fetch_next(int stage) {
     stream_.put(lane() == fetched_ % 32, stage, 0, number_, static_cast<int>(tag_));
     ++fetched_;
   }
 
-  // The front page has been read.
+  // Drops the front page, which has been read, and requests another.
   __device__ void replace_front() {
     if (fetched_ < count_of_pages_) {
       if (fetched_ % 32 == 0) {
         look_up_numbers(fetched_);
         find_tags(fetched_);
       }
-      __syncwarp();  // by every lane
+      __syncwarp();  // all lanes take part in put()
       fetch_next(stream_.stage());
     }
     stream_.drop_front();
@@ -179,14 +179,14 @@ class WholeStepEntries {
   const WholeStepSequence& sequence_;
   int head_;
   int worker_;
-  WholeStepShare& share_;  // of the layer that has been looked up
+  WholeStepShare& share_;  // of the last look_up()
   typename Shape::Stream stream_;
-  int count_ = 0;  // entries of the archive of the layer after it
+  int count_ = 0;  // entries of the next layer's archive
   int count_of_pages_ = 0;
   int fetched_ = 0;
-  std::uint32_t number_ = ops::cuda::kNoPage;  // the lane's page of 32
-  std::uint32_t tag_ = 0;                      // and its tag
-  std::uint32_t marks_ = 0;  // the word with the mark of the slot that is overwritten
+  std::uint32_t number_ = ops::cuda::kNoPage;  // of this lane's page of 32
+  std::uint32_t tag_ = 0;                      // its tag
+  std::uint32_t marks_ = 0;                    // has the mark of the window slot that is replaced
 };
 
 }  // namespace winnow::model::cuda
