@@ -18,7 +18,7 @@ constexpr std::string_view kTemporary = ".tmp";
 constexpr std::size_t kRandomDigits = 16;
 constexpr std::filesystem::perms kReadWriteExecute = std::filesystem::perms::all;  // no set-id bits
 
-/// Whether AtomicFile may have given it this name.
+/// Whether `path` may be a temporary file of AtomicFile.
 bool is_temporary(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   const std::size_t mark = name.rfind(kTemporary);
@@ -26,7 +26,7 @@ bool is_temporary(const std::filesystem::path& path) {
          name.find_first_not_of("0123456789abcdef", mark + kTemporary.size()) == std::string::npos;
 }
 
-/// Makes the rename itself survive a crash. Not every file system can; nothing is lost if not.
+/// Makes the rename survive a crash. Some file systems cannot; then the file is still whole.
 void sync_directory(const std::filesystem::path& directory) {
   const int fd =
       ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

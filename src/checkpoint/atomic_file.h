@@ -1,4 +1,4 @@
-// A file that appears whole or not at all.
+// Files that are written as a whole or not at all.
 #pragma once
 
 #include <cstddef>
@@ -39,11 +39,11 @@ class AtomicFile {
 /// before they start.
 void require_folder_of(const std::filesystem::path& file);
 
-/// Removes from `directory` the temporary files of processes that were killed. No other process may
-/// write there at the same time.
+/// Removes temporary files of killed processes from `directory`. No other process may write there
+/// at the same time.
 void remove_half_written(const std::filesystem::path& directory);
 
-/// Replaces the whole of `path` by `text`.
+/// Replaces the whole file `path` by `text`.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace winnow

@@ -43,7 +43,7 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& directo
 }  // namespace
 
 std::string checkpoint_digest(const std::filesystem::path& directory) {
-  const bool is_file = std::filesystem::is_regular_file(directory);  // GGUF
+  const bool is_file = std::filesystem::is_regular_file(directory);  // a GGUF file
   const auto files = is_file ? gguf::split_files(directory) : files_of(directory);
   if (is_file && files.size() == 1) {
     return file_digest(directory);

@@ -50,7 +50,7 @@ class Builder : public nlohmann::json_sax<json> {
     return put(value);
   }
   bool string(std::string& value) override { return put(std::move(value)); }
-  bool binary(json::binary_t& /*value*/) override { return false; }  // JSON text has none
+  bool binary(json::binary_t& /*value*/) override { return false; }  // JSON text has none of these
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const json::exception& error) override {
     syntax_error_ = plain_message(error);
@@ -58,7 +58,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
  private:
-  // Where the next value goes.
+  // Stores the next value in its array or object.
   json& place(json&& value) {
     if (open_.empty()) {
       return root_ = std::move(value);

@@ -20,24 +20,24 @@ nlohmann::json parse_json(std::string_view text, const std::string& where);
 /// none.
 std::optional<std::string> with_quoted_constants(std::string_view text);
 
-/// The library's message without its "[json.exception...]" tag, as one printable line.
+/// The library's message without its tag "[json.exception...]", as one printable line.
 std::string plain_message(const nlohmann::json::exception& error);
 
-/// The whole of a file of at most 100 MB as text. Throws Error when it cannot be read.
+/// The text of a file of at most 100 MB. Throws Error if it cannot be read.
 std::string read_text_file(const std::filesystem::path& path);
 
-/// `text` as a JSON string in printable ASCII, quotes included, shortened when very long: names
-/// that come from files go into messages through this, so a message stays one readable line.
+/// `text` as a JSON string in printable ASCII, with quotes, and shortened if it is very long.
+/// Messages use it for names that come from files, so that they stay one readable line.
 std::string in_quotes(std::string_view text);
 
-/// A value for messages: itself when it is short, else its kind ("an array").
+/// A value in a message: itself if it is short, else its type ("an array").
 std::string described(const nlohmann::json& value);
 
-/// Typed access to the keys of one JSON object. A key whose value is null counts as absent. Every
-/// getter throws Error naming file, key, what was expected and what was found.
+/// Typed access to the keys of one JSON object. A key with a null value counts as absent. Every
+/// getter throws Error that names file, key, the expected and the found value.
 class JsonObject {
  public:
-  /// `value` must outlive this and be an object, else Error. `where`: the file, as messages say it.
+  /// `value` must outlive this; throws Error if it is not an object. `where`: the file in messages.
   JsonObject(const nlohmann::json& value, std::string where);
 
   [[nodiscard]] const std::string& where() const { return where_; }
@@ -45,7 +45,7 @@ class JsonObject {
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Whether `key` is there, even with the value null.
   [[nodiscard]] bool states(const std::string& key) const { return value_->contains(key); }
-  /// The value of `key`, or nullptr when absent or null.
+  /// The value of `key`, or nullptr if it is absent or null.
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
 
   [[nodiscard]] int integer(const std::string& key, int lowest, int highest) const;
@@ -55,7 +55,7 @@ class JsonObject {
                               double absent) const;
   [[nodiscard]] bool boolean(const std::string& key, bool absent) const;
   [[nodiscard]] std::string text(const std::string& key, const std::string& absent) const;
-  /// The object under `key`; Error when absent.
+  /// The object under `key`; throws Error if it is absent.
   [[nodiscard]] JsonObject object(const std::string& key) const;
 
   /// Throws Error: the value of `key` is not what was `expected`.

@@ -1,4 +1,4 @@
-// Where a model is stored: in a GGUF file or in a directory.
+// Whether a model is a GGUF file or a directory.
 #pragma once
 
 #include <filesystem>

@@ -33,7 +33,7 @@ constexpr std::array<ElementType, 17> kElementTypes{{
     {"I8", 1, DType::i8},
     {"I32", 4, DType::i32},
     {"I64", 8, DType::i64},
-    {"F64", 8, DType::f32},  // see make_view
+    {"F64", 8, DType::f32},  // make_view() converts them
     {"F8_E5M2", 1, std::nullopt},
     {"F8_E8M0", 1, std::nullopt},
     {"C64", 8, std::nullopt},
@@ -45,7 +45,7 @@ constexpr std::array<ElementType, 17> kElementTypes{{
     {"BOOL", 1, std::nullopt},
 }};
 
-/// One tensor of the header; offsets count from the end of the header.
+/// One tensor of the header; offsets are relative to the end of the header.
 struct Entry {
   std::string name;
   const ElementType* type = nullptr;
@@ -64,7 +64,7 @@ const ElementType& read_type(const JsonObject& entry) {
   entry.reject("dtype", "a safetensors element type such as \"F32\", \"F16\" or \"BF16\"");
 }
 
-/// Also makes sure that elements * size does not overflow, and returns that product.
+/// Reads the shape. Checks that elements * size does not overflow, and returns that product.
 std::uint64_t read_shape(const JsonObject& entry, std::size_t element_bytes, Shape& shape) {
   const nlohmann::json* sizes = entry.find("shape");
   if (sizes == nullptr || !sizes->is_array()) {
@@ -127,7 +127,7 @@ std::map<std::string, std::string> read_metadata(const std::string& file,
   return metadata;
 }
 
-/// The tensors must cover the data exactly, each byte once.
+/// Checks that the tensors cover each byte of the data exactly once.
 void check_coverage(const std::string& file, std::vector<Entry>& entries,
                     std::uint64_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -150,7 +150,7 @@ void check_coverage(const std::string& file, std::vector<Entry>& entries,
           file, position, data_bytes);
 }
 
-/// The header's JSON, after checks of its length.
+/// The header's JSON text; checks its length.
 std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {
   reject_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file);
   require(bytes.size() >= kLengthBytes,
@@ -170,7 +170,7 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
   return {text, static_cast<std::size_t>(length)};
 }
 
-/// `count` doubles as floats.
+/// Converts `count` doubles to floats.
 Buffer<std::byte> narrowed(const std::byte* doubles, std::size_t count) {
   Buffer<std::byte> floats(std::max(count, std::size_t{1}) * sizeof(float));
   for (std::size_t i = 0; i < count; ++i) {
@@ -189,7 +189,7 @@ TensorView make_view(const Entry& entry, std::span<const std::byte> data,
     content.copies.push_back(narrowed(view.data, (entry.end - entry.begin) / entry.type->bytes));
     view.data = content.copies.back().data();
   } else if (reinterpret_cast<std::uintptr_t>(view.data) % entry.type->bytes != 0) {
-    // Legal, if unusual (an odd header length); typed access needs alignment, so keep a copy.
+    // Legal, though unusual (an odd header length); typed access needs alignment, so make a copy.
     const std::size_t bytes = entry.end - entry.begin;
     Buffer<std::byte>& copy = content.copies.emplace_back(std::max<std::size_t>(bytes, 1));
     std::memcpy(copy.data(), view.data, bytes);

@@ -1,4 +1,4 @@
-// Writing tensors that are never in memory together.
+// Writes tensors that do not fit into memory together.
 #pragma once
 
 #include <filesystem>
@@ -12,12 +12,12 @@
 namespace winnow {
 
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
-/// Gives `write` all bytes of the tensor, in as many pieces as it likes.
+/// Passes all bytes of a tensor to `write`, in any number of pieces.
 using WriteData = std::function<void(const std::string& name, const WriteBytes& write)>;
 
-/// write_safetensors() of tensors of one type, whose views have no data: `write_data` is called for
-/// each, in the order of names. Throws Error when it gives more bytes than the shape says, or
-/// fewer.
+/// write_safetensors() for tensors of one type, whose views have no data: calls `write_data` for
+/// each, sorted by name. Throws Error if the number of bytes does not match the
+/// shape.
 void stream_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
                         const std::map<std::string, std::string>& metadata,
                         const WriteData& write_data);

@@ -9,7 +9,7 @@
 namespace winnow {
 namespace {
 
-// The format asks for 8; a cache line costs nothing and keeps the first tensor aligned for SIMD.
+// The format requires 8; a cache line is almost free and aligns the first tensor for SIMD.
 constexpr std::size_t kDataAlignment = 64;
 
 std::string_view safetensors_name(DType type) {
@@ -34,7 +34,7 @@ std::string_view safetensors_name(DType type) {
 
 using Item = TensorParts::const_pointer;
 
-/// A tensor's type, and its shape as a whole.
+/// A view with a tensor's type and whole shape.
 TensorView whole(const Item& item) {
   const std::vector<TensorView>& parts = item->second;
   TensorView all = parts.front();
@@ -46,7 +46,7 @@ TensorView whole(const Item& item) {
   return all;
 }
 
-/// Largest elements first, so that every tensor is aligned to its element size; then by name.
+/// Sorts by element size, largest first, so that every tensor is aligned to it; then by name.
 std::vector<Item> file_order(const TensorParts& tensors) {
   std::vector<Item> items;
   for (const auto& item : tensors) {
@@ -58,7 +58,7 @@ std::vector<Item> file_order(const TensorParts& tensors) {
   return items;
 }
 
-/// The eight length bytes and the header, padded with spaces.
+/// Builds the eight length bytes and the header, padded with spaces.
 std::string make_header(const std::vector<Item>& items,
                         const std::map<std::string, std::string>& metadata,
                         const std::string& file) {

@@ -1,4 +1,4 @@
-// A tensor of a checkpoint as its file holds it, of whatever type.
+// A tensor as a checkpoint's file stores it, of any type.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// The shard file names of an index, checked: they must stay inside the directory.
+/// The shard file names of an index; checks that they stay inside the directory.
 std::map<std::string, std::string> read_weight_map(const fs::path& index) {
   const nlohmann::json document = parse_json(read_text_file(index), index.string());
   const JsonObject object(document, index.string());
@@ -38,13 +38,13 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index) {
   return result;
 }
 
-/// What transformers calls the base model, saved by itself, has these names without "model.".
+/// Whether a name lacks "model.": transformers' base model (without head) is saved with such names.
 bool is_base_name(std::string_view stored) {
   constexpr std::array<std::string_view, 3> kBegins{"layers.", "embed_tokens.", "norm."};
   return std::ranges::any_of(kBegins, [&](std::string_view b) { return stored.starts_with(b); });
 }
 
-/// Calls use(name) for every tensor of a file, of whatever type.
+/// Calls use(name) for every tensor of a file, of any type.
 template <class Use>
 void for_each_name(const SafetensorsFile& file, const Use& use) {
   for (const auto& tensor : file.tensors()) {
@@ -110,7 +110,7 @@ void WeightFiles::name_tensors() {
       const bool base = !has_prefix && is_base_name(stored);
       const auto [place, added] = places_.try_emplace(
           base ? std::string(kModelPrefix) + stored : stored, Place{file, stored});
-      // Two shards may hold a tensor of the same name; the index then says which one counts.
+      // Two shards may hold a tensor of the same name; then the index decides.
       const auto listed = weight_map_.find(stored);
       if (!added && listed != weight_map_.end() && file->path().filename() == listed->second) {
         place->second = {file, stored};

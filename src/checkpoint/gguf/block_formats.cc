@@ -37,7 +37,7 @@ void decode_bf16(const std::byte* block, float* out) {
   *out = to_float(bf16{static_cast<std::uint16_t>(word16(block))});
 }
 
-/// 16 bytes with 32 codes of 4 bits: the low nibbles come first.
+/// Decodes 16 bytes with 32 codes of 4 bits: first all low nibbles, then all high ones.
 template <class Value>
 void decode_nibbles(const std::byte* codes, float* out, const Value& value) {
   for (int i = 0; i < kBlock / 2; ++i) {
@@ -57,7 +57,7 @@ void decode_q4_1(const std::byte* block, float* out) {
   decode_nibbles(block + 4, out, [=](int q, int) { return static_cast<float>(q) * scale + least; });
 }
 
-/// The fifth bits of 32 codes.
+/// The fifth bit of code i of 32, in place.
 int fifth_bit(const std::byte* bits, int i) {
   return (byte(bits + i / 8) >> (i % 8) & 1) << 4;
 }
@@ -84,7 +84,7 @@ void decode_q8_0(const std::byte* block, float* out) {
   }
 }
 
-/// Scale and minimum, of 6 bits each, of one of the eight parts of a Q4_K or Q5_K block.
+/// Scale and minimum, 6 bits each, of one of the eight parts of a Q4_K or Q5_K block.
 struct ScaleAndLeast {
   int scale;
   int least;
@@ -97,7 +97,7 @@ ScaleAndLeast packed_scale(const std::byte* packed, int part) {
           (byte(packed + part + 4) >> 4) | (byte(packed + part) >> 6) << 4};
 }
 
-/// Eight parts of 32 codes; code(part, i) is the code.
+/// Decodes eight parts of 32 codes; code(part, i) returns a code.
 template <class Code>
 void decode_parts(const std::byte* block, float* out, const Code& code) {
   for (int part = 0; part < kSuperBlock / kBlock; ++part) {
@@ -110,7 +110,7 @@ void decode_parts(const std::byte* block, float* out, const Code& code) {
   }
 }
 
-/// Codes of two parts share 32 bytes.
+/// Two parts share 32 bytes: the low and the high nibbles.
 int nibble_of_part(const std::byte* codes, int part, int i) {
   const int both = byte(codes + part / 2 * kBlock + i);
   return part % 2 == 0 ? both & 15 : both >> 4;
@@ -136,7 +136,7 @@ void decode_q2_k(const std::byte* block, float* out) {
   const float scale = half(block + 80);
   const float least = half(block + 82);
   for (int k = 0; k < kSuperBlock; ++k) {
-    const int both = byte(block + k / 16);  // of 16 codes
+    const int both = byte(block + k / 16);  // scale and minimum of 16 codes
     out[k] = scale * static_cast<float>(both & 15) * static_cast<float>(crumb(block + 16, k)) -
              least * static_cast<float>(both >> 4);
   }
@@ -163,8 +163,8 @@ void decode_q6_k(const std::byte* block, float* out) {
   const std::byte* const scales = block + 192;
   const float scale = half(block + 208);
   for (int k = 0; k < kSuperBlock; ++k) {
-    const int part = k / 128;          // of two, with 64 bytes of low bits each
-    const int quarter = k % 128 / 32;  // of a part
+    const int part = k / 128;          // of two halves, each with 64 bytes of low bits
+    const int quarter = k % 128 / 32;  // of a half
     const int i = k % 32;
     const int both = byte(low + part * 64 + quarter % 2 * 32 + i);
     const int code = (quarter < 2 ? both & 15 : both >> 4) |

@@ -17,12 +17,12 @@ using nlohmann::json;
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint32_t kOldest = 2;
 constexpr std::uint32_t kNewest = 3;
-constexpr std::uint64_t kMaxCount = 1U << 20;   // of tensors and of keys
+constexpr std::uint64_t kMaxCount = 1U << 20;   // tensors, or keys
 constexpr std::uint64_t kMaxArray = 1U << 26;   // elements
 constexpr std::uint64_t kMaxString = 1U << 26;  // bytes
 constexpr std::uint64_t kMaxAlignment = 1U << 20;
 constexpr int kMaxDimensions = 4;
-constexpr int kMaxDepth = 4;  // of arrays in arrays
+constexpr int kMaxDepth = 4;  // of nested arrays
 
 enum ValueType : std::uint32_t {
   kUint8,
@@ -40,7 +40,7 @@ enum ValueType : std::uint32_t {
   kFloat64
 };
 
-/// Reads one value after another.
+/// Reads values one after another.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
@@ -164,7 +164,7 @@ std::uint64_t alignment_of(const json& metadata, const std::string& name) {
   return found->get<std::uint64_t>();
 }
 
-/// The value of a key of the metadata, or nullptr.
+/// The metadata value of a key, or nullptr.
 const json* find(const Content& content, const char* key) {
   const auto found = content.metadata.find(key);
   return found == content.metadata.end() ? nullptr : &*found;

@@ -18,14 +18,14 @@ namespace winnow::gguf {
 /// A tensor of the file. `shape` is row-major, the slowest dimension first; blocks run along the
 /// last one.
 struct Tensor {
-  std::uint32_t type = 0;  // ggml's number (block_formats.h)
+  std::uint32_t type = 0;  // ggml's number of the type (block_formats.h)
   Shape shape;
   std::span<const std::byte> bytes;
 };
 
-/// A parsed image; tensors point into the bytes it was parsed from.
+/// A parsed file image; its tensors point into the parsed bytes.
 struct Content {
-  nlohmann::json metadata = nlohmann::json::object();  // values by their keys
+  nlohmann::json metadata = nlohmann::json::object();  // values by key
   std::map<std::string, Tensor, std::less<>> tensors;
 };
 
@@ -58,7 +58,7 @@ class File {
 
   std::filesystem::path path_;
   std::vector<MappedFile> mapped_;
-  Content content_;  // metadata of the first file, tensors of all
+  Content content_;  // metadata of the first file, tensors of all files
 };
 
 }  // namespace winnow::gguf

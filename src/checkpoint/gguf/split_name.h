@@ -1,4 +1,4 @@
-// A model in several GGUF files, as llama.cpp's gguf-split names them: NAME-00001-of-00003.gguf.
+// Names of split GGUF models, as llama.cpp's gguf-split gives them: NAME-00001-of-00003.gguf.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 namespace winnow::gguf {
 
 struct SplitName {
-  std::string stem;  // before the numbers, with its folders
-  int number = 0;    // from 1 on
+  std::string stem;  // the path before the numbers
+  int number = 0;    // starts at 1
   int count = 0;
 
-  /// The name of another of the files.
+  /// The name of part `of_number`.
   [[nodiscard]] std::string file(int of_number) const;
 };
 

@@ -1,4 +1,4 @@
-// AutoRound (Cheng et al. 2023) stores matrices as GPTQ or AWQ do; "packing_format" says which way.
+// AutoRound (Cheng et al. 2023) stores matrices like GPTQ or AWQ, depending on "packing_format".
 #include <array>
 #include <utility>
 

@@ -56,7 +56,7 @@ class Awq : public Method {
   }
 
  private:
-  /// Scales and, unless the codes are symmetric, zeros: both [groups, outputs].
+  /// Reads scales and, unless the codes are symmetric, zeros: both [groups, outputs].
   static void read_grid(const Parts& parts, const StoredTensor& scales, QuantizedMatrix& matrix) {
     const std::vector<float> values = floats_of(scales);
     const std::int64_t words = parts.rows / kPerWord;

@@ -1,4 +1,4 @@
-// bitsandbytes: nf4 and fp4 (Dettmers et al. 2023), whose block scales may be quantised once more,
+// bitsandbytes: nf4 and fp4 (Dettmers et al. 2023), whose block scales may themselves be quantised,
 // and int8 with a scale per row (Dettmers et al. 2022).
 #include <cstring>
 

@@ -19,7 +19,7 @@ QuantizedMatrix::ReadCodes byte_reader(const std::byte* data, std::int64_t cols,
   };
 }
 
-/// A sign, two bits of exponent and three of mantissa, in eighths.
+/// The value of an e2m3 code: sign, two exponent bits, three mantissa bits in eighths.
 float e2m3_value(unsigned code) {
   const unsigned exponent = code >> 3 & 3U;
   const unsigned mantissa = code & 7U;

@@ -1,5 +1,5 @@
-// compressed-tensors, what llm-compressor writes: fp8 and int8 weights, integers of up to 8 bits
-// packed into words, and fp4 in NVIDIA's and the MX format.
+// compressed-tensors, llm-compressor's format: fp8 and int8 weights, integers of up to 8 bits
+// packed into words, and fp4 as NVFP4 and MXFP4.
 #include <algorithm>
 #include <regex>
 
@@ -87,7 +87,7 @@ class CompressedTensors : public Method {
     return {1, scheme.strategy == "channel" ? parts.cols : scheme.group_size};
   }
 
-  /// The matrix without its codes: scales, zeros, and which group a column is in.
+  /// A matrix without codes: its scales, zeros, and the group of each column.
   [[nodiscard]] static QuantizedMatrix scaled(const Scheme& scheme, const Parts& parts,
                                               std::string_view types = kFloats) {
     const Block block = block_of(scheme, parts);
@@ -100,7 +100,7 @@ class CompressedTensors : public Method {
         parts.reject("weight_g_idx", fmt::format("names groups beyond {}", matrix.groups));
       }
       if (std::none_of(groups, groups + parts.cols, [](std::int32_t g) { return g < 0; })) {
-        matrix.group_of.assign(groups, groups + parts.cols);  // -1: in order
+        matrix.group_of.assign(groups, groups + parts.cols);  // -1: groups in order
       }
     }
     return matrix;
@@ -142,7 +142,7 @@ class CompressedTensors : public Method {
     matrix.integer_bits = scheme.bits;
     matrix.stored_bytes += codes.bytes;
     if (!scheme.symmetric) {
-      // Packed along the rows, so that a word holds zeros of one column.
+      // Packed along the rows: a word holds the zeros of one column.
       const StoredTensor zeros =
           parts.get("weight_zero_point", "I32", {words(parts.rows), matrix.groups});
       unpack_zeros(zeros, scheme.bits, offset, matrix);
@@ -169,7 +169,7 @@ class CompressedTensors : public Method {
     }
   }
 
-  /// NVIDIA's: fp8 scales of 16 columns over one scale of the tensor. MX: powers of two for 32.
+  /// NVFP4: fp8 scales per 16 columns, times one scale of the tensor. MX: powers of two per 32.
   [[nodiscard]] QuantizedMatrix fp4(const Parts& parts) const {
     const StoredTensor codes = parts.get("weight_packed", "U8", {parts.rows, parts.cols / 2});
     if (parts.cols % 2 != 0) {
@@ -196,7 +196,7 @@ class CompressedTensors : public Method {
     return matrix;
   }
 
-  /// MX: e2m3 codes, four in three bytes, and powers of two for 32 columns.
+  /// MX: e2m3 codes, four in three bytes, and a power of two per 32 columns.
   static QuantizedMatrix fp6(const Parts& parts) {
     if (parts.cols % 4 != 0) {
       parts.reject("weight_packed",

@@ -38,7 +38,7 @@ class Gptq : public Method {
   }
 
  private:
-  /// GPTQModel may choose other widths for some layers; the shape says which.
+  /// The width of the codes, from the shape: GPTQModel may use other widths in some layers.
   [[nodiscard]] int bits_of(const Parts& parts, const StoredTensor& stored) const {
     for (const int bits : {bits_, 2, 3, 4, 8}) {
       if (!stored.shape.empty() && stored.shape[0] * 32 == parts.cols * bits) {
@@ -50,7 +50,7 @@ class Gptq : public Method {
                                         parts.rows, bits_));
   }
 
-  /// [groups, rows] as [rows, groups].
+  /// Transposes [groups, rows] to [rows, groups].
   static std::vector<float> transposed(const std::vector<float>& values, std::int64_t groups,
                                        std::int64_t rows) {
     std::vector<float> out(values.size());
@@ -95,7 +95,7 @@ class Gptq : public Method {
     return out;
   }
 
-  /// Codes packed along the columns of the model's matrix, which are the rows of the stored one.
+  /// Codes packed along the rows of the stored matrix, which are the columns of the model's matrix.
   static QuantizedMatrix::ReadCodes column_codes(const StoredTensor& tensor, std::int64_t cols,
                                                  std::int64_t rows, int bits) {
     return [=, words = reinterpret_cast<const std::uint32_t*>(tensor.data)](
@@ -126,7 +126,7 @@ std::unique_ptr<const Method> read_gptq(const JsonObject& config) {
   const int bits = config.integer("bits", 2, 8);
   require(bits == 2 || bits == 3 || bits == 4 || bits == 8,
           "{}: bits: expected 2, 3, 4 or 8, got {}", config.where(), bits);
-  // The first format stores each zero less 1.
+  // The format "gptq" stores each zero minus 1.
   const std::string format = config.text("checkpoint_format", config.text("format", "gptq"));
   require(format == "gptq" || format == "gptq_v2",
           "{}: checkpoint_format {} is not supported, expected \"gptq\" or \"gptq_v2\"",

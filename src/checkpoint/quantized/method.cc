@@ -33,7 +33,7 @@ std::string known_methods() {
   return names;
 }
 
-/// Files of bitsandbytes' and AutoGPTQ's early days do not name their method.
+/// The quantisation method; early files of bitsandbytes and AutoGPTQ do not name it.
 std::string method_name(const JsonObject& config) {
   const bool bitsandbytes =
       config.boolean("load_in_4bit", false) || config.boolean("load_in_8bit", false);

@@ -1,4 +1,4 @@
-// The ways in which published checkpoints are quantised.
+// The quantisation methods of published checkpoints.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,16 @@ class Method {
   Method(const Method&) = delete;
   Method& operator=(const Method&) = delete;
 
-  /// The matrix in its parts; nullopt when the checkpoint does not hold it quantised. Throws Error
-  /// naming the part that is not as the format has it.
+  /// The parts of a matrix; nullopt if the checkpoint does not store it quantised. Throws Error
+  /// with the name of a part that does not match the format.
   [[nodiscard]] virtual std::optional<QuantizedMatrix> find(const Parts& parts) const = 0;
 };
 
-/// The method of a config.json's "quantization_config". Throws Error naming a method, or a setting
-/// of one, that winnow does not read.
+/// The method in "quantization_config" of a config.json. Throws Error with the name of a method or
+/// setting that winnow does not support.
 std::unique_ptr<const Method> read_method(const JsonObject& config);
 
-// One file each. `config`: "quantization_config".
+// One source file each. `config`: the "quantization_config".
 std::unique_ptr<const Method> read_fp8(const JsonObject& config);
 std::unique_ptr<const Method> read_compressed_tensors(const JsonObject& config);
 std::unique_ptr<const Method> read_gptq(const JsonObject& config);

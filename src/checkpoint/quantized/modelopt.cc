@@ -1,4 +1,4 @@
-// NVIDIA's Model Optimizer: fp8, and NVFP4 with fp8 scales of 16 weights and one of the tensor.
+// NVIDIA's Model Optimizer: fp8, and NVFP4 with an fp8 scale per 16 weights and one per tensor.
 #include "checkpoint/quantized/codes.h"
 #include "checkpoint/quantized/method.h"
 

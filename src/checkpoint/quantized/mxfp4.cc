@@ -1,6 +1,6 @@
-// gpt-oss's own format (OpenAI 2025): the matrices of all experts in one tensor of codes,
+// gpt-oss's own format (OpenAI 2025): one tensor with the codes of all experts' matrices,
 // "<module>_blocks" [experts, rows, cols / 32, 16], and one of scales, "<module>_scales" [experts,
-// rows, cols / 32]. A code is e2m1, two a byte, the even column in the low nibble; a scale is
+// rows, cols / 32]. Codes are e2m1, two per byte, the even column in the low nibble; a scale is
 // 2^(byte - 127).
 #include <array>
 #include <cmath>
@@ -29,8 +29,8 @@ const std::array<float, 256>& powers_of_two() {
 
 class Mxfp4 : public Method {
  public:
-  /// `parts`: of all experts' matrices, one below the other. The scales are in the codes' values:
-  /// apart, as floats, they would take a quarter of what the codes take.
+  /// `parts`: the stacked matrices of all experts. Codes are decoded to scaled values: separate
+  /// float scales would take a quarter of the codes' memory.
   [[nodiscard]] std::optional<QuantizedMatrix> find(const Parts& parts) const override {
     if (!parts.has("_blocks")) {
       return std::nullopt;
@@ -61,7 +61,7 @@ class Mxfp4 : public Method {
   }
 
  private:
-  /// The last dimensions are `inner`, and all of them have `count` elements.
+  /// Checks that the last dimensions are `inner`, and that there are `count` elements in all.
   static void check(const Parts& parts, const std::string& part, const StoredTensor& tensor,
                     const Shape& inner, std::int64_t count) {
     const bool ends = tensor.shape.size() >= inner.size() &&

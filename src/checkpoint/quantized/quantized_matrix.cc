@@ -10,7 +10,7 @@
 namespace winnow::quantized {
 namespace {
 
-// Rows that a thread reads at a time: formats that pack along the rows do so by up to 32.
+// Rows that a thread reads at a time: a multiple of the rows that formats pack into a word (32).
 constexpr std::int64_t kRowsAtATime = 32;
 
 void scale_row(const QuantizedMatrix& matrix, std::int64_t row, float* values) {
@@ -99,7 +99,7 @@ QuantizedMatrix rows_of(const QuantizedMatrix& whole, const RowSelection& select
     part.mxfp4 = {whole.mxfp4->codes + selection.first * whole.cols / 2,
                   whole.mxfp4->exponents + selection.first * whole.cols / 32, selection.step};
   }
-  // The selection may begin and end inside blocks, so each row gets scales of its own.
+  // The selection may begin and end within blocks, so each row gets its own scales.
   const auto select = [&](const std::vector<float>& from, std::vector<float>& to) {
     for (std::int64_t row = 0; row < selection.count && !from.empty(); ++row) {
       const auto block = from.begin() + selection.place(row) / whole.rows_per_block * whole.groups;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-/// The object that says how weights are quantised.
+/// The JSON object that describes the quantisation.
 struct Description {
   nlohmann::json object;
   std::string where;
@@ -30,7 +30,7 @@ std::optional<Description> read_description(const std::filesystem::path& directo
       return Description{*found, where + ": " + key};
     }
   }
-  // Before config.json had the key, files of their own said it, without the method's name.
+  // Before config.json had the key, these files had the object, without the method's name.
   for (const auto& [file, method] :
        {std::pair("quantize_config.json", "gptq"), std::pair("quant_config.json", "awq")}) {
     const std::filesystem::path path = directory / file;
@@ -46,7 +46,7 @@ std::optional<Description> read_description(const std::filesystem::path& directo
   return std::nullopt;
 }
 
-// Of codes and scales as weights in memory hold them; some codes stay where the file is mapped.
+// Adds a matrix whose codes stay packed in memory; MXFP4 codes may stay in the mapped file.
 void add_packed(const QuantizedMatrix& matrix, WeightSizes& sizes) {
   const auto elements = static_cast<std::size_t>(matrix.rows * matrix.cols);
   const bool four_bits = matrix.mxfp4.has_value() || matrix.integer_bits <= 4;
@@ -148,7 +148,7 @@ bool Weights::wants(const std::string& name, const Entry& entry, Which which) co
          (which == Which::all || (which == Which::unpacked ? entry.unpacked : !entry.packed));
 }
 
-// Before the work, which takes a while.
+// Prints a note before the conversion, which takes a while.
 void Weights::announce(Which which) const {
   std::size_t count = 0;
   std::size_t stored = 0;

@@ -1,4 +1,4 @@
-// The matrices of a checkpoint that are stored quantised.
+// The quantised matrices of a checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -13,19 +13,19 @@
 
 namespace winnow::quantized {
 
-/// Bytes of the matrices that are quantised.
+/// Bytes of the quantised matrices.
 struct WeightSizes {
-  std::vector<std::string> types;  // ggml's, or the method; what most bytes have comes first
+  std::vector<std::string> types;  // ggml's, or the method; sorted by bytes, most first
   std::size_t in_file = 0;
-  std::size_t mapped = 0;     // of those that stay packed, what stays in pages of the file
-  std::size_t packed = 0;     // in memory, the rest of these
-  std::size_t converted = 0;  // in memory, of the others
+  std::size_t mapped = 0;     // packed matrices: bytes in pages of the file
+  std::size_t packed = 0;     // packed matrices: bytes in memory
+  std::size_t converted = 0;  // other matrices: bytes in memory
 };
 
 class Weights {
  public:
-  /// They become `type`. `where` and `method`: of what and by whom they are quantised, for the
-  /// note; `owner` keeps alive what they see.
+  /// Values are converted to `type`. `where` and `method`: the checkpoint and its quantisation, for
+  /// the note; `owner` keeps the stored tensors alive.
   Weights(std::string where, std::string method, DType type, std::shared_ptr<const void> owner)
       : where_(std::move(where)),
         method_(std::move(method)),
@@ -36,18 +36,18 @@ class Weights {
     const bool packed = matrix.stays_packed();
     matrices_.emplace(name, Entry{.shape = shape, .matrix = std::move(matrix), .packed = packed});
   }
-  /// This matrix, if it is there, does not stay packed: its values are needed.
+  /// Marks a matrix, if it is there, as not packed: its values are needed.
   void unpack(const std::string& name);
   [[nodiscard]] bool holds(const std::string& name) const { return matrices_.contains(name); }
-  /// Puts views of the matrices' type and shape into `tensors`, without their values.
+  /// Adds views with the type and shape of each matrix, but no values, to `tensors`.
   void describe(TensorMap& tensors) const;
-  /// The matrix, if it stays packed in memory (QuantizedMatrix::stays_packed()); else null.
+  /// The matrix if it stays packed in memory (QuantizedMatrix::stays_packed()); else null.
   [[nodiscard]] const QuantizedMatrix* packed(const std::string& name) const;
-  /// Which matrices converted() gives values: `unpacked` are those that unpack() named.
+  /// The matrices for which converted() has values; `unpacked`: those marked by unpack().
   enum class Which : std::uint8_t { all, all_but_packed, unpacked };
-  /// All of `tensors` and the matrices, which are converted when they are first wanted.
+  /// All of `tensors`, and the matrices, which are converted on their first use.
   const TensorMap& converted(const TensorMap& tensors, Which which = Which::all);
-  /// The values of one of the matrices, which are not kept here.
+  /// The values of one matrix; no copy is kept here.
   [[nodiscard]] Buffer<std::byte> values_of(const std::string& name) const;
   [[nodiscard]] WeightSizes sizes() const;
 
@@ -74,18 +74,18 @@ class Weights {
   TensorMap tensors_;
 };
 
-/// Where a file may hold a matrix: as rows of another one, which has `rows` in all.
+/// A place where a file may store a matrix: within the rows of `module`, which has `rows` in all.
 struct JoinedRows {
   std::string module;
   std::int64_t rows = 0;
   RowSelection selection;
 };
 
-/// Finds the quantised ones among the matrices of these names and shapes, with `find_tensor` for
-/// their parts; `owner` keeps these alive. Null if the directory is not quantised: `config` (the
-/// text of config.json) has no "quantization_config", and there is no quantize_config.json
-/// (AutoGPTQ) or quant_config.json (AutoAWQ). Matrices of which `joined` tells are looked for as
-/// rows of others, too.
+/// Finds the quantised matrices among those of these names and shapes; `find_tensor` finds their
+/// parts, and `owner` keeps these alive. Null if the directory is not quantised: `config` (the text
+/// of config.json) has no "quantization_config", and there is no quantize_config.json (AutoGPTQ)
+/// or quant_config.json (AutoAWQ). Matrices in `joined` may also be rows of other
+/// matrices.
 std::shared_ptr<Weights> find_weights(const std::filesystem::path& directory,
                                       const std::string& config, const FindTensor& find_tensor,
                                       const std::shared_ptr<const void>& owner,
