@@ -47,8 +47,8 @@ void Automaton::visit(Place place) {
   }
 }
 
-// Follows whatever takes no byte: empty edges, rules that begin, rules that end. A node to which
-// more stacks come is followed again with all of them.
+// Follows all transitions without a byte: empty edges, calls of rules, ends of rules. A node that
+// is reached with more stacks is followed again with all of them.
 Automaton::State Automaton::close(std::span<const Place> begins) {
   StackSets::Set set;
   std::ranges::for_each(begins, [this](Place place) { visit(place); });

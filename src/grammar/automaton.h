@@ -1,4 +1,4 @@
-// A grammar at work: where a text stands, byte by byte.
+// Runs a grammar over a text, byte by byte.
 #pragma once
 
 #include <array>
@@ -13,26 +13,26 @@
 
 namespace winnow::grammar {
 
-/// A pushdown automaton that is determinised lazily. A state is the set of all places of a text in
-/// the grammar, each with the stacks of return nodes below it; it exists once, so a known step is
-/// one look-up. Not thread-safe.
+/// A pushdown automaton that is determinised lazily. A state is the set of all positions of a text
+/// in the grammar, each with the stacks of return nodes below it. Equal states have one number, so
+/// a known step is one look-up. Not thread-safe.
 class Automaton {
  public:
-  using State = Stacks;  // with the place on top
+  using State = Stacks;  // the positions are the stacks' tops
   static constexpr State kDead = -1;
-  /// Some hundred MiB. Texts of usual grammars need a few dozen sets, those of most ambiguous ones
-  /// a few for every byte; a grammar can be made for which it is exponentially many.
+  /// Some hundred MiB. Texts of usual grammars need a few dozen sets, those of most ambiguous
+  /// grammars a few per byte; but there are grammars that need exponentially many.
   static constexpr std::size_t kMostSets = std::size_t{1} << 20;
 
-  /// `grammar` must outlive this. From `most_sets` sets of stacks on no step leads on.
+  /// `grammar` must outlive this. With `most_sets` sets of stacks, all new steps fail.
   explicit Automaton(const Grammar& grammar, std::size_t most_sets = kMostSets);
 
   [[nodiscard]] const Grammar& grammar() const { return grammar_; }
-  /// Where a text begins.
+  /// The state before the first byte.
   [[nodiscard]] State start() const { return start_; }
-  /// Where texts stand that are at one of `nodes`, on a stack that is not known.
+  /// The state of a text at any of `nodes`, with an unknown stack below.
   State open_state(std::span<const std::int32_t> nodes);
-  /// Where texts stand whose rule has ended on `stacks`; kDead if nothing but the end is below.
+  /// The state after a rule has ended on `stacks`; kDead if they are empty.
   State popped(Stacks stacks);
 
   /// The state after `byte`; kDead if no text continues with it.
@@ -44,18 +44,18 @@ class Automaton {
     return take_step(state, byte);
   }
 
-  /// Places from which bytes lead on, in order. Valid until the next state is made.
+  /// The positions that have edges, sorted by node. Valid until the next state is made.
   [[nodiscard]] std::span<const Place> places(State state) const { return sets_.at(state).tops; }
-  /// The text may end here.
+  /// Whether the text may end here.
   [[nodiscard]] bool ends(State state) const { return sets_.at(state).bottom; }
-  /// The rule that was begun on StackSets::kOpen may end here.
+  /// Whether the rule that started on StackSets::kOpen may end here.
   [[nodiscard]] bool pops_open(State state) const { return sets_.at(state).open; }
-  /// Bytes from which on the state goes another way than for those before, in order.
+  /// The bytes, in order, at which the next state may differ from that of the byte before.
   [[nodiscard]] std::vector<std::uint8_t> distinct_bytes(State state) const;
 
-  /// Steps lead nowhere, since there are too many sets of stacks.
+  /// Whether steps fail because there are too many sets of stacks.
   [[nodiscard]] bool is_full() const { return sets_.size() >= most_sets_; }
-  /// What is kept, in about KiB.
+  /// The memory of all states and steps, in about KiB.
   [[nodiscard]] std::size_t size() const { return tables_ + sets_.size() / kSetsPerKib; }
 
  private:
@@ -73,13 +73,13 @@ class Automaton {
   const Grammar& grammar_;
   std::size_t most_sets_;
   StackSets sets_;
-  std::vector<std::unique_ptr<Next>> next_;  // by state; none: no step has been taken
+  std::vector<std::unique_ptr<Next>> next_;  // by state; null: no step has been taken
   std::size_t tables_ = 0;                   // in next_
   std::vector<State> popped_;                // by stacks
-  std::vector<Stacks> below_;                // of close(): by node; -1 where it has not been
-  std::vector<std::int32_t> visited_;        // nodes of which below_ is set
-  std::deque<std::int32_t> open_;            // nodes to be followed
-  std::vector<bool> is_open_;                // by node: is in open_
+  std::vector<Stacks> below_;                // for close(), by node; -1: not reached
+  std::vector<std::int32_t> visited_;        // nodes with an entry in below_
+  std::deque<std::int32_t> open_;            // nodes to follow
+  std::vector<bool> is_open_;                // by node: whether it is in open_
   State start_ = kDead;
 };
 

@@ -9,11 +9,11 @@ namespace winnow::grammar {
 namespace {
 
 constexpr CodePointRange kSurrogates{0xD800, 0xDFFF};
-// The largest code points that one to four bytes hold.
+// The largest code points with encodings of one to four bytes.
 constexpr std::array<std::uint32_t, 4> kLastOfLength{0x7F, 0x7FF, 0xFFFF, kLastCodePoint};
 
-// Ranges of code points of one length whose encodings are byte ranges, byte by byte: cut where a
-// continuation byte would begin or end in the middle.
+// Splits a range of code points with encodings of one length into products of byte ranges: after a
+// byte that varies, all continuation bytes must be possible.
 void add_sequences(std::uint32_t low, std::uint32_t high, int length,
                    std::vector<std::vector<ByteRange>>& sequences) {
   for (int i = 1; i < length; ++i) {

@@ -1,4 +1,4 @@
-// Sets of characters, as ranges of code points, and their UTF-8.
+// Sets of characters as ranges of code points, and their UTF-8 encodings.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct CodePointRange {
   bool operator==(const CodePointRange&) const = default;
 };
 
-/// Ranges in order, none touching another.
+/// Sorted ranges that neither overlap nor touch.
 using CodePoints = std::vector<CodePointRange>;
 
-/// All characters: surrogates are none.
+/// All characters, without surrogates.
 CodePoints all_code_points();
-/// The same set, in order and without overlaps; what is no character is left out.
+/// The same set, sorted and without overlaps; drops values that are not characters.
 CodePoints normalized(CodePoints ranges);
 CodePoints united(const CodePoints& a, const CodePoints& b);
 CodePoints complement(const CodePoints& set);
@@ -31,10 +31,10 @@ struct ByteRange {
   std::uint8_t low = 0;
   std::uint8_t high = 0;
 };
-/// Sequences of byte ranges, each one to four long: together the UTF-8 of the set.
+/// Sequences of one to four byte ranges; together they are the UTF-8 encodings of the set.
 std::vector<std::vector<ByteRange>> utf8_sequences(const CodePoints& set);
 
-/// The characters of a text; malformed UTF-8 is an Error.
+/// The characters of a text. Throws Error for malformed UTF-8.
 std::vector<std::uint32_t> code_points_of(const std::string& text);
 std::string utf8_of(std::uint32_t code_point);
 

@@ -11,7 +11,7 @@ ExpressionPtr make(Expression expression) {
   return std::make_shared<const Expression>(std::move(expression));
 }
 
-// The same expression with all rules' numbers larger by `offset`.
+// The same expression with `offset` added to the numbers of all rules.
 ExpressionPtr shifted(const Expression& expression, int offset) {
   Expression copy = expression;
   copy.rule += expression.kind == Kind::rule ? offset : 0;

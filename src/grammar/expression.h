@@ -15,10 +15,10 @@ class Regular;
 struct Expression;
 using ExpressionPtr = std::shared_ptr<const Expression>;
 
-/// How characters stand in the text.
+/// How characters are written in the text.
 enum class Spelling : std::uint8_t {
-  plain,        // as their UTF-8
-  json_string,  // as within a JSON string: quotes, backslashes and controls are escaped
+  plain,        // as UTF-8
+  json_string,  // as in a JSON string: quotes, backslashes and controls escaped
 };
 
 struct Expression {
@@ -38,25 +38,25 @@ struct Expression {
 ExpressionPtr bytes(std::string bytes);
 ExpressionPtr characters(CodePoints set, Spelling spelling = Spelling::plain);
 ExpressionPtr sequence(std::vector<ExpressionPtr> parts);
-/// Of nothing: no text at all.
+/// Without parts: matches no text at all.
 ExpressionPtr choice(std::vector<ExpressionPtr> parts);
 ExpressionPtr repeat(ExpressionPtr part, int least, int most);
 ExpressionPtr optional(ExpressionPtr part);
 ExpressionPtr reference(int rule);
 ExpressionPtr regular(std::shared_ptr<const Regular> language, Spelling spelling);
-/// The empty text.
+/// Matches the empty text.
 ExpressionPtr nothing();
 
-/// The rules of a grammar; each may refer to all.
+/// The rules of a grammar; each may refer to all others.
 struct RuleSet {
   std::vector<std::string> names;  // for messages
   std::vector<ExpressionPtr> bodies;
   int root = 0;
 
-  /// A rule that is defined later.
+  /// Adds a rule that is defined later; returns its number.
   int declare(std::string name);
   int add(std::string name, ExpressionPtr body);
-  /// Takes the rules of another grammar; returns what has become its root.
+  /// Adds the rules of another grammar; returns the new number of its root.
   int embed(const RuleSet& other);
 };
 

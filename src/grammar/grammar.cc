@@ -68,11 +68,11 @@ class Compiler : public Thompson<Compiler> {
     return from;
   }
 
-  // The node before some byte ranges that lead to another node.
+  // A node and the byte ranges that lead from it to another node: the end of a path.
   using Tail = std::pair<int, std::vector<std::pair<int, int>>>;
   using Tails = std::map<Tail, int>;
 
-  // A path from one node to another. Paths whose last bytes are the same share nodes.
+  // Adds a path from one node to another. Paths that end with the same bytes share nodes.
   void put_path(const std::vector<ByteRange>& path, int from, int to, Tails& tails) {
     int next = to;
     Tail tail{to, {}};
@@ -175,8 +175,8 @@ class Compiler : public Thompson<Compiler> {
     return end;
   }
 
-  // Of the nodes of states, and of those within characters: these are alike when the same bytes
-  // lead on to states that are.
+  // Sets twins of the nodes of states, and of the nodes within characters: the latter are alike if
+  // the same bytes lead to states that are alike.
   void set_twins(const Regular& language, int first, const Tails& tails) {
     const std::vector<std::vector<int>> twins = twin_states(language);
     for (std::size_t depth = 0; depth < twins.size(); ++depth) {
@@ -196,8 +196,8 @@ class Compiler : public Thompson<Compiler> {
     }
   }
 
-  // A node is alive when its rule's end can be reached from it: by bytes, or by rules that have a
-  // text. Other nodes never reach an end.
+  // Drops nodes from which their rule's end cannot be reached, by bytes or by rules that match a
+  // text.
   void drop_dead_ends() {
     std::vector<Grammar::Node>& nodes = grammar_.nodes;
     std::vector<bool> alive(nodes.size(), false);
@@ -248,7 +248,7 @@ class Compiler : public Thompson<Compiler> {
     }
   }
 
-  // The bytes that follow a node up to its rule's end, if there is one way to it.
+  // The bytes from a node to its rule's end, if there is only one way.
   [[nodiscard]] std::optional<std::string> rest_of_rule(int node) const {
     std::string rest;
     for (;;) {
@@ -265,7 +265,7 @@ class Compiler : public Thompson<Compiler> {
     }
   }
 
-  // Whether each rule has the empty text.
+  // Whether each rule matches the empty text.
   [[nodiscard]] std::vector<bool> nullable_rules() const {
     std::vector<bool> nullable(begins_.size(), false);
     for (bool more = true; more;) {
@@ -280,7 +280,7 @@ class Compiler : public Thompson<Compiler> {
     return nullable;
   }
 
-  // Whether `end` is reached from `begin` without a byte; `called`: rules met on the way.
+  // Whether `end` is reached from `begin` without a byte; `called` receives the rules on the way.
   bool reaches(int begin, int end, const std::vector<bool>& nullable,
                std::vector<std::size_t>* called) const {
     std::unordered_set<int> seen{begin};
@@ -315,7 +315,7 @@ class Compiler : public Thompson<Compiler> {
     for (std::size_t i = 0; i < begins_.size(); ++i) {
       reaches(begins_[i], ends_[i], nullable, &called[i]);
     }
-    std::vector<int> state(begins_.size(), 0);  // 1: being followed, 2: fine
+    std::vector<int> state(begins_.size(), 0);  // 1: being followed, 2: not left-recursive
     std::vector<std::pair<std::size_t, std::size_t>> path;
     for (std::size_t start = 0; start < begins_.size(); ++start) {
       if (state[start] != 0) {
@@ -343,7 +343,7 @@ class Compiler : public Thompson<Compiler> {
 
   const RuleSet& rules_;
   Grammar grammar_;
-  std::vector<int> begins_;  // by rule; the numbers are those of the rules
+  std::vector<int> begins_;  // node i is the first node of rule i
   std::vector<int> ends_;
 };
 

@@ -1,4 +1,4 @@
-// Grammars as automata over bytes, whose rules call each other.
+// Grammars as automata over bytes; their rules call each other.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace winnow::grammar {
 
-/// Nodes of all rules. Every node can be reached from the root's first one, and a text's end from
-/// it. Immutable.
+/// The nodes of all rules. Every node can be reached from the root's first node, and a text's end
+/// can be reached from every node. Immutable.
 struct Grammar {
   struct Edge {
     std::uint8_t low = 0;
@@ -19,15 +19,15 @@ struct Grammar {
     std::int32_t to = 0;
   };
   struct Call {
-    std::int32_t begin = 0;  // of the rule that is called
-    std::int32_t to = 0;     // where the text goes on behind it
+    std::int32_t begin = 0;  // of the called rule
+    std::int32_t to = 0;     // where the text continues after the rule
   };
   struct Node {
     std::vector<Edge> edges = {};
     std::vector<Call> calls = {};
-    std::vector<std::int32_t> empty = {};  // nodes that are as good as this one
+    std::vector<std::int32_t> empty = {};  // nodes reached without a byte
     bool ends = false;                     // a rule's text may end here
-    bool only_ends = false;  // nothing but that: who calls a rule need not come back here
+    bool only_ends = false;                // has no other way on: calls need not return
   };
 
   std::vector<Node> nodes;
@@ -35,8 +35,8 @@ struct Grammar {
   std::int32_t root = 0;
 };
 
-/// Throws Error when a rule is not defined, calls itself before any byte (left recursion), no text
-/// fits, or the automaton would be too large.
+/// Throws Error if a rule is not defined, a rule calls itself before any byte (left recursion), no
+/// text matches, or the automaton would be too large.
 Grammar compile(const RuleSet& rules);
 
 }  // namespace winnow::grammar

@@ -1,4 +1,4 @@
-// Characters of a grammar's text, with the line that they are on.
+// Reads characters of a grammar's text, and counts lines.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace winnow::grammar {
 
 class GrammarScanner {
  public:
-  /// `comment`: what begins one, to the end of the line.
+  /// `comment`: the start of a comment, which ends with the line.
   GrammarScanner(std::string_view text, std::string_view comment)
       : text_(text), comment_(comment) {}
 
@@ -31,15 +31,15 @@ class GrammarScanner {
     require(!at_end(), "{}: the grammar ends too soon", where());
     return text_[at_++];
   }
-  /// Goes over blanks and comments; over ends of lines only if told to.
+  /// Skips blanks and comments; skips ends of lines only if `lines`.
   void skip(bool lines);
-  /// Letters, digits, - and _, beginning at neither a digit nor -; "" when there are none.
+  /// Letters, digits, - and _, not starting with a digit or -; "" if there are none.
   std::string name();
-  /// Digits; -1 when there are none.
+  /// The number of the next digits; -1 if there are none.
   int integer();
-  /// The rest of a text behind its quote, up to the same quote, with escapes as in JSON and \xHH.
+  /// The text after an opening quote, up to the same quote, with escapes as in JSON and \xHH.
   std::string quoted(char quote);
-  /// A character, or an escape.
+  /// One character, or an escape.
   std::uint32_t character();
 
   [[nodiscard]] std::size_t place() const { return at_; }

@@ -26,7 +26,7 @@ class GbnfParser : public RuleParser {
   }
 
  private:
-  // Lines that do not begin a rule belong to the one before.
+  // Lines that do not start a rule continue the one before.
   bool goes_on() override {
     const std::size_t place = in_.place();
     in_.skip(true);
@@ -60,7 +60,7 @@ class GbnfParser : public RuleParser {
     }
     const std::size_t behind = in_.place();
     in_.skip(true);
-    if (in_.sees("::=")) {  // the next rule
+    if (in_.sees("::=")) {  // the next rule starts here
       in_.go_to(place);
       return nullptr;
     }
@@ -96,12 +96,12 @@ class LarkParser : public RuleParser {
         directive();
         continue;
       }
-      in_.take("?") || in_.take("!");  // say how a tree is made
+      in_.take("?") || in_.take("!");  // these only affect parse trees
       const std::string name = in_.name();
       require(!name.empty(), "{}: expected a rule (name: ...)", in_.where());
       require(!in_.sees("{"), "{}: templates are not supported", in_.where());
       if (in_.take(".")) {
-        in_.integer();  // a priority, of use to who parses
+        in_.integer();  // a priority, which only parsers need
       }
       in_.skip(true);
       require(in_.take(":"), "{}: expected a rule (name: ...)", in_.where());
@@ -154,7 +154,7 @@ class LarkParser : public RuleParser {
     return parse_regex(found->second, RegexMatch::whole);
   }
 
-  // A line that begins with | goes on with the rule.
+  // A line that starts with | continues the rule.
   bool goes_on() override {
     const std::size_t place = in_.place();
     in_.skip(true);
@@ -166,7 +166,7 @@ class LarkParser : public RuleParser {
   }
 
   ExpressionPtr element() override {
-    if (in_.take("->")) {  // a name for the tree
+    if (in_.take("->")) {  // an alias for the parse tree
       in_.skip(false);
       (void)in_.name();
       in_.skip(false);

@@ -1,4 +1,4 @@
-// Grammars as people write them.
+// Parses grammars in text notations.
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,9 @@
 
 namespace winnow::grammar {
 
-/// A grammar in GBNF (llama.cpp's, XGrammar's EBNF: `root ::= ...`) or, if it has no `::=`, in
-/// Lark's notation (`start: ...`). Throws Error that names the line, for what is malformed and for
-/// what cannot be held to.
+/// A grammar in GBNF (llama.cpp, also XGrammar's EBNF: `root ::= ...`) or, without any `::=`, in
+/// Lark's notation (`start: ...`). Throws Error with the line if it is malformed or has features
+/// that are not supported.
 RuleSet parse_grammar(std::string_view text);
 
 }  // namespace winnow::grammar

@@ -13,7 +13,7 @@ namespace {
 constexpr int kMostReferences = 64;
 constexpr int kMostCount = 100'000;
 
-// Keywords that assert what no grammar here holds to.
+// Keywords with assertions that these grammars cannot enforce.
 constexpr std::array<std::string_view, 15> kRefused{"not",
                                                     "if",
                                                     "then",
@@ -88,7 +88,7 @@ std::uint8_t type_of_name(const std::string& name, const std::string& where) {
   fail("{}: type {} is not known", where, name);
 }
 
-// Keywords that are about one type alone. A schema that has some and no type means that type.
+// The type that keywords for one type imply, if a schema has such keywords and no type.
 std::uint8_t implied_types(const Schema& schema) {
   const auto has = [&](std::initializer_list<const char*> keywords) {
     return std::ranges::any_of(keywords, [&](const char* k) { return schema.contains(k); });
@@ -159,7 +159,7 @@ void SchemaReader::add(const Schema& schema, const std::string& where, Assertion
   require(schema.is_object(), "{}: a schema is an object, true or false", where);
   require(++depth_ <= kMostReferences, "{}: schemas refer to each other without end", where);
   refuse_keywords(schema, where);
-  // Which members are evaluated elsewhere is known of the outermost schema alone.
+  // Only the outermost schema knows which members are evaluated elsewhere.
   require(outermost || schema.value("unevaluatedProperties", Schema(true)) == true,
           "{}: unevaluatedProperties is not supported within $ref, allOf, anyOf and oneOf", where);
   add_types(schema, where, all);
@@ -214,7 +214,7 @@ void SchemaReader::add_strings(const Schema& schema, const std::string& where, A
     const auto int_format = name == "int32" || name == "int64";
     const auto pattern = format_pattern(name);
     require(pattern || int_format, "{}: format {} is not supported", where, name);
-    if (int_format && (all.types & kInteger) != 0) {  // OpenAPI's
+    if (int_format && (all.types & kInteger) != 0) {  // OpenAPI
       all.numbers.lowest.push_back(
           {decimal_of(name == "int32" ? Schema(INT32_MIN) : Schema(INT64_MIN)), false});
       all.numbers.highest.push_back(
@@ -234,7 +234,7 @@ void SchemaReader::add_numbers(const Schema& schema, const std::string& where, A
     require(found->is_number(), "{}: {} is not a number", where, keyword);
     return &*found;
   };
-  // Draft 4 has exclusiveMinimum as a flag of minimum.
+  // In draft 4, exclusiveMinimum is a boolean that modifies minimum.
   const auto is_flag = [&](const char* keyword) {
     const auto found = schema.find(keyword);
     return found != schema.end() && found->is_boolean();
@@ -264,7 +264,7 @@ void SchemaReader::add_numbers(const Schema& schema, const std::string& where, A
 void SchemaReader::add_arrays(const Schema& schema, const std::string& where, Assertions& all) {
   all.min_items = std::max(all.min_items, count_of(schema, "minItems", where, 0));
   all.max_items = smaller(all.max_items, count_of(schema, "maxItems", where, -1));
-  // Before draft 2020-12 a prefix was an array of items, and what follows additionalItems.
+  // Before draft 2020-12, an array of items was the prefix, and additionalItems the rest.
   const bool old = schema.contains("items") && schema["items"].is_array();
   const char* const prefix_name = old ? "items" : "prefixItems";
   const char* const items_name = old ? "additionalItems" : "items";

@@ -7,8 +7,8 @@
 namespace winnow::grammar {
 namespace {
 
-// Each is within what its RFC allows, and of what can be written in several ways the usual one:
-// every date exists (in years that are no leap years February has 28 days: the 29th is left out).
+// Each matches a subset of its RFC: where there are several notations, only the usual one. Every
+// date that matches exists: February has 28 days, since the 29th does not exist in every year.
 #define WINNOW_DATE                                                                        \
   "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]" \
   "[0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
@@ -51,7 +51,7 @@ constexpr std::pair<std::string_view, std::string_view> kFormats[] = {
      "(?:[a-zA-Z][a-zA-Z0-9+.-]*://" WINNOW_AUTHORITY ")?" WINNOW_PATH WINNOW_QUERY},
     {"json-pointer", "(?:/(?:[^/~]|~[01])*)*"},
     {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^/~]|~[01])*)+)"},
-    // Hints: of OpenAPI for numbers and passwords, and of pydantic.
+    // Annotations without constraints: OpenAPI's for numbers and passwords, and pydantic's.
     {"password", ""},
     {"binary", ""},
     {"path", ""},

@@ -1,4 +1,4 @@
-// The formats that JSON Schema names.
+// The string formats of JSON Schema.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace winnow::grammar {
 
-/// A pattern that a whole string of this format matches; "" for a format without constraints (an
+/// A pattern for a whole string of this format; "" for a format without constraints (an
 /// annotation); nullopt for an unknown format.
 std::optional<std::string_view> format_pattern(std::string_view format);
 

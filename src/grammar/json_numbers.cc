@@ -20,21 +20,21 @@ ExpressionPtr any_fraction() {
   return optional(sequence({bytes("."), digits(1, -1)}));
 }
 
-// Numbers from 0 up: what bounds are intersected with.
+// All numbers from 0 up; intersected with the bounds.
 Regular::Ptr magnitudes(bool integer) {
   const ExpressionPtr whole =
       choice({bytes("0"), sequence({characters({{'1', '9'}}), digits(0, -1)})});
   return Regular::of(integer ? *whole : *sequence({whole, any_fraction()}));
 }
 
-// A digit below `digit`, but no leading zero.
+// A digit below `digit`; not 0 if it is the leading digit.
 ExpressionPtr smaller_digit(char digit, bool leading) {
   const std::uint32_t low = leading ? '1' : '0';
   const auto high = static_cast<std::uint32_t>(digit) - 1;
   return high < low ? choice({}) : characters({{low, high}});
 }
 
-// Fractions, points included, up to that of `bound`.
+// Fractions, with their points, up to `bound`.
 ExpressionPtr fractions_up_to(const std::string& bound, bool exclusive) {
   std::vector<ExpressionPtr> parts;
   if (!exclusive || !bound.empty()) {
@@ -44,7 +44,7 @@ ExpressionPtr fractions_up_to(const std::string& bound, bool exclusive) {
     const std::string same = fmt::format(".{}", bound.substr(0, i));
     parts.push_back(sequence({bytes(same), smaller_digit(bound[i], false), digits(0, -1)}));
     if (i > 0) {
-      parts.push_back(bytes(same));  // the bound has more to come
+      parts.push_back(bytes(same));  // the bound has further digits
     }
   }
   if (!exclusive) {
@@ -81,7 +81,7 @@ Regular::Ptr both(const Regular::Ptr& a, const Regular::Ptr& b) {
   return Regular::intersection(*a, *b);
 }
 
-// Magnitudes of numbers of one sign that keep a bound.
+// The magnitudes of all numbers with one sign that satisfy a bound.
 Regular::Ptr keep(const NumberBounds::Bound& bound, bool is_lowest, bool negative,
                   const Regular::Ptr& all) {
   const bool upwards = is_lowest != negative;  // the magnitude is at least the bound's
@@ -94,8 +94,8 @@ Regular::Ptr keep(const NumberBounds::Bound& bound, bool is_lowest, bool negativ
   return both(all, magnitudes_up_to(bound.value, bound.exclusive));
 }
 
-// Reads digits and keeps the remainder of what they are worth; each place behind the point is worth
-// a tenth, down to the last that the divisor has.
+// Tracks the remainder modulo the divisor while reading digits, with as many digits after the point
+// as the divisor has.
 Regular::Ptr multiples(const Decimal& divisor) {
   constexpr int kMostDivisor = 10'000;
   const int places = static_cast<int>(divisor.fraction.size());
@@ -111,8 +111,8 @@ Regular::Ptr multiples(const Decimal& divisor) {
     }
     return remainder == 0;
   };
-  // The first state is no number yet; then, by the digits behind the point, each remainder; last
-  // the state behind the point itself, by remainder.
+  // States: the first one, before any digit; then, for each number of digits after the point, one
+  // per remainder; last the states right after the point, one per remainder.
   const int points = 1 + (places + 1) * value;
   std::vector<Regular::State> states(static_cast<std::size_t>(points + value));
   const auto read = [&](int from, int place, int remainder) {
@@ -156,7 +156,7 @@ Regular::Ptr of_sign(const NumberBounds& bounds, bool negative) {
   return kept;
 }
 
-// "-" and a magnitude, or a magnitude.
+// Numbers of both signs: "-" and a magnitude, or a magnitude.
 Regular::Ptr signed_numbers(const Regular& positive, const Regular& negative) {
   std::vector<Regular::State> states;
   const auto append = [&states](const Regular& part) {
@@ -169,7 +169,7 @@ Regular::Ptr signed_numbers(const Regular& positive, const Regular& negative) {
     }
     return offset;
   };
-  append(positive);  // nothing leads back to its first state
+  append(positive);  // no transition leads to its first state
   const int begin = append(negative);
   if (!negative.is_empty()) {
     auto& first = states[0].transitions;

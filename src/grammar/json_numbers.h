@@ -1,4 +1,4 @@
-// Numbers within bounds, as languages over their digits.
+// Numbers within bounds, as regular languages over their digits.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,16 +10,16 @@
 
 namespace winnow::grammar {
 
-/// A number as its digits: exact, as the schema has it.
+/// A number as decimal digits: exactly as in the schema.
 struct Decimal {
   bool negative = false;
   std::string whole = "0";  // without leading zeros
-  std::string fraction;     // without zeros at its end
+  std::string fraction;     // without trailing zeros
 
   [[nodiscard]] bool is_zero() const { return whole == "0" && fraction.empty(); }
 };
 
-/// A JSON number's; Error when it has more than 400 digits.
+/// The digits of a JSON number. Throws Error if there are more than 400.
 Decimal decimal_of(const nlohmann::ordered_json& number);
 
 struct NumberBounds {
@@ -37,8 +37,8 @@ struct NumberBounds {
   }
 };
 
-/// Numbers without exponents that keep all bounds. Throws Error for a multiple that is no number
-/// above zero, or whose automaton would be too large.
+/// Numbers without exponents that satisfy all bounds. Throws Error if multipleOf is not above zero,
+/// or its automaton would be too large.
 Regular::Ptr numbers_within(const NumberBounds& bounds);
 
 }  // namespace winnow::grammar

@@ -46,7 +46,7 @@ class ObjectCompiler {
     bool required = false;
   };
 
-  // Names that propertyNames allow.
+  // The names that propertyNames allows.
   Regular::Ptr name_language() {
     Assertions names;
     for (const Schema& schema : all_.names) {
@@ -67,7 +67,7 @@ class ObjectCompiler {
     return language;
   }
 
-  // What all parts say of a property.
+  // All schemas of a property, combined.
   [[nodiscard]] Schema schema_of(const std::string& name) const {
     Schema schemas = Schema::array();
     for (const ObjectPart& part : all_.objects) {
@@ -125,7 +125,7 @@ class ObjectCompiler {
     }
   }
 
-  // Members that no name lists: by pattern, or additional.
+  // Finds the schema of members without a listed name: those of patterns, or additional ones.
   void find_others() {
     Regular::Ptr unnamed = names_ ? names_ : Regular::of_length(0, -1);
     if (!named_.empty()) {
@@ -166,7 +166,7 @@ class ObjectCompiler {
     }
   }
 
-  // nullopt: there are none.
+  // The schema of additional members; nullopt: they are not allowed.
   [[nodiscard]] std::optional<Schema> additional_schema() const {
     Schema schemas = Schema::array();
     bool names_any = false;
@@ -185,12 +185,12 @@ class ObjectCompiler {
     return schemas.size() == 1 ? schemas[0] : Schema{{"allOf", schemas}};
   }
 
-  // As far as it matters: whether there are members, or how many, where that is limited.
+  // Caps a count of members at the largest value that matters for commas and limits.
   [[nodiscard]] int counted(int count) const {
     return std::min(count, std::max({1, all_.min_properties, all_.max_properties + 1}));
   }
 
-  // Members from `next` on, `count` of which are there already.
+  // The members from `next` on, after `count` members.
   ExpressionPtr rest(std::size_t next, int count) {
     count = counted(count);
     if (next == members_.size()) {
@@ -223,7 +223,7 @@ class ObjectCompiler {
     if (!others_ || most == 0) {
       return least == 0 ? nothing() : choice({});
     }
-    // A name may come twice, and counts once.
+    // Generated names may repeat, and then count once.
     require(least <= 1, "{}: minProperties is not supported for members that are not named",
             where_);
     const ExpressionPtr next = sequence({compiler_.json().comma(), others_});
@@ -240,8 +240,8 @@ class ObjectCompiler {
   MemberCompiler& compiler_;
   std::vector<std::string> named_;
   std::vector<Member> members_;
-  ExpressionPtr others_;  // one member that is not named; null: there is none
-  Regular::Ptr names_;    // null: any
+  ExpressionPtr others_;  // one member without a listed name; null: not allowed
+  Regular::Ptr names_;    // null: all names
   bool has_patterns_ = false;
   std::map<std::pair<std::size_t, int>, int> rests_;  // rules by next member and count
 };

@@ -1,4 +1,4 @@
-// Objects of a JSON Schema.
+// Compiles objects of a JSON Schema.
 #pragma once
 
 #include <string>
@@ -10,21 +10,21 @@
 
 namespace winnow::grammar {
 
-/// What makes rules of the schemas within a schema.
+/// Compiles the schemas within a schema to rules.
 class MemberCompiler {
  public:
   virtual ~MemberCompiler() = default;
-  /// Values that are valid under `schema`.
+  /// Matches values that are valid under `schema`.
   virtual ExpressionPtr member(const Schema& schema, const std::string& where) = 0;
   virtual JsonRules& json() = 0;
   virtual RuleSet& rules() = 0;
   [[nodiscard]] virtual const SchemaReader& reader() const = 0;
 };
 
-/// Objects that keep all assertions. Throws Error that names what cannot be held to.
+/// Objects that satisfy all assertions. Throws Error with the name of one that is not supported.
 ExpressionPtr object_of(const Assertions& all, const std::string& where, MemberCompiler& compiler);
 
-/// The strings that keep all patterns and lengths.
+/// The strings that satisfy all patterns and lengths.
 Regular::Ptr string_language(const Assertions& all, const std::string& where);
 
 }  // namespace winnow::grammar

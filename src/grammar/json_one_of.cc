@@ -51,7 +51,7 @@ class Comparison {
     return numbers_within(bounds)->is_empty();
   }
 
-  // A member that one needs and the other has not, or has with other values.
+  // Whether one requires a member that the other forbids, or allows only with other values.
   bool have_disjoint_objects(const Assertions& a, const Assertions& b, int depth) const {
     return needs_what_is_other(a, b, depth) || needs_what_is_other(b, a, depth);
   }
@@ -87,7 +87,7 @@ class Comparison {
     return schemas.empty() ? std::nullopt : std::optional(Schema{{"allOf", schemas}});
   }
 
-  // The schema itself says so: that no others are generated does not make them invalid.
+  // Whether the schema itself forbids a member; that other members are not generated is no proof.
   static bool is_closed_without(const Assertions& all, const std::string& name) {
     return std::ranges::any_of(all.objects, [&](const ObjectPart& part) {
       return part.additional && *part.additional == false && part.patterns.empty() &&

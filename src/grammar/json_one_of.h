@@ -8,7 +8,7 @@
 
 namespace winnow::grammar {
 
-/// Throws Error unless it is plain that no value keeps two of the branches.
+/// Throws Error unless it can prove that no value satisfies two of the branches.
 void require_disjoint(const std::vector<Assertions>& branches, const std::string& where,
                       MemberCompiler& compiler);
 

@@ -36,8 +36,8 @@ class SchemaCompiler : public MemberCompiler {
     return std::move(rules_);
   }
 
-  // A rule for values that are valid under `schema`: one for all places where it stands, itself
-  // among them.
+  // A rule for values that are valid under `schema`. All places with an equal schema share it, also
+  // within the schema itself.
   ExpressionPtr member(const Schema& schema, const std::string& where) override {
     if (const auto reference = SchemaReader::lone_reference(schema)) {
       return referenced(*reference, where);
@@ -78,7 +78,7 @@ class SchemaCompiler : public MemberCompiler {
     return asserted(std::move(all), where);
   }
 
-  // Each of anyOf's and oneOf's schemas holds together with all else.
+  // Combines each schema of anyOf and oneOf with all other assertions.
   ExpressionPtr asserted(Assertions all, const std::string& where) {
     require(++depth_ <= kMostLevels, "{}: more than {} levels", where, kMostLevels);
     require(++branches_ <= kMostBranches, "{}: the schema is too large: more than {} branches",
@@ -114,7 +114,7 @@ class SchemaCompiler : public MemberCompiler {
     return result;
   }
 
-  // Of the values of enum and const, those that keep all else.
+  // The values of enum and const that satisfy all other assertions.
   ExpressionPtr literals(Assertions all, const std::string& where) {
     const std::vector<Schema> values = *std::exchange(all.values, std::nullopt);
     std::vector<ExpressionPtr> parts;
@@ -153,21 +153,21 @@ class SchemaCompiler : public MemberCompiler {
            all.max_properties >= 0;
   }
 
-  // Asks the grammar of all else. It has numbers without exponents only.
+  // Whether the grammar of all other assertions matches a value. It has no numbers with exponents.
   bool keeps(const Assertions& all, const Schema& value, const std::string& where) {
     const int rule = rules_.declare(where);
     ExpressionPtr body = by_type(all, where);
     rules_.bodies[static_cast<std::size_t>(rule)] = std::move(body);
     RuleSet rules = rules_;
     rules.root = rule;
-    for (ExpressionPtr& open : rules.bodies) {  // of schemas that are being read
+    for (ExpressionPtr& open : rules.bodies) {  // of schemas that are being compiled
       open = open == nullptr ? choice({}) : open;
     }
     Grammar grammar;
     try {
       grammar = grammar::compile(rules);
     } catch (const Error&) {
-      return false;  // no value keeps all else
+      return false;  // no value satisfies the other assertions
     }
     Automaton automaton(grammar);
     Automaton::State state = automaton.start();
@@ -225,7 +225,7 @@ class SchemaCompiler : public MemberCompiler {
     }
   }
 
-  // The item at `index`, by all schemas that say something of it; nullptr: it may be anything.
+  // The item at `index`, combined from all schemas for it; nullptr: any value.
   ExpressionPtr item_of(const Assertions& all, std::size_t index, const std::string& where,
                         bool& is_last_kind) {
     std::vector<Schema> schemas;
@@ -250,7 +250,7 @@ class SchemaCompiler : public MemberCompiler {
     if (all.prefixes.empty() && all.min_items == 0 && all.max_items < 0) {
       return json_.any_array();
     }
-    // Items by their place, up to where all that follow are alike.
+    // One item per position, up to the first after which all are alike.
     std::vector<ExpressionPtr> items;
     for (bool is_last_kind = false; !is_last_kind;) {
       items.push_back(item_of(all, items.size(), where, is_last_kind));
@@ -260,7 +260,7 @@ class SchemaCompiler : public MemberCompiler {
       return items[static_cast<std::size_t>(std::min(i, prefix))];
     };
     const auto next = [&](int i) { return sequence({json_.comma(), item_at(i)}); };
-    // Behind the first of them: what is not asked for may be left out from some place on.
+    // The items after each one, built from the last: after min_items, each may end the array.
     const int most_behind = all.max_items < 0 ? -1 : std::max(0, all.max_items - prefix - 1);
     ExpressionPtr rest = repeat(next(prefix), std::max(0, all.min_items - prefix - 1), most_behind);
     for (int i = std::min(prefix, all.max_items < 0 ? prefix : all.max_items - 1); i >= 0; --i) {

@@ -1,4 +1,4 @@
-// JSON Schema (draft 2020-12) as a grammar.
+// Compiles JSON Schema (draft 2020-12) to a grammar.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace winnow::grammar {
 
-/// White space behind commas and colons: one space, if any, or none.
+/// White space after commas and colons: an optional space, or none.
 enum class JsonSpaces : std::uint8_t { allowed, none };
 
-/// A grammar whose texts are JSON in UTF-8 that is valid under `schema`: properties in the order in
-/// which the schema has them, white space nowhere but as `spaces` says.
-/// An object that names properties and says nothing of others has no others, as with OpenAI, vLLM
-/// and llama.cpp. Throws Error that names the keyword, and where it stands, if it is malformed or
-/// cannot be held to.
+/// A grammar for JSON texts in UTF-8 that are valid under `schema`. Properties come in the order of
+/// the schema; the only white space is that of `spaces`.
+/// An object that lists properties and has no keyword for others allows no others, as in OpenAI's
+/// API, vLLM and llama.cpp. Throws Error with the name and place of a keyword if it is malformed or
+/// not supported.
 RuleSet json_schema_rules(const nlohmann::ordered_json& schema,
                           JsonSpaces spaces = JsonSpaces::allowed);
 
-/// Any JSON object, for {"type": "json_object"}.
+/// A grammar for any JSON object, for {"type": "json_object"}.
 RuleSet json_object_rules(JsonSpaces spaces = JsonSpaces::allowed);
 
 }  // namespace winnow::grammar

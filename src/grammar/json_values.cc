@@ -89,7 +89,7 @@ ExpressionPtr JsonRules::make_string() {
   return sequence({bytes("\""), repeat(character_, 0, -1), bytes("\"")});
 }
 
-// In any of its spellings. One beyond U+FFFF is a pair of \u.
+// One character, plain or escaped. Beyond U+FFFF, the escape is a pair of \u.
 ExpressionPtr JsonRules::make_character() {
   const CodePoints kHex{{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
   const auto hex = [&](int count) { return repeat(one_of(kHex), count, count); };

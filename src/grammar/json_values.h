@@ -1,4 +1,4 @@
-// The parts of JSON that schemas are made of.
+// The parts of JSON that the grammars of schemas contain.
 #pragma once
 
 #include <map>
@@ -12,9 +12,9 @@
 
 namespace winnow::grammar {
 
-/// A string, quotes included, whose characters are a text of the language.
+/// A JSON string, with quotes, whose characters are a text of the language.
 ExpressionPtr json_string_of(Regular::Ptr language);
-/// Rules for values of all kinds, which are made when they are first asked for.
+/// Rules for values of all types; each is made on its first use.
 class JsonRules {
  public:
   JsonRules(RuleSet& rules, JsonSpaces spaces) : rules_(rules), spaces_(spaces) {}
@@ -27,9 +27,9 @@ class JsonRules {
   ExpressionPtr any_integer();
   ExpressionPtr boolean();
   ExpressionPtr null();
-  /// A string of `least` to `most` characters, in any spelling; -1: any number.
+  /// A string of `least` to `most` characters, plain or escaped; -1: any number.
   ExpressionPtr string_of_length(int least, int most);
-  /// The one spelling of a value that a model may use: as nlohmann::json writes it.
+  /// The only notation of a value that a model may generate: nlohmann::json's.
   [[nodiscard]] ExpressionPtr literal(const nlohmann::ordered_json& value) const;
   /// The separators of objects and arrays.
   [[nodiscard]] ExpressionPtr comma() const { return separator(","); }
@@ -50,8 +50,8 @@ class JsonRules {
   int object_ = -1;
   int array_ = -1;
   int string_ = -1;
-  ExpressionPtr character_ = make_character();  // of all strings, so that these share masks
-  std::map<std::pair<int, int>, int> bounded_;  // strings of so many characters
+  ExpressionPtr character_ = make_character();  // shared by all strings, and so are its masks
+  std::map<std::pair<int, int>, int> bounded_;  // strings by least and most characters
 };
 
 }  // namespace winnow::grammar

@@ -61,7 +61,7 @@ class RegexParser {
     return choice(std::move(parts));
   }
 
-  // One alternative. Only the outermost ones may be tied to the text's ends.
+  // One alternative. Only the outermost ones may have anchors.
   ExpressionPtr branch(bool outermost) {
     const bool tied_to_begin = outermost && take('^');
     std::vector<ExpressionPtr> parts;
@@ -100,12 +100,12 @@ class RegexParser {
       }
       require(first, "{}: nothing to repeat", where());
       require(!sees('+'), "{}: possessive quantifiers are not supported", where());
-      take('?');  // as few as possible: the texts are the same
+      take('?');  // lazy quantifiers match the same texts
       part = repeat(std::move(part), least, most);
     }
   }
 
-  // {m}, {m,} or {m,n}. A brace that is none of these is a character.
+  // Parses {m}, {m,} or {m,n}. Any other brace is a character.
   bool counts(int& least, int& most) {
     const std::size_t begin = at_;
     if (!take('{')) {
@@ -178,7 +178,7 @@ class RegexParser {
     CodePoints set;
     for (bool first = true; first || !sees(']'); first = false) {
       if (first && sees(']')) {
-        break;  // empty, as ECMA has it
+        break;  // ECMA allows an empty class
       }
       const CodePoints low = class_member();
       if (!sees('-') || (at_ + 1 < text_.size() && text_[at_ + 1] == ']')) {

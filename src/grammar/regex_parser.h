@@ -1,4 +1,4 @@
-// Regular expressions as JSON Schema (ECMA 262) and Python write them.
+// Parses regular expressions in the notation of JSON Schema (ECMA 262) and Python.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace winnow::grammar {
 
 enum class RegexMatch : std::uint8_t {
   whole,     // the whole text matches
-  anywhere,  // some part of it does: ^ and $ tie it to the ends
+  anywhere,  // some part of the text matches; ^ and $ anchor it
 };
 
-/// The texts that match, as an expression without rules. Throws Error that names what is malformed
-/// or not regular (lookaround, back-references, word boundaries), and where.
+/// The texts that match, as an expression without rules. Throws Error with the position if the
+/// pattern is malformed or not regular (lookaround, back-references, word boundaries).
 ExpressionPtr parse_regex(std::string_view pattern, RegexMatch match);
 
 }  // namespace winnow::grammar

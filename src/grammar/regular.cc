@@ -83,7 +83,7 @@ void close(const Nfa& nfa, std::set<int>& nodes) {
   }
 }
 
-// Cuts what edges lead to into ranges of characters that all of them treat alike.
+// Splits the edges into ranges of characters, such that each edge has all of a range or none.
 template <class Edges, class Take>
 void each_range(const Edges& edges, Take take) {
   std::set<std::uint32_t> cuts;
@@ -96,7 +96,7 @@ void each_range(const Edges& edges, Take take) {
   }
 }
 
-// Adds a transition, merged with the last one if it goes on.
+// Adds a transition; merges it with the last one if it continues that.
 void append(Regular::State& state, std::uint32_t low, std::uint32_t high, int to) {
   if (!state.transitions.empty() && state.transitions.back().to == to &&
       state.transitions.back().high + 1 == low) {
@@ -115,7 +115,7 @@ std::optional<int> next_of(const Regular::State& state, std::uint32_t code_point
   return std::nullopt;
 }
 
-// Both automata at once; of `b`, where it is left, `wanted` says whether it may be.
+// Runs both automata in parallel. `wanted`: whether `b` must accept or must not; kLeft: `b` failed.
 Regular::Ptr product(const Regular& a, const Regular& b, bool wanted) {
   constexpr int kLeft = -1;
   std::map<std::pair<int, int>, int> ids{{{0, 0}, 0}};
@@ -156,7 +156,7 @@ Regular::Ptr product(const Regular& a, const Regular& b, bool wanted) {
 
 }  // namespace
 
-// Leaves out states from which nothing is accepted.
+// Drops states from which no state accepts.
 Regular::Regular(std::vector<State> states) {
   std::vector<std::vector<int>> before(states.size());
   std::vector<int> open;

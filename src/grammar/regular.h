@@ -1,5 +1,5 @@
-// Regular languages over characters, for what must hold at the same time: a pattern and a length,
-// two patterns, a name that is none of some others.
+// Regular languages over characters, to combine constraints: a pattern and a length, two patterns,
+// a name that differs from some others.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace winnow::grammar {
 
-/// A deterministic automaton over code points. Every state can still be accepted from, but for the
-/// first of a language without texts.
+/// A deterministic automaton over code points. Every state leads to an accepting one, except for
+/// the first state of an empty language.
 class Regular {
  public:
   struct Transition {
@@ -23,19 +23,19 @@ class Regular {
     int to = 0;
   };
   struct State {
-    std::vector<Transition> transitions = {};  // in order, no two overlap
+    std::vector<Transition> transitions = {};  // sorted, without overlaps
     bool accepts = false;
   };
   using Ptr = std::shared_ptr<const Regular>;
 
-  /// Of an expression without rules, whose characters are spelled plainly. Throws Error when the
+  /// The language of an expression without rules, with Spelling::plain. Throws Error if the
   /// automaton would be too large.
   static Ptr of(const Expression& expression);
   /// All texts of `least` to `most` characters; -1: any number.
   static Ptr of_length(int least, int most);
   static Ptr of_texts(const std::vector<std::string>& texts);
 
-  /// Throw Error as of() does.
+  /// Throw Error if the automaton would be too large.
   [[nodiscard]] static Ptr intersection(const Regular& a, const Regular& b);
   [[nodiscard]] static Ptr difference(const Regular& a, const Regular& b);
 
@@ -46,7 +46,7 @@ class Regular {
   [[nodiscard]] bool accepts(const std::string& text) const;
 
  private:
-  std::vector<State> states_;  // the first one begins
+  std::vector<State> states_;  // the first one is the start
 };
 
 }  // namespace winnow::grammar

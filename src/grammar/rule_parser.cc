@@ -13,7 +13,7 @@ bool begins_with(const ExpressionPtr& part, int rule) {
   return part->kind == Kind::rule && part->rule == rule;
 }
 
-// What follows the rule itself in an alternative that begins with it; nullptr: it does not.
+// The rest of an alternative that begins with `rule` itself; nullptr: it does not.
 ExpressionPtr behind_itself(const ExpressionPtr& alternative, int rule) {
   if (alternative->kind != Kind::sequence || alternative->parts.empty() ||
       !begins_with(alternative->parts.front(), rule)) {

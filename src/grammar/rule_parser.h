@@ -1,4 +1,4 @@
-// What GBNF and Lark have in common: rules, alternatives, repetition.
+// Common parts of GBNF and Lark: rules, alternatives, repetition.
 #pragma once
 
 #include <map>
@@ -16,20 +16,20 @@ class RuleParser {
   virtual ~RuleParser() = default;
 
  protected:
-  /// One element without its repetition; nullptr: there is none here.
+  /// One element without its repetition; nullptr if there is none here.
   virtual ExpressionPtr element() = 0;
-  /// Whether a rule goes on behind the end of a line. Leaves the place where it was if not.
+  /// Whether a rule continues after the end of a line. If not, keeps the position.
   virtual bool goes_on() = 0;
 
-  /// Alternatives, up to what is none. `nested`: within parentheses, where lines do not count.
+  /// Parses alternatives. `nested`: within parentheses, where ends of lines do not count.
   ExpressionPtr alternatives(bool nested);
-  /// (...) behind its parenthesis, or [...] up to `end`.
+  /// Parses (...) after its parenthesis, or [...] up to `end`.
   ExpressionPtr group(std::string_view end);
-  /// The rule of this name, which may be defined later.
+  /// The number of the rule `name`, which may be defined later.
   int rule(const std::string& name);
-  /// Defines a rule: one that begins with itself is written without that (A: A x | y as y x*).
+  /// Defines a rule; rewrites direct left recursion as repetition (A: A x | y as y x*).
   void define(const std::string& name, ExpressionPtr body);
-  /// Throws Error if a rule was referred to and not defined.
+  /// Throws Error if a rule was used but not defined.
   RuleSet finish(const std::string& root);
 
   GrammarScanner in_;

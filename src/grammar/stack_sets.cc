@@ -40,8 +40,8 @@ Stacks StackSets::push(std::int32_t node, Stacks below) {
   return intern({.tops = {{node, below}}});
 }
 
-// A union needs those of what is below equal tops. They are made first, from a list: a stack may
-// be as deep as a text is long, too deep for recursion.
+// A union needs the unions of the stacks below equal tops. They are made first, from a list, not by
+// recursion: a stack may be as deep as a text is long.
 Stacks StackSets::unite(Stacks a, Stacks b) {
   if (const Stacks known = known_union(a, b); known >= 0) {
     return known;
@@ -68,7 +68,7 @@ Stacks StackSets::known_union(Stacks a, Stacks b) const {
   return known == unions_.end() ? -1 : known->second;
 }
 
-// False, with what is missing on its list, when unions below are not known yet.
+// Returns false, and adds to missing_, if unions of stacks below are not known yet.
 bool StackSets::merge(Stacks a, Stacks b, Set& merged) {
   const Set& left = at(a);
   const Set& right = at(b);

@@ -1,4 +1,4 @@
-// Sets of stacks: what an ambiguous grammar may have to come back to.
+// Sets of stacks: the nodes to which an ambiguous grammar may have to return.
 #pragma once
 
 #include <cstddef>
@@ -9,29 +9,29 @@
 
 namespace winnow::grammar {
 
-/// A set of stacks, by its number.
+/// The number of a set of stacks.
 using Stacks = std::int32_t;
 
-/// A node of the grammar, with each stack of a set below it.
+/// A node of the grammar, and the set of stacks below it.
 struct Place {
   std::int32_t node = 0;
   Stacks stacks = 0;
   auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): misread
 };
 
-/// Sets of stacks of nodes. An ambiguous text has exponentially many stacks, so no stack is kept on
-/// its own: a set is a list of top nodes, each with the set of what is below it. Every set exists
-/// once, so that equal sets have equal numbers. Not thread-safe.
+/// Sets of stacks of nodes. An ambiguous text may have exponentially many stacks, so they are not
+/// stored one by one: a set is a list of top nodes, each with the set of stacks below it. Equal
+/// sets have one number. Not thread-safe.
 class StackSets {
  public:
   struct Set {
-    std::vector<Place> tops = {};  // in order, each node once
-    bool bottom = false;           // the empty stack on kBottom is one of them
-    bool open = false;             // and that on kOpen
+    std::vector<Place> tops = {};  // sorted, each node once
+    bool bottom = false;           // contains the empty stack kBottom
+    bool open = false;             // contains the empty stack kOpen
     bool operator==(const Set&) const = default;
   };
 
-  /// The one stack that holds nothing: below is the text's end (kBottom), or something unknown
+  /// Sets of one empty stack, with the text's end below it (kBottom) or something unknown
   /// (kOpen).
   static constexpr Stacks kBottom = 0;
   static constexpr Stacks kOpen = 1;
@@ -39,16 +39,16 @@ class StackSets {
   StackSets();
 
   Stacks intern(Set set);
-  /// Every stack of `below`, with `node` on top.
+  /// All stacks of `below`, with `node` on top.
   Stacks push(std::int32_t node, Stacks below);
-  /// The stacks of both.
+  /// The union of two sets.
   Stacks unite(Stacks a, Stacks b);
 
   /// Valid until the next set is made.
   [[nodiscard]] const Set& at(Stacks stacks) const {
     return sets_[static_cast<std::size_t>(stacks)];
   }
-  /// Sets that are kept, and unions that are known.
+  /// The number of stored sets and unions.
   [[nodiscard]] std::size_t size() const { return sets_.size() + unions_.size(); }
 
  private:
@@ -57,8 +57,8 @@ class StackSets {
 
   std::vector<Set> sets_;
   std::unordered_multimap<std::size_t, Stacks> by_hash_;
-  std::unordered_map<std::uint64_t, Stacks> unions_;  // by both numbers, the smaller one first
-  std::vector<std::uint64_t> missing_;                // of unite(): unions to be made first
+  std::unordered_map<std::uint64_t, Stacks> unions_;  // by both numbers, the smaller first
+  std::vector<std::uint64_t> missing_;                // unite(): unions to make first
 };
 
 }  // namespace winnow::grammar

@@ -4,17 +4,17 @@
 
 namespace winnow::grammar {
 
-/// Thompson's construction: an expression becomes nodes that edges and empty steps join. `Self`,
-/// which derives from this, has
-/// - int add(): a new node, without edges; throws when there are too many,
-/// - void join(int from, int to): an empty step,
-/// - int put_leaf(const Expression&, int from): as put(), of kinds without parts,
-/// - void copied(const Expression& repeat, int first, int copies, int end): all nodes from `first`
-///   on are copies of a repetition's part; texts go on at `end`.
+/// Thompson's construction: an expression becomes nodes with edges and empty steps. `Self` derives
+/// from this and has
+/// - int add(): adds a node without edges; throws if there are too many,
+/// - void join(int from, int to): adds an empty step,
+/// - int put_leaf(const Expression&, int from): like put(), for kinds without parts,
+/// - void copied(const Expression& repeat, int first, int copies, int end): called when all nodes
+///   from `first` on are copies of a repetition's part; texts continue at `end`.
 template <class Self>
 class Thompson {
  public:
-  /// The node where a text of `expression` that begins at `from` ends.
+  /// Adds a text of `expression` that begins at `from`; returns the node where it ends.
   int put(const Expression& expression, int from) {
     switch (expression.kind) {
       case Expression::Kind::sequence:
@@ -39,7 +39,7 @@ class Thompson {
  private:
   Self& self() { return static_cast<Self&>(*this); }
 
-  // A part has a first node of its own, so that a loop in it leads nowhere else.
+  // Gives a part its own first node, so that a loop within it affects nothing else.
   int begin(int from) {
     const int node = self().add();
     self().join(from, node);

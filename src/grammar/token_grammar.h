@@ -1,4 +1,4 @@
-// A grammar over the tokens of a vocabulary.
+// A grammar over the tokens of a vocabulary; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 
 namespace winnow::grammar {
 
-/// May be used from many threads.
+/// Its methods may be called from many threads.
 class TokenGrammar {
  public:
   using State = Automaton::State;
   static constexpr State kDead = Automaton::kDead;
 
-  /// Throws Error as compile() does. `prepare_seconds`: time to be spent on masks in advance.
+  /// Throws Error as compile() does. `prepare_seconds`: the time for computing masks in advance.
   TokenGrammar(const RuleSet& rules, std::shared_ptr<const Vocabulary> vocabulary,
                double prepare_seconds);
 
   [[nodiscard]] State start() const { return automaton_.start(); }
-  /// The text may end in `state`.
+  /// Whether the text may end in `state`.
   [[nodiscard]] bool ends(State state) const;
   /// The state after a token; kDead if no text of the grammar continues with it.
   [[nodiscard]] State advance(State state, std::int32_t token);
-  /// Writes a bit for every token: whether a text goes on with it. Those of `end_tokens` are set
-  /// where the text may end.
+  /// Writes a bit for every token: whether a text may continue with it. If the text may end, also
+  /// sets the bits of `end_tokens`.
   void mask(State state, std::span<const std::int32_t> end_tokens, std::span<std::uint64_t> bits);
-  /// How much it has learnt by being used, in about KiB.
+  /// The memory of all states and masks, in about KiB.
   [[nodiscard]] std::size_t size() const;
 
  private:
   std::shared_ptr<const Vocabulary> vocabulary_;
   Grammar grammar_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   Automaton automaton_;
   TokenMasks masks_;
 };

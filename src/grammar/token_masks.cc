@@ -48,7 +48,7 @@ const TokenMask& TokenMasks::mask(State state) {
 std::map<Stacks, TokenMasks::Nodes> TokenMasks::nodes_by_stacks(State state) const {
   std::map<Stacks, Nodes> groups;
   for (const Place& place : automaton_.places(state)) {
-    groups[place.stacks].push_back(place.node);  // in order, as places are
+    groups[place.stacks].push_back(place.node);  // sorted, as places are
   }
   return groups;
 }
@@ -75,7 +75,7 @@ std::size_t TokenMasks::parts() const {
   return parts;
 }
 
-// Tries all tokens of a layer on a stack that is not known.
+// Tries all tokens of a layer from `begin`, on an unknown stack.
 TokenMasks::Local TokenMasks::walk(const TokenTrie& layer, State begin) {
   Local local{.trie = layer};
   Rest root;
@@ -156,8 +156,8 @@ void TokenMasks::prepare(double seconds) {
   std::deque<Nodes> open;
   std::set<State> seen;
   std::vector<State> states{automaton_.start()};
-  // What places of a state are on, and, where these are within a rule that was called, what the
-  // text comes back to. Rules that are called are followed on their own, so stacks stay low.
+  // Adds the nodes of a state, and of the states that follow when a called rule ends. Called rules
+  // are followed separately, so stacks stay low.
   const auto absorb = [&] {
     while (!states.empty()) {
       const State state = states.back();

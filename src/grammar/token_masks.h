@@ -1,4 +1,4 @@
-// Which tokens may come next, for every state of a grammar.
+// Computes which tokens may come next in each state of a grammar.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@ namespace winnow::grammar {
 /// One bit per token id.
 using TokenMask = std::vector<std::uint64_t>;
 
-/// Whether most tokens may come depends on the rule alone in which a text stands: such tokens end
-/// within it, and are found once for each of its places. What is left are tokens that end the rule
-/// and go on behind it. They are kept as a tree of what they hold behind the rule's end, which is
-/// short and mostly of few bytes, and only that is tried on the stack at hand.
+/// For most tokens, only the current rule decides whether they may come: such tokens end within it.
+/// They are computed once for each position in the rule. The others end the rule and continue after
+/// it. Their bytes after the rule's end form a tree, which is small and mostly shallow; only this
+/// tree is tried on the actual stack.
 ///
-/// Places that look alike for the next few bytes (Twins) share what is found for tokens of as many
-/// bytes: within a string of at most 100 characters all places do but the last ones. So tokens are
-/// in layers by their length. Not thread-safe.
+/// Positions that are alike for the next few bytes (Twins) share the results for tokens of at most
+/// that length: within a string of at most 100 characters, all positions but the last ones do. So
+/// tokens are split into layers by length. Not thread-safe.
 class TokenMasks {
  public:
   using State = Automaton::State;
@@ -33,31 +33,31 @@ class TokenMasks {
   TokenMasks(Automaton& automaton, const Vocabulary& vocabulary)
       : automaton_(automaton), vocabulary_(vocabulary) {}
 
-  /// Tokens that may come in `state`; those that end a text are not among them. Valid until the
-  /// next call of prepare() or another mask.
+  /// The tokens that may come in `state`, without end tokens. Valid until the next call of mask()
+  /// or prepare().
   const TokenMask& mask(State state);
 
-  /// Finds what rules alone decide, for what can be reached, until `seconds` are over. What is not
-  /// reached by then is found when it is asked for.
+  /// Computes what rules alone decide for all reachable positions, until `seconds` are over. The
+  /// rest is computed on demand.
   void prepare(double seconds);
 
-  /// Masks and parts of masks that are kept.
+  /// The number of stored masks and parts of masks.
   [[nodiscard]] std::size_t size() const { return masks_.size() + parts(); }
-  /// Walks over a layer's tokens.
+  /// The number of stored walks over a layer's tokens.
   [[nodiscard]] std::size_t parts() const;
 
  private:
-  // The continuations after the end of a rule within a token, as a lazily built tree.
+  // A lazily built tree of the bytes that tokens have after the end of a rule.
   struct Rest {
-    std::vector<std::int32_t> members;  // nodes of the trie that all have this behind the end
+    std::vector<std::int32_t> members;  // nodes of the trie with these bytes after the end
     std::vector<std::pair<std::uint8_t, std::int32_t>> children = {};
-    bool has_children = false;  // they have been looked for
+    bool has_children = false;  // children have been computed
   };
   struct Local {
-    const TokenTrie& trie;                  // one layer's tokens
-    std::vector<std::int32_t> tokens = {};  // that the rule alone allows, while they are few
-    TokenMask mask = {};                    // else
-    std::vector<Rest> rests = {};           // the first is the root; none: no token goes beyond
+    const TokenTrie& trie;                  // the tokens of one layer
+    std::vector<std::int32_t> tokens = {};  // allowed by the rule alone, if few
+    TokenMask mask = {};                    // the same, if many
+    std::vector<Rest> rests = {};           // the first is the root; empty: no token continues
   };
   using Nodes = std::vector<std::int32_t>;
   struct NodesHash {

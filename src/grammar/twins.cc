@@ -8,9 +8,9 @@
 namespace winnow::grammar {
 namespace {
 
-constexpr std::size_t kMostTwinWork = 1'000'000;  // numbers that twin_states() compares
+constexpr std::size_t kMostTwinWork = 1'000'000;  // numbers that twin_states() may compare
 
-// Bytes that every text of an expression has at least; those of rules are not counted.
+// The least number of bytes in a text of an expression; rules count as 0.
 std::size_t least_bytes(const Expression& expression) {
   switch (expression.kind) {
     case Expression::Kind::bytes:
@@ -42,8 +42,8 @@ std::size_t least_bytes(const Expression& expression) {
   return 0;
 }
 
-// The last copy for which each of the next `further` copies has the same say as for this one: must
-// another follow it, may another?
+// The last copy that is like this one for the next `further` copies: after each of them, another
+// copy must follow, or may follow, equally.
 int twin_of_copy(const Expression& repeat, int copy, int further) {
   const int must_follow = repeat.least - copy - 1;
   const int may_follow = repeat.most - copy - 1;
@@ -64,7 +64,7 @@ struct HashNumbers {
   }
 };
 
-// What a state is for one character more than `classes` look at.
+// Describes a state one character further than `classes`: its transitions, with classes as targets.
 std::vector<std::uint32_t> ways_of(const Regular::State& state,
                                    const std::vector<std::uint32_t>& classes) {
   std::vector<std::uint32_t> ways{state.accepts ? 1U : 0U};
@@ -80,7 +80,7 @@ std::vector<std::uint32_t> ways_of(const Regular::State& state,
   return ways;
 }
 
-// Of each state the last one of its class.
+// For each state, the last state of its class.
 std::vector<int> last_alike(const std::vector<std::uint32_t>& classes, std::size_t count) {
   std::vector<int> last(count);
   for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -106,7 +106,7 @@ void Twins::add_copies(const Expression& repeat, int first, int copies, int end)
   }
   const std::size_t bytes = least_bytes(*repeat.parts[0]);
   if (bytes == 0) {
-    return;  // any number of copies may take no byte
+    return;  // any number of copies may match without a byte
   }
   for (std::size_t depth = 0; depth < kDepths.size(); ++depth) {
     const auto further = static_cast<int>(kDepths[depth] / bytes);
@@ -121,7 +121,7 @@ void Twins::add_copies(const Expression& repeat, int first, int copies, int end)
 }
 
 void Twins::share_copies(const std::function<std::optional<std::string>(int node)>& rest_of_rule) {
-  using Kind = std::pair<const Expression*, std::string>;  // the part, and what follows
+  using Kind = std::pair<const Expression*, std::string>;  // the part, and the bytes after it
   std::vector<std::pair<Kind, const Copies*>> kinds;
   std::map<Kind, const Copies*> longest;
   for (const Copies& copies : copies_) {
@@ -138,7 +138,7 @@ void Twins::share_copies(const std::function<std::optional<std::string>(int node
   copies_.clear();
 }
 
-// From where on no more copies must follow in either.
+// Shares all copies after which neither repetition needs another copy.
 void Twins::share(const Copies& copies, const Copies& longest) {
   const int ahead = longest.count - copies.count;
   const int free = std::max({copies.repeat->least - 1, longest.repeat->least - 1 - ahead, 0});
@@ -168,7 +168,7 @@ std::vector<std::int32_t> Twins::find(std::size_t depth,
 
 std::vector<std::vector<int>> twin_states(const Regular& language) {
   const auto& states = language.states();
-  std::vector<std::uint32_t> classes;  // of states that are alike
+  std::vector<std::uint32_t> classes;  // of equivalent states
   classes.reserve(states.size());
   for (const Regular::State& state : states) {
     classes.push_back(state.accepts ? 1 : 0);
