@@ -20,7 +20,7 @@ bool blob_is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// One file's way: what attempts at it share.
+/// The download of one file, over several attempts.
 class BlobDownload {
  public:
   BlobDownload(HttpClient& client, const RemoteRepository& repository, const RemoteFile& file,
@@ -43,7 +43,7 @@ class BlobDownload {
         break;
       }
       restart();
-      // What an earlier run left may have been wrong; what came just now is not asked for twice.
+      // Bytes of an earlier run may have been wrong; a fresh download is not repeated.
       require(std::exchange(resumed, false),
               "{}: what came has the checksum {}, and the server states {}; it was thrown away",
               file_.name, sum, file_.etag);
@@ -59,7 +59,7 @@ class BlobDownload {
     part_.restart();
   }
 
-  // Attempts follow each other as long as each brings something, and then a few more.
+  // Tries again without limit while attempts bring bytes, and else kMostAttempts times.
   void fetch_rest() {
     for (int attempt = 1; part_.size() < file_.size; ++attempt) {
       const std::uint64_t before = part_.size();
@@ -67,7 +67,7 @@ class BlobDownload {
       double pause = pause_before(attempt);
       try {
         const HttpResponse response = request_from(before);
-        if (response.status == 416) {  // the server's file ends before ours
+        if (response.status == 416) {  // the server's file is shorter than ours
           restart();
         } else if (is_passing(response.status)) {
           trouble = fmt::format("HTTP {}", response.status);
@@ -101,9 +101,9 @@ class BlobDownload {
                         });
   }
 
-  /// Are they the bytes that were asked for?
+  /// Checks that the response starts at the requested byte.
   void check_begin(const HttpResponse& response, std::uint64_t begin) {
-    if (response.status == 200) {  // the server sends the whole file anyway
+    if (response.status == 200) {  // the server ignores the range and sends the whole file
       restart();
       return;
     }
@@ -200,7 +200,7 @@ void download_blob(HttpClient& client, const RemoteRepository& repository, const
         note(fmt::format("{}: another process downloads it; waiting", file.name));
       }
       client.wait(0.1);
-    } else if (!blob_is_there(blob)) {  // the process that held the lock may have brought it
+    } else if (!blob_is_there(blob)) {  // another process may have finished it
       BlobDownload(client, repository, file, cache, done).run();
       return;
     }

@@ -19,7 +19,7 @@ class Checksum {
   /// `etag` must be a checksum.
   Checksum(const std::string& etag, std::uint64_t size);
   void update(std::span<const std::byte> bytes);
-  /// In lower-case hexadecimal digits, as an ETag; nothing may follow.
+  /// The checksum in lower-case hexadecimal digits, like an ETag; no other call may follow.
   std::string finish();
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The first of the variables that is set and not empty.
+/// The value of the first variable that is set and not empty.
 std::string value_of(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
@@ -28,7 +28,7 @@ bool is_true(std::string text) {
   return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
 }
 
-/// A path that may begin with "~".
+/// Expands a leading "~".
 fs::path expand_home(const std::string& text) {
   const bool at_home = text == "~" || text.starts_with("~/");
   if (!at_home) {

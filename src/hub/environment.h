@@ -7,7 +7,7 @@
 namespace winnow::hub {
 
 struct Environment {
-  std::string endpoint;         // HF_ENDPOINT, else https://huggingface.co; no slash at its end
+  std::string endpoint;         // HF_ENDPOINT, else https://huggingface.co; no trailing slash
   std::filesystem::path cache;  // HF_HUB_CACHE, else HF_HOME/hub
   bool offline = false;         // HF_HUB_OFFLINE
   std::string token;            // HF_TOKEN, else the file HF_HOME/token; empty: none

@@ -21,14 +21,14 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The name without folders, numbers of a part and ending.
+/// The file name without folders, part numbers and extension.
 std::string bare_name(const std::string& file) {
   const auto split = gguf::parse_split_name(file);
   const std::string stem = split ? split->stem : file.substr(0, file.size() - kGguf.size());
   return stem.substr(stem.rfind('/') + 1);
 }
 
-/// Whether a file is of `type`: "model-Q4_K_M.gguf", "model.q4_k_m.gguf", "Q4_K_M.gguf".
+/// Whether a file has the type `type`: "model-Q4_K_M.gguf", "model.q4_k_m.gguf", "Q4_K_M.gguf".
 bool is_of_type(const std::string& file, const std::string& type) {
   const std::string name = lower(bare_name(file));
   const std::string end = lower(type);
@@ -52,7 +52,7 @@ std::vector<std::string> meant(const std::vector<std::string>& files, const std:
   std::ranges::copy_if(files, std::back_inserter(found), [&](const std::string& file) {
     return wanted.ends_with(kGguf) ? file == wanted : is_of_type(file, wanted);
   });
-  // "UD-Q4_K_M" ends with "Q4_K_M", too: the shorter name is the plain one.
+  // "UD-Q4_K_M" also ends with "Q4_K_M": prefer the shorter name.
   const auto size = [](const std::string& file) { return bare_name(file).size(); };
   std::ranges::stable_sort(found, {}, size);
   if (found.size() > 1 && size(found[0]) < size(found[1])) {

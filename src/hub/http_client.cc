@@ -16,7 +16,7 @@ namespace winnow::hub {
 namespace {
 
 constexpr int kMostRedirects = 10;
-constexpr std::size_t kLargestBody = 64 << 20;  // without a sink: lists of files, and messages
+constexpr std::size_t kLargestBody = 64 << 20;  // without a sink: lists of files, messages
 constexpr long kConnectSeconds = 15;
 constexpr long kStallSeconds = 30;
 
@@ -68,7 +68,7 @@ std::string HttpResponse::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
-// What curl's callbacks share with send_once().
+// Data that curl's callbacks share with send_once().
 struct HttpClient::Exchange {
   CURL* handle = nullptr;
   const BodySink& sink;
@@ -148,7 +148,7 @@ bool HttpClient::may_have_token(const std::string& url) const {
 
 void HttpClient::set_options(const HttpRequest& request, Exchange& exchange) {
   CURL* const handle = handle_.get();
-  curl_easy_reset(handle);  // keeps connections
+  curl_easy_reset(handle);  // keeps open connections
   exchange.handle = handle;
   exchange.add_request_header("Accept-Encoding: identity");
   if (may_have_token(request.url)) {

@@ -15,11 +15,11 @@
 
 namespace winnow::hub {
 
-/// The connection failed or broke: another attempt may succeed.
+/// The connection failed or broke: a retry may succeed.
 class TransferError : public Error {
  public:
   TransferError(const std::string& message, bool reached) : Error(message), reached_(reached) {}
-  /// Whether there was a connection at all.
+  /// Whether there was a connection.
   [[nodiscard]] bool reached() const { return reached_; }
 
  private:
@@ -52,11 +52,11 @@ struct HttpResponse {
 /// Takes a body piece by piece, with the response so far. send() passes on its exceptions.
 using BodySink = std::function<void(const HttpResponse&, std::span<const std::byte>)>;
 
-/// One connection, kept open between requests; for one thread. The token is sent to the endpoint's
-/// scheme, host and port, and nowhere else, whatever a redirect says.
+/// One connection, kept open between requests; for one thread. The token is sent only to the
+/// endpoint's scheme, host and port, never to a redirect's target elsewhere.
 class HttpClient {
  public:
-  /// Both must outlive this. `stop` ends a request within a second.
+  /// Both must outlive this. Setting `stop` ends a request within a second.
   HttpClient(const Environment& environment, const std::atomic<bool>& stop);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
@@ -65,7 +65,7 @@ class HttpClient {
   /// `sink` takes the bodies of responses with status 200 and 206. Throws TransferError, Stopped,
   /// and Error for failures that another attempt would not change.
   HttpResponse send(const HttpRequest& request, const BodySink& sink = {});
-  /// Sleeps; Stopped when `stop` is set meanwhile.
+  /// Sleeps; throws Stopped if `stop` is set meanwhile.
   void wait(double seconds) const;
 
  private:
@@ -81,7 +81,7 @@ class HttpClient {
   std::unique_ptr<void, void (*)(void*)> handle_;
 };
 
-/// `text` as a part of a URL's path, its slashes included.
+/// Escapes `text` as one segment of a URL's path, including its slashes.
 std::string escape_path_part(const std::string& text);
 
 }  // namespace winnow::hub

@@ -18,7 +18,7 @@ bool consists_of(std::string_view text, std::string_view others) {
       text, [&](char c) { return is_alphanumeric(c) || others.find(c) != std::string_view::npos; });
 }
 
-/// Of an organisation or a repository. Folders of a cache separate the two by "--".
+/// Whether `text` is a name of an organisation or repository. Cache folders join them with "--".
 bool is_part(std::string_view text) {
   const auto is_edge = [](char c) { return is_alphanumeric(c) || c == '_'; };
   return !text.empty() && text.size() <= kLongestPart && consists_of(text, "._-") &&
@@ -27,7 +27,7 @@ bool is_part(std::string_view text) {
          text.find("..") == std::string_view::npos;
 }
 
-/// It becomes a path below refs/.
+/// Whether `text` is a revision; it becomes a path below refs/.
 bool is_revision(std::string_view text) {
   return !text.empty() && consists_of(text, "._-/+") && text.front() != '/' && text.back() != '/' &&
          text.front() != '.' && text.find("//") == std::string_view::npos &&
@@ -38,7 +38,7 @@ bool is_weight_file(std::string_view text) {
   return text.ends_with(".gguf") || text.ends_with(".safetensors");
 }
 
-/// A file, with its folders, or a type.
+/// Whether `text` is a file, with its folders, or a type.
 bool is_gguf_choice(std::string_view text) {
   return is_revision(text) && text.find('+') == std::string_view::npos;
 }

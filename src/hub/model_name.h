@@ -12,7 +12,7 @@ namespace winnow::hub {
 struct ModelName {
   std::string repository;
   std::string revision = "main";
-  std::string gguf;  // a file or a type (gguf_choice.h); empty: not said
+  std::string gguf;  // a file or a type (gguf_choice.h); empty: not given
 
   bool operator==(const ModelName&) const = default;
 };
@@ -21,8 +21,8 @@ struct ModelName {
 /// this cannot be a name on the Hub, as for paths.
 std::optional<ModelName> parse_model_name(std::string_view text);
 
-/// The repository whose snapshot in a cache `directory` is
-/// (.../models--org--name/snapshots/COMMIT); nullopt for other directories.
+/// The repository of a snapshot in a cache, whose directory is
+/// .../models--org--name/snapshots/COMMIT; nullopt for other directories.
 std::optional<std::string> repository_of_snapshot(const std::filesystem::path& directory);
 
 }  // namespace winnow::hub

@@ -29,8 +29,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kConnections = 8;
 constexpr auto kTick = std::chrono::milliseconds(100);
 
-/// Does work(client, i) for i below `count` on up to kConnections threads, each with a connection
-/// of its own, and meanwhile calls tick() on this one. The first failure ends the others' work.
+/// Calls work(client, i) for i below `count` on up to kConnections threads, each with its own
+/// connection, and meanwhile tick() on this thread. The first failure stops the other threads.
 class Workers {
  public:
   using Work = std::function<void(HttpClient&, std::size_t)>;
@@ -43,7 +43,7 @@ class Workers {
     running_ = threads;
     std::vector<std::jthread> pool;
     {
-      const NoSignals inherited;  // Ctrl-C is this thread's
+      const NoSignals inherited;  // this thread handles Ctrl-C
       for (std::size_t i = 0; i < threads; ++i) {
         pool.emplace_back([this] { work_through(); });
       }
@@ -101,7 +101,7 @@ class Workers {
   std::exception_ptr failure_;
 };
 
-/// One pull.
+/// One call of pull().
 class Pull {
  public:
   Pull(const ModelName& name, const Environment& environment, const OnProgress& on_progress)
@@ -113,7 +113,7 @@ class Pull {
 
   fs::path run() {
     each(1, [&](HttpClient& client, std::size_t) { listing_ = repository_.list(client); });
-    std::string opened;  // the file, if it is not the directory
+    std::string opened;  // the file to open; empty: the directory
     if (wants_gguf()) {
       const std::vector<std::string> files =
           choose_gguf(listing_.files, name_.gguf, name_.repository);
@@ -214,7 +214,7 @@ class Pull {
                      environment_.endpoint));
   }
 
-  /// The files from `first` on, all or `count`; large ones first, so that none is left at the end.
+  /// Downloads `count` files from `first` on, large ones first, so that none of these ends last.
   void download(std::size_t first, std::size_t count = SIZE_MAX) {
     std::vector<const RemoteFile*> order;
     for (std::size_t i = first; i < files_.size() && order.size() < count; ++i) {
@@ -299,7 +299,7 @@ std::optional<fs::path> find_in_snapshot(const fs::path& snapshot, const ModelNa
     if (offline) {
       throw;
     }
-    return std::nullopt;  // there may be more at the Hub
+    return std::nullopt;  // the Hub may have it
   }
 }
 

@@ -1,4 +1,4 @@
-// Models by name: from the local cache, else from the Hub.
+// Finds models by name, in the local cache or on the Hub.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ using OnProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 std::filesystem::path pull(const ModelName& name, const Environment& environment,
                            const OnProgress& on_progress = {});
 
-/// The directory or file of a model that the user names: `model` itself where it is there or is no
-/// name of the Hub's; else the snapshot in the cache, which is downloaded if it is not complete.
+/// The directory or file of a model that the user names: `model` itself if it exists or cannot be a
+/// name on the Hub; else the snapshot in the cache, which is downloaded if it is not complete.
 std::string find_model(const std::string& model, const OnProgress& on_progress = {},
                        Purpose purpose = Purpose::model);
 
-/// Whether a model runs without this file. `name` may have a folder.
+/// Whether a model needs this file. `name` may include folders.
 bool is_needed(const std::string& name);
 
 }  // namespace winnow::hub

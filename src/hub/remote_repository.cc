@@ -27,7 +27,7 @@ std::string escape_path(const std::string& path) {
   return escaped;
 }
 
-/// An ETag without its quotes and the mark of a weak one.
+/// An ETag without its quotes and the prefix of weak ones.
 std::string plain_etag(std::string text) {
   if (text.starts_with("W/")) {
     text.erase(0, 2);
@@ -44,7 +44,7 @@ std::string next_page(const HttpResponse& response) {
   return begin == std::string::npos ? "" : link.substr(begin + 1, end - begin - 1);
 }
 
-/// A path that stays inside the folder that it is relative to.
+/// Whether a relative path stays inside its folder.
 bool is_inside(const std::string& name) {
   return !name.empty() && name.front() != '/' && name.find('\0') == std::string::npos &&
          ("/" + name + "/").find("/../") == std::string::npos;

@@ -14,7 +14,7 @@ namespace winnow::hub {
 
 struct Listing {
   std::string commit;
-  std::vector<std::string> files;  // with their folders
+  std::vector<std::string> files;  // paths within the repository
 };
 
 struct RemoteFile {
@@ -24,7 +24,7 @@ struct RemoteFile {
   std::uint64_t size = 0;
 };
 
-/// The Hub has no such model, or hides it.
+/// The Hub has no such model, or hides it from this user.
 class NoSuchModel : public Error {
  public:
   using Error::Error;
@@ -45,8 +45,8 @@ class RemoteRepository {
   /// `file`: the requested file; empty: the list of files.
   [[noreturn]] void reject(const HttpResponse& response, const std::string& file = "") const;
 
-  /// send() that tries again when the connection breaks or the server is busy, but not when there
-  /// is no connection at all.
+  /// send() with retries if the connection breaks or the server is busy, but not if there was no
+  /// connection at all.
   static HttpResponse send_patiently(HttpClient& client, const HttpRequest& request);
 
  private:
@@ -60,7 +60,7 @@ class RemoteRepository {
 
 /// Whether the server may soon give another answer.
 bool is_passing(long status);
-/// Seconds to wait before attempt `attempt` (from 1 on), which `response`, if any, may say.
+/// Seconds to wait before attempt `attempt` (from 1 on); `response`, if any, may set them.
 double pause_before(int attempt, const HttpResponse* response = nullptr);
 
 inline constexpr int kMostAttempts = 6;

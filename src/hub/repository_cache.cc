@@ -40,7 +40,7 @@ bool is_still(int fd, const fs::path& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-/// A relative link: the cache may be moved. `at` is where it will stand, `link` where it is made.
+/// Makes a relative link, since the cache may be moved: at `link`, to be moved to `at`.
 void link_blob(const fs::path& blob, const fs::path& at, const fs::path& link) {
   std::error_code error;
   fs::create_symlink(blob.lexically_relative(at.parent_path()), link, error);
@@ -172,7 +172,7 @@ std::vector<std::string> snapshot_files(const fs::path& snapshot) {
   std::error_code error;
   for (auto entry = fs::recursive_directory_iterator(snapshot, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->is_regular_file(error)) {  // that a link leads to
+    if (entry->is_regular_file(error)) {  // follows links
       names.push_back(entry->path().lexically_relative(snapshot).generic_string());
     }
     error.clear();

@@ -1,8 +1,8 @@
-// The folder of one repository in the local Hugging Face cache, as huggingface_hub lays it out:
-//   models--org--name/blobs/ETAG               files by their ETags; ETAG.incomplete: a part of one
+// The folder of one repository in the local Hugging Face cache, in huggingface_hub's layout:
+//   models--org--name/blobs/ETAG               files by ETag; ETAG.incomplete: a partial download
 //   models--org--name/snapshots/COMMIT/NAME    symbolic links to them
 //   models--org--name/refs/REVISION            the commit of a branch or tag
-//   .locks/models--org--name/ETAG.lock         held by who writes that blob
+//   .locks/models--org--name/ETAG.lock         locked while a process writes that blob
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace winnow::hub {
 
-/// A lock file that other processes honour, huggingface_hub's among them.
+/// A lock file that other processes respect, including huggingface_hub.
 class FileLock {
  public:
-  /// Does not wait: holds() says whether it is ours. Throws Error when the file cannot be made.
+  /// Does not wait: holds() tells if it got the lock. Throws Error if it cannot make the file.
   explicit FileLock(const std::filesystem::path& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
@@ -33,7 +33,7 @@ class RepositoryCache {
  public:
   RepositoryCache(const std::filesystem::path& cache, const std::string& repository);
 
-  /// The commit that `revision` was when it was last asked for; a commit is itself.
+  /// The commit of `revision` at its last download; a commit is its own.
   [[nodiscard]] std::optional<std::string> commit_of(const std::string& revision) const;
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::filesystem::path snapshot(const std::string& commit) const;
@@ -43,8 +43,8 @@ class RepositoryCache {
   /// The folder of blobs, made if necessary.
   std::filesystem::path make_blob_folder() const;
 
-  /// Shows blobs, which must all be there, as the files of a commit: `etags` by their names. A
-  /// snapshot that is not there yet appears as a whole. Then notes that `revision` is this commit.
+  /// Links blobs, which must all exist, as the files of a commit: `etags` by file name. A new
+  /// snapshot appears as a whole. Then records `revision` as this commit.
   void publish(const std::string& commit, const std::string& revision,
                const std::map<std::string, std::string>& etags) const;
 
@@ -59,11 +59,11 @@ bool is_commit(const std::string& text);
 /// The purpose of a repository: a model, or a probe for a model, which has no tokenizer.
 enum class Purpose : std::uint8_t { model, probe };
 
-/// Whether a snapshot has all that this takes: config.json, a tokenizer and all weights.
-/// huggingface_hub shows files as they come, and its users may want few of them.
+/// Whether a snapshot has all files for this purpose: config.json, a tokenizer and all weights.
+/// huggingface_hub adds files as they come, and may download only some.
 bool is_complete(const std::filesystem::path& snapshot, Purpose purpose = Purpose::model);
 
-/// The names of a snapshot's files, with their folders; none when it is not there.
+/// The files of a snapshot, with their folders; empty if it does not exist.
 std::vector<std::string> snapshot_files(const std::filesystem::path& snapshot);
 
 }  // namespace winnow::hub
