@@ -16,13 +16,13 @@ using testing::StartsWith;
 constexpr const char* kQuery = "model.layers.1.self_attn.q_proj.weight";
 constexpr const char* kAlpha = "model.layers.0.self_attn.dms_proj_alpha";
 
-/// A model directory whose files the tests then spoil.
+/// A model directory whose files the tests then damage.
 class CheckpointTest : public testing::Test {
  protected:
   std::string open_error() {
     return error_of([&] { Checkpoint::open(dir_.path()); });
   }
-  /// Writes `config` (beside what transformers needs) and `tensors` as they are, unchecked.
+  /// Writes `config` (with transformers' usual keys) and `tensors`, unchecked.
   void write(const json& config, const TensorMap& tensors) {
     dir_.write("config.json", config.dump());
     write_safetensors(dir_.path() / "model.safetensors", tensors);
@@ -56,7 +56,7 @@ TEST_F(CheckpointTest, RoundTripsRetrofits) {
     OwnedTensors tensors = tensors_of(config);
     save_checkpoint(dir_.path(), config, tensors.map());
     EXPECT_EQ(Checkpoint::open(dir_.path()).spec(), config) << keys;
-    // Metadata of the model saved before must not colour the next one.
+    // The metadata file of the last saved model must be gone.
     EXPECT_EQ(std::filesystem::exists(dir_.path() / "dms_metadata.json"),
               keys.contains("dms_rezero_after_rope"));
   }
@@ -129,7 +129,7 @@ TEST_F(CheckpointTest, ParametersThatWouldBeIgnoredAreRejected) {
   EXPECT_THAT(open_error(), HasSubstr("expected dms_separate_alpha: true"));
 }
 
-// A bias that adds nothing: some converters write one for every projection.
+// A bias of zeros: some converters write one for every projection.
 TEST_F(CheckpointTest, ABiasOfZerosIsNone) {
   constexpr const char* kBias = "model.layers.1.self_attn.o_proj.bias";
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -145,7 +145,7 @@ TEST_F(CheckpointTest, ABiasOfZerosIsNone) {
   }
 }
 
-// Saved from transformers' base model, whose names have no "model." before them.
+// Saved from transformers' base model, whose tensor names lack "model.".
 TEST_F(CheckpointTest, NamesWithoutPrefix) {
   OwnedTensors tensors = tensors_of(parse(tiny_config()));
   TensorMap stored;
@@ -159,14 +159,14 @@ TEST_F(CheckpointTest, NamesWithoutPrefix) {
   write(tiny_config(), stored);
   EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
 
-  // Beside names with the prefix, those without are something else.
+  // If some names have the prefix, those without it do not count.
   stored = tensors.map();
   stored["norm.weight"] = stored.extract("model.norm.weight").mapped();
   write(tiny_config(), stored);
   EXPECT_THAT(open_error(), HasSubstr("tensor \"model.norm.weight\" is missing"));
 }
 
-// A matrix in fp8 with a scale; the others as they are.
+// One matrix in fp8 with a scale; the others are plain.
 TEST_F(CheckpointTest, QuantisedMatricesAreConvertedWhenTheyAreAskedFor) {
   json config = tiny_config();
   OwnedTensors tensors = tensors_of(parse(config));
@@ -212,7 +212,7 @@ TEST_F(CheckpointTest, QuantisedMatricesAreConvertedWhenTheyAreAskedFor) {
                                        ": quantization_config: quant_method \"hqq\" is not"));
 }
 
-// Older files name how weights are quantised beside config.json, or nowhere in it.
+// Older files describe the quantisation in another file, or in none.
 TEST_F(CheckpointTest, QuantisationThatAnotherFileTellsOf) {
   OwnedTensors tensors = tensors_of(parse(tiny_config()));
   tensors.map().erase(kQuery);
@@ -296,7 +296,7 @@ TEST_F(CheckpointTest, ATensorThatIsNotThereIsAnError) {
               AllOf(HasSubstr(dir_.path().string()), HasSubstr("tensor \"x\" is missing")));
 }
 
-/// A directory of two shards; returns the index for tests to spoil.
+/// A directory of two shards, with an index that the tests damage.
 class ShardTest : public CheckpointTest {
  protected:
   void SetUp() override {
@@ -333,17 +333,17 @@ TEST_F(ShardTest, MissingShardIsNamed) {
               AllOf(HasSubstr(dir_.path().string()), HasSubstr(shard(1)), HasSubstr("is missing")));
 }
 
-// As transformers: which shards there are is the index's word, what is in them is not.
+// As in transformers, the index names the shards, but need not list their tensors correctly.
 TEST_F(ShardTest, EveryTensorOfEveryShardCounts) {
   const std::string name = "model.norm.weight";
   const json right = map_[name];
-  map_[name] = right == shard(0) ? shard(1) : shard(0);  // not there
+  map_[name] = right == shard(0) ? shard(1) : shard(0);  // the wrong shard
   write_index();
   EXPECT_EQ(open_error(), "no error");
   map_.erase(name);
   write_index();
   expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
-  map_["model.something.else"] = right;  // nowhere
+  map_["model.something.else"] = right;  // in no shard
   write_index();
   expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
 }
@@ -446,8 +446,8 @@ TEST(Fixtures, EveryModelOpensAndSurvivesSaving) {
     const Checkpoint saved = Checkpoint::open(dir.path());
     EXPECT_EQ(saved.spec(), original.spec());
     expect_same_tensors(original.tensors(), saved.tensors());
-    // The files that transformers has read hold experts as it wants them. A text part is saved
-    // without what stood around it.
+    // Files saved by transformers store experts in its own layout. Only the text part of a whole
+    // model is saved.
     const bool whole = entry.path().filename().string().ends_with("-whole");
     const auto file = entry.path() / "model.safetensors";
     if (!whole && std::filesystem::exists(file)) {

@@ -1,4 +1,4 @@
-// Small model directories for tests of the model room.
+// Small model directories for tests of src/model.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace winnow::model {
 
-/// Every tensor `config` calls for, filled with noise.
+/// All tensors that `config` needs, filled with noise.
 inline OwnedTensors tensors_of(const ModelSpec& config, std::uint64_t seed = 1) {
   OwnedTensors tensors;
   for (const auto& [name, shape] : expected_tensors(config)) {
@@ -18,7 +18,7 @@ inline OwnedTensors tensors_of(const ModelSpec& config, std::uint64_t seed = 1) 
   return tensors;
 }
 
-/// The smallest config.json: what has no default.
+/// The smallest config.json: the keys without defaults.
 inline nlohmann::json tiny_config(const std::string& architecture = "LlamaForCausalLM") {
   return {{"architectures", {architecture}}, {"hidden_size", 16}, {"num_hidden_layers", 2},
           {"num_attention_heads", 4},        {"head_dim", 4},     {"num_key_value_heads", 2},
@@ -30,7 +30,7 @@ inline ModelSpec parse(const nlohmann::json& config) {
   return parse_spec(ConfigTexts{"dir", config.dump(), {}, {}});
 }
 
-/// tiny_config with `changes` (an object, or nothing) merged in; a null removes a key.
+/// tiny_config with `changes` (an object, or null) merged in; a null value removes a key.
 inline ModelSpec parse_with(const nlohmann::json& changes,
                             const std::string& architecture = "LlamaForCausalLM") {
   nlohmann::json config = tiny_config(architecture);

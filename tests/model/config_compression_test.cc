@@ -11,7 +11,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Source = DmsConfig::Source;
 
-/// tiny_config with `changes`, beside dms_metadata.json if `metadata` is not null.
+/// tiny_config with `changes`, and with a dms_metadata.json if `metadata` is not null.
 ModelSpec parse_both(const json& changes, const json& metadata,
                      const std::string& architecture = "LlamaForCausalLM") {
   json config = tiny_config(architecture);
@@ -176,7 +176,7 @@ std::string model_type(const ConfigTexts& texts) {
   return json::parse(texts.config).at("model_type").get<std::string>();
 }
 
-// Transformers runs any model_type it knows as a plain model: only those it may run so say so.
+// transformers runs every model_type that it knows as a plain model, so other models need others.
 TEST(DmsConfig, SavedModelTypesKeepTransformersFromRunningThemWrongly) {
   EXPECT_EQ(model_type(format_spec(parse_with({}))), "llama");
   EXPECT_EQ(model_type(format_spec(parse_with({{"dms_separate_alpha", true}}))), "llama");

@@ -151,7 +151,7 @@ TEST(Config, HeadDimNeedNotDivideTheHiddenSize) {
 TEST(Config, RopeClassicAndOfTransformers5) {
   const auto rope_with = [](const json& changes) { return rope_of(parse_with(changes)); };
   const RopeSpec of_5{{1.0F, static_cast<float>(1.0 / std::sqrt(5.0))}};
-  // What stands inside wins over what stands beside, the classic key over the new one.
+  // A key inside an object wins over the same key outside, and the classic object over the new one.
   EXPECT_EQ(rope_with({{"rope_theta", 3.0}, {"rope_scaling", {{"rope_theta", 5.0}}}}), of_5);
   EXPECT_EQ(rope_with({{"rope_theta", 3.0}, {"rope_parameters", {{"rope_theta", 5.0}}}}), of_5);
   EXPECT_EQ(rope_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}},
@@ -181,7 +181,7 @@ TEST(Config, LengthDependentRopeServesTheContextItIsSetUpFor) {
   EXPECT_EQ(parse_with(wider).max_positions, 128);
   EXPECT_LT(rope_of(parse_with(wider)).frequencies[1], rope_of(parse_with(dynamic)).frequencies[1]);
 
-  // As the command line has it; the key that is saved keeps it.
+  // Set as on the command line; the saved key keeps the value.
   ConfigTexts texts{"dir", tiny_config().dump(), {}, {}, 32};
   EXPECT_EQ(parse_spec(texts).max_positions, 32);
   EXPECT_THAT(format_spec(parse_spec(texts)).config, HasSubstr("\"winnow_context\": 32"));
@@ -202,13 +202,13 @@ TEST(Config, YarnStretchesAPlainRope) {
   EXPECT_GT(rope_of(asked).attention_factor, 1.1F);
   EXPECT_EQ(asked.max_positions, 256);
   EXPECT_EQ(parse_with({{"winnow_yarn", 4.0}, {"winnow_context", 100}}).max_positions, 100);
-  // rope_theta of transformers 5 stands inside.
+  // transformers 5 has rope_theta inside rope_parameters.
   const json inside = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5.0}}}};
   json stretched = inside;
   stretched["winnow_yarn"] = 1.0;
   EXPECT_EQ(rope_of(parse_with(stretched)), rope_of(parse_with(inside)));
 
-  // As the command line has it; the key that is saved keeps it.
+  // Set as on the command line; the saved key keeps the value.
   const ConfigTexts texts{"dir", tiny_config().dump(), {}, {}, {.yarn = 4.0}};
   EXPECT_EQ(rope_of(parse_spec(texts)), rope_of(asked));
   EXPECT_THAT(format_spec(parse_spec(texts)).config, HasSubstr("\"winnow_yarn\": 4.0"));
@@ -297,7 +297,7 @@ TEST(Config, Tokens) {
   EXPECT_THAT(both(R"({"eos_token_id": 6, "bos_token_id": 7})").eos_tokens, ElementsAre(6));
   EXPECT_EQ(both(R"({"bos_token_id": 7})").bos_token, 7);
   EXPECT_THAT(both("{}").eos_tokens, ElementsAre(2));
-  // Small models that keep the ids of their large relatives.
+  // Small models that still have the ids of their large relatives.
   EXPECT_THAT(both(R"({"eos_token_id": [4, 32, -1]})").eos_tokens, ElementsAre(4));
   EXPECT_THAT(parse_with({{"eos_token_id", -1}}).eos_tokens, IsEmpty());
   EXPECT_EQ(parse_with({{"bos_token_id", 151643}}).bos_token, std::nullopt);
@@ -354,7 +354,7 @@ TEST(Config, TheTwoNamesOfAnArchitectureMustAgree) {
 }
 
 TEST(Config, SlidingLayers) {
-  // The reach of each layer, 0 for a full one.
+  // The reach of each layer; 0: full attention.
   const auto reach = [](const json& more, const std::string& architecture) {
     const ModelSpec spec = parse_with(more, architecture);
     std::vector<int> result;
@@ -460,8 +460,8 @@ TEST(Config, ExpertsOfMixtral) {
               HasSubstr("num_experts_per_tok"));
 }
 
-// transformers reads none of the keys that say which layers of Qwen 3.5 have experts, or how their
-// weights are divided.
+// transformers reads none of the keys for which layers of Qwen 3.5 have experts, or for how their
+// weights are normalised.
 TEST(Config, ExpertsOfQwen3_5AreInAllLayers) {
   const ModelSpec spec = parse_with({{"num_hidden_layers", 4},
                                      {"head_dim", 8},
@@ -480,7 +480,7 @@ TEST(Config, ExpertsOfSolarOpenAreInAllLayers) {
   EXPECT_TRUE(spec.layer(0).feed_forward.experts);
 }
 
-// EXAONE 3 as it is published, and as transformers, which computes it with Llama's class, saves it.
+// EXAONE 3 as published, and as transformers saves it after loading it as Llama.
 TEST(Config, Exaone) {
   const ModelSpec spec = parse_with({{"num_hidden_layers", nullptr},
                                      {"num_layers", 3},
@@ -619,7 +619,7 @@ TEST(Config, WhatFamiliesWithExpertsAssume) {
   EXPECT_NEAR(rope_of(mixtral).frequencies[1], 1e-3, 1e-9);
   const ModelSpec gpt_oss = parse_with({}, "GptOssForCausalLM");
   EXPECT_EQ(gpt_oss.final_norm.eps, 1e-5F);
-  EXPECT_NEAR(rope_of(gpt_oss).attention_factor, 0.1 * std::log(32.0) + 1.0, 1e-6);  // YaRN's
+  EXPECT_NEAR(rope_of(gpt_oss).attention_factor, 0.1 * std::log(32.0) + 1.0, 1e-6);  // of YaRN
   const ModelSpec qwen2 = parse_with(
       {{"num_attention_heads", 32}, {"num_key_value_heads", nullptr}}, "Qwen2MoeForCausalLM");
   EXPECT_EQ(qwen2.attention().kv_heads, 16);
@@ -670,7 +670,7 @@ TEST(Config, FormatRoundTripsEveryFamily) {
                    {"eos_token_id", {2, 3}},
                    {"rms_norm_eps", 1e-5},
                    {"tie_word_embeddings", true},
-                   {"full_attention_interval", 2},  // of hybrids, as the next
+                   {"full_attention_interval", 2},  // a key of hybrids, like the next
                    {"attn_layer_indices", {0, 1}},
                    {"layers_block_type", {"attention", "attention"}},
                    {"partial_rotary_factor", 1.0},
@@ -703,7 +703,7 @@ TEST(Config, FalconsDifferInHeadsAndNorms) {
               HasSubstr("alibi: true is not supported"));
 }
 
-// The keys of Pythia's files, and those that transformers writes.
+// The keys in Pythia's files, and those that transformers writes.
 TEST(Config, RopeOfGptNeox) {
   const auto rope_of = [](const json& keys) {
     return *parse_with(keys, "GPTNeoXForCausalLM").attention().rope;

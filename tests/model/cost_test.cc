@@ -9,7 +9,7 @@
 namespace winnow::model {
 namespace {
 
-// Reach's definition, key by key.
+// The definition of Reach, for one query and one key.
 bool sees(const Reach& reach, int query, int key) {
   switch (reach.kind) {
     case Reach::Kind::full:
@@ -34,14 +34,14 @@ TEST(Cost, EntriesAreThoseInReach) {
       }
       sum += seen;
       EXPECT_EQ(visible_entries(reach, query + 1.0), seen) << reach.width << ' ' << query;
-      // Each query sees half an entry more than its share of the area.
+      // Each query sees half an entry more than the area under the curve at its position.
       EXPECT_NEAR(mean_visible_entries(reach, query + 1.0), sum / (query + 1.0), 0.51)
           << reach.width << ' ' << query;
     }
   }
 }
 
-// Of an expert behind those that a token takes.
+// Whether a tensor belongs to an expert that no token takes (tokens take the first ones).
 bool is_idle(const ModelSpec& spec, const std::string& name) {
   constexpr std::string_view kExperts = ".experts.";
   const auto at = name.find(kExperts);
@@ -78,7 +78,7 @@ TEST(Cost, EveryMatrixMultipliesAToken) {
 TEST(Cost, ManyTokensReadAllExperts) {
   const ModelSpec spec = testing::spec_of("mixtral", {});
   EXPECT_EQ(read_weights(spec, 1.0), multiplied_weights(spec));
-  const double experts = 3.0 * 32 * 48 * 2;  // of one in both layers
+  const double experts = 3.0 * 32 * 48 * 2;  // one expert in both layers
   const double others = multiplied_weights(spec) - 2 * experts;
   EXPECT_EQ(share_of_experts(*spec.experts()->experts, 2.0), 1.0 - 0.75 * 0.75);
   EXPECT_NEAR(read_weights(spec, 2.0), others + 8 * 0.4375 * experts, 1e-6);

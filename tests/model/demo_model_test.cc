@@ -1,4 +1,4 @@
-// The demo checkpoints against what transformers (base) and PyTorch (student) compute.
+// The demo checkpoints against logits from transformers (base) and PyTorch (student).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -20,7 +20,7 @@ nlohmann::json reference() {
   return nlohmann::json::parse(std::ifstream(assets() / "demo_reference.json"));
 }
 
-// The logits at the positions that the reference names.
+// Compares logits at the positions that the reference has.
 void expect_logits(const nlohmann::json& expected, const Outcome& outcome, std::size_t vocab) {
   for (const auto& [position, row] : expected.items()) {
     const auto ids = row.at("ids").get<std::vector<std::size_t>>();

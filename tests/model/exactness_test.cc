@@ -1,5 +1,5 @@
-// The engine against transformers and the reference algorithms: same logits, same visible entries,
-// however the text is cut.
+// The engine against transformers and the reference algorithms: same logits and visible entries for
+// every split into chunks.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -38,7 +38,7 @@ void expect_equal(const Expected& expected, const Outcome& outcome) {
   EXPECT_TRUE(std::ranges::equal(expected.live_entries(), outcome.live_entries));
 }
 
-// Chunks whose logits nobody wants, or only the last ones, leave the same cache behind.
+// Chunks with no logits, or only those of their last tokens, must leave the same cache.
 void expect_equal_when_few_logits_are_wanted(const Expected& expected, Runner runner) {
   const auto tokens = expected.tokens();
   const std::size_t vocab = expected.logits().size() / tokens.size();
@@ -113,7 +113,7 @@ TEST_P(Exactness, ForkContinuesAsTheOriginal) {
   Runner original(model, cache, {});
   original.feed(tokens.first(37), outcome);
   Runner fork(model, original.sequence().fork(), false);
-  Outcome other;  // the original goes elsewhere; the fork must not notice
+  Outcome other;  // the original gets other tokens, which must not affect the fork
   original.feed_in_chunks(tokens.first(30), 3, other);
   fork.feed_in_chunks(tokens.subspan(37), 4, outcome);
   expect_equal(expected, outcome);
@@ -135,7 +135,7 @@ TEST_P(BaselineRule, FollowsTheReference) {
   config.format = ops::EntryFormat::f32;
   config.max_bytes = std::size_t{1} << 28;
   config.rule = *kvcache::parse_rule(GetParam());
-  config.cr = 1.0;  // the fixture states its budget: total_tokens / cr
+  config.cr = 1.0;  // the fixture's budget is total_tokens / cr
   kvcache::Cache cache(config, model.cache_shape());
   const kvcache::SequenceLimits limits{.prompt_tokens = parameters.value("prompt", 0),
                                        .total_tokens = parameters.at("budget")};

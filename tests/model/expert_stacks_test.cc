@@ -1,4 +1,4 @@
-// Experts that a file holds all in one tensor.
+// Files with one tensor for all experts of a layer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,12 +29,12 @@ ModelSpec spec_of(const std::string& architecture) {
                     architecture);
 }
 
-// The bits of an element: noise may be NaN.
+// The bits of an element: noise may be NaN, which does not compare equal.
 std::uint32_t at(const TensorView& tensor, std::int64_t index) {
   return tensor.as<std::uint32_t>()[static_cast<std::size_t>(index)];
 }
 
-// gpt-oss: [expert, in, out], gate and up in turn.
+// gpt-oss: [expert, in, out], with alternating columns of gate and up.
 TEST(ExpertStacks, AreSavedAsTheFamilyHasThem) {
   const ModelSpec spec = spec_of("GptOssForCausalLM");
   const TempDir dir;
@@ -75,7 +75,7 @@ TEST(ExpertStacks, AreSavedAsTheFamilyHasThem) {
   expect_same_tensors(opened.tensors(), tensors.map());
 }
 
-// GPT-NeoX: q, k and v of each head in turn, and their biases.
+// GPT-NeoX: q, k and v alternate head by head, and so do their biases.
 TEST(HeadStacks, AreSavedAsTheFamilyHasThem) {
   const ModelSpec spec =
       parse_with({{"torch_dtype", "float32"}, {"rotary_pct", 0.5}}, "GPTNeoXForCausalLM");
@@ -106,7 +106,7 @@ TEST(HeadStacks, AreSavedAsTheFamilyHasThem) {
   expect_same_tensors(Checkpoint::open(dir.path()).tensors(), tensors.map());
 }
 
-// A quantised query_key_value: its rows are those of q, k and v in turn.
+// A quantised query_key_value: its rows are those of q, k and v, head by head.
 TEST(HeadStacks, MayBeQuantised) {
   json config = tiny_config("GPTNeoXForCausalLM");
   config.merge_patch({{"torch_dtype", "float32"}, {"rotary_pct", 0.5}});
@@ -150,7 +150,7 @@ TEST(HeadStacks, MayBeQuantised) {
                            static_cast<std::size_t>(4 * spec.attention().heads * dim)));
 }
 
-// DeepSeek: of each head in turn its key part [key_dim, rank] and its value part [value_dim, rank].
+// DeepSeek: each head has a key part [key_dim, rank], then a value part [value_dim, rank].
 ModelSpec latent_spec() {
   json config = tiny_config("DeepseekV3ForCausalLM");
   config.merge_patch({{"torch_dtype", "float32"},
@@ -163,7 +163,7 @@ ModelSpec latent_spec() {
   return parse(config);
 }
 
-// Calls check(place in kv_b_proj, name of the part, place in it).
+// Calls check(index in kv_b_proj, name of the part, index in the part).
 template <class Check>
 void each_element_of_latents(const ModelSpec& spec, const Check& check) {
   const LatentSpec& latent = *spec.attention().latent;
@@ -230,7 +230,7 @@ TEST(LatentStacks, MayBeQuantised) {
   });
 }
 
-// Transformers' own layout of families whose files hold experts one by one: [expert, out, in].
+// transformers' own layout, [expert, out, in], of families whose files have a tensor per expert.
 TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
   const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");
   const TempDir dir;
@@ -259,7 +259,7 @@ TEST(ExpertStacks, OfRowsAreReadWhereTheyLie) {
   EXPECT_EQ(opened.parameter_count(), Checkpoint::open(dir.path()).parameter_count());
 }
 
-// Qwen3-VL's experts as they are published: [expert, in, out], gates before ups.
+// Qwen3-VL's experts as published: [expert, in, out], all columns of gate before those of up.
 TEST(ExpertStacks, OfColumnsAreReadToo) {
   const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");
   const TempDir dir;
@@ -288,7 +288,7 @@ TEST(ExpertStacks, OfColumnsAreReadToo) {
   }
 }
 
-// gpt-oss as it is published: [expert, out, in] in blocks of 32, gate and up in turn.
+// gpt-oss as published: [expert, out, in] in blocks of 32, with alternating rows of gate and up.
 TEST(ExpertStacks, InMxfp4) {
   constexpr std::int64_t kWide = 32;
   json config = tiny_config("GptOssForCausalLM");
@@ -354,7 +354,7 @@ TEST(ExpertStacks, InMxfp4) {
     expect("up_proj", "gate_up_proj", [&](auto r) { return e * 2 * kWide + 2 * r + 1; });
     expect("down_proj", "down_proj", [&](auto r) { return e * kWide + r; });
   }
-  // As weights they stay what they are: 4 bits and a scale.
+  // Loaded weights keep their 4 bits and scales.
   const Weights weights = load_weights(Checkpoint::open(published.path()));
   const ExpertWeights& expert = weights.layers[1].experts[2];
   const auto expect_weight = [&](const ops::Weight& weight, const char* part) {

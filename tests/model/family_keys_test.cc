@@ -1,4 +1,4 @@
-// Keys of single families, and what is refused among them.
+// Keys of single families, and their values that are rejected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string error_of_keys(const json& keys, const std::string& architecture) {
   return error_of([&] { parse_with(keys, architecture); });
 }
 
-// Files of "-h" models say which layers are recurrent, under either key.
+// Files of "-h" models have one of two keys that name the recurrent layers.
 TEST(FamilyKeys, Granite4) {
   constexpr const char* kClass = "GraniteMoeHybridForCausalLM";
   const json mamba = {{"mamba_n_heads", 4}, {"mamba_d_state", 8}, {"mamba_n_groups", 2}};
@@ -194,7 +194,7 @@ TEST(FamilyKeys, Lfm2) {
   EXPECT_EQ(width({}), 256) << "two thirds, up to a multiple";
   EXPECT_EQ(width({{"block_multiple_of", 8}}), 72);
   EXPECT_EQ(width({{"block_multiple_of", 8}, {"block_ffn_dim_multiplier", 1.5}}), 104);
-  json unrounded = tiny_config(kClass);  // null is not what an absent key is
+  json unrounded = tiny_config(kClass);  // null differs from an absent key
   unrounded.update({{"block_ff_dim", 100}, {"block_ffn_dim_multiplier", nullptr}});
   EXPECT_EQ(parse(unrounded).layer(0).feed_forward.intermediate, 66);
   EXPECT_EQ(width({{"block_auto_adjust_ff_dim", false}}), 100);
@@ -286,7 +286,7 @@ TEST(FamilyKeys, PhiMoeTakesTwoExperts) {
               HasSubstr("num_experts_per_tok 3 is not supported"));
 }
 
-// DeepSeek V3's own numbers: an entry is 512 + 64, whatever the heads.
+// DeepSeek V3's sizes: an entry has 512 + 64 channels for any number of heads.
 TEST(FamilyKeys, LatentsAreWhatLayersStore) {
   const json yarn = {{"type", "yarn"},
                      {"factor", 40.0},

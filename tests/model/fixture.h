@@ -1,4 +1,4 @@
-// The reference fixtures of tests/fixtures, and running the model on them.
+// The reference fixtures of tests/fixtures, and a runner for them.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline std::filesystem::path fixture_models() {
   return std::filesystem::path(WINNOW_SOURCE_DIR) / "tests/fixtures/models";
 }
 
-/// What a reference says the engine must compute.
+/// The reference's results for a text.
 class Expected {
  public:
   explicit Expected(const std::filesystem::path& file) : file_(file) {}
@@ -34,13 +34,13 @@ class Expected {
   SafetensorsFile file_;
 };
 
-/// What the engine computed.
+/// The engine's results.
 struct Outcome {
   std::vector<float> logits;               // [T, vocab]
   std::vector<std::int32_t> live_entries;  // [T, layers * kv_heads]
 };
 
-/// The cache configuration that a checkpoint was trained for.
+/// The cache configuration that a checkpoint was trained with.
 inline kvcache::CacheConfig trained_cache(const model::ModelSpec& config) {
   kvcache::CacheConfig cache;
   cache.max_bytes = std::size_t{1} << 28;
@@ -55,7 +55,7 @@ inline kvcache::CacheConfig trained_cache(const model::ModelSpec& config) {
   return cache;
 }
 
-/// One sequence fed to a model a chunk at a time.
+/// Feeds one sequence to a model, chunk by chunk.
 class Runner {
  public:
   Runner(const model::Model& model, kvcache::Cache& cache, kvcache::SequenceLimits limits,
@@ -85,7 +85,7 @@ class Runner {
                     {outcome.logits.data() + logits_before, tokens.size(), vocab});
   }
 
-  /// Logits [rows, vocab] of the last tokens only; nothing else is asked for.
+  /// Returns logits [rows, vocab] of the last tokens only, and nothing else.
   std::vector<float> feed_for_last(std::span<const std::int32_t> tokens, std::size_t rows) {
     const auto vocab = static_cast<std::size_t>(model_->spec().vocab);
     std::vector<float> logits(rows * vocab);

@@ -1,4 +1,4 @@
-// Hybrids from GGUF files, which tests/fixtures/gguf_hybrids.py makes of those in safetensors.
+// Hybrids in GGUF files, which tests/fixtures/gguf_hybrids.py converts from safetensors.
 #include <gtest/gtest.h>
 
 #include "model/fixture.h"
@@ -6,7 +6,7 @@
 namespace winnow {
 namespace {
 
-// Recurrent layers are stored in another order, and with other values.
+// GGUF stores recurrent layers in another order and with transformed values.
 TEST(GgufHybrids, ComputeWhatTheirFixturesDo) {
   const auto models = testing::fixture_models();
   for (const std::string name : {"qwen3-next", "qwen3.5", "qwen3.5-moe-whole"}) {

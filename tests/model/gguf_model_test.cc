@@ -33,7 +33,7 @@ class GgufModelTest : public ::testing::Test {
   TempDir dir_;
 };
 
-/// A description of the metadata below.
+/// The model that the metadata below describes.
 ModelSpec tiny(const std::string& family, const nlohmann::json& more = nullptr) {
   nlohmann::json config = {
       {"hidden_size", 32}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
@@ -66,7 +66,7 @@ gguf::GgufImage metadata_of(const std::string& architecture, std::uint32_t layer
   return image;
 }
 
-/// Rows as llama.cpp's converter orders those of queries and keys: each channel beside its partner.
+/// Orders rows of queries and keys as llama.cpp's converter does: channel i next to i + half.
 std::string interleaved(const std::string& data, int heads, std::size_t rows) {
   const std::size_t row = data.size() / rows;
   const std::size_t head = rows / static_cast<std::size_t>(heads);
@@ -85,7 +85,7 @@ bool is_one_of(const std::string& text, std::initializer_list<const char*> other
   return std::ranges::any_of(others, [&](const char* other) { return text == other; });
 }
 
-/// What the converter makes of a model: its tensors in F32, by the names that PyPI's gguf gives
+/// Imitates the converter: a model's tensors in F32, with the names that PyPI's gguf gives
 /// them (make_gguf_names.py).
 class Converted {
  public:
@@ -129,7 +129,7 @@ class Converted {
     std::string data;
   };
 
-  // Experts follow each other in a tensor of theirs, and Phi-3's q, k and v.
+  // Appends experts to one tensor; likewise q, k and v of Phi-3.
   void append(const std::string& name, Shape shape, const std::string& data) {
     std::smatch match;
     std::string whole = name;
@@ -160,7 +160,7 @@ class Converted {
   std::map<std::string, Part> parts_;
 };
 
-/// Experts by their number, and q before k before v.
+/// Sorts tensors: experts by number, and q before k before v.
 std::vector<std::string> in_order(const TensorMap& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) {
@@ -185,7 +185,7 @@ void add_tensors(gguf::GgufImage& image, const std::string& architecture, const 
   converted.write(image, but);
 }
 
-/// Numbers rather than random bits, so that they compare.
+/// Random numbers, not random bits, so that values compare.
 OwnedTensors numbers_of(const ModelSpec& spec) {
   OwnedTensors tensors = tensors_of(spec);
   for (auto& [name, tensor] : tensors.map()) {
@@ -197,7 +197,7 @@ OwnedTensors numbers_of(const ModelSpec& spec) {
   return tensors;
 }
 
-/// A model with what its config.json and its file say besides tiny() and metadata_of().
+/// A model, and its keys in config.json and in the file besides those of tiny() and metadata_of().
 struct ConvertedModel {
   std::string architecture;
   std::string family;
@@ -398,7 +398,7 @@ TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {
   add_tensors(image, "llama", spec, tensors.map(), "token_embd.weight");
   std::string blocks;
   for (int row = 0; row < 32; ++row) {
-    blocks += std::string("\x00\x38", 2);  // 0.5
+    blocks += std::string("\x00\x38", 2);  // 0.5 in fp16
     for (int i = 0; i < 32; ++i) {
       blocks += static_cast<char>(row - i);
     }
@@ -407,7 +407,7 @@ TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {
   write(image);
   const Checkpoint opened = Checkpoint::open(path());
   EXPECT_EQ(opened.spec().dtype, DType::bf16);
-  // Rows of queries and keys have another order in the file, which converts them, too.
+  // Rows of queries and keys have another order in the file, so loading converts them.
   constexpr std::size_t kTurned = 2 * (32 + 16) * 32;
   const StoredSizes sizes = opened.sizes();
   EXPECT_EQ(sizes.quantized.types, (std::vector<std::string>{"F32", "Q8_0"}));
@@ -416,7 +416,7 @@ TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {
   const TensorView& embedding = opened.tensor("model.embed_tokens.weight");
   ASSERT_EQ(embedding.dtype, DType::bf16);
   for (int i = 0; i < 32 * 32; ++i) {
-    const int expected = i / 32 - i % 32;  // halves
+    const int expected = i / 32 - i % 32;  // times 0.5
     ASSERT_EQ(to_float(embedding.as<bf16>()[static_cast<std::size_t>(i)]),
               0.5F * static_cast<float>(expected));
   }
@@ -468,7 +468,7 @@ TEST_F(GgufModelTest, FrequenciesOfLlama3) {
                  {reinterpret_cast<const char*>(divisors.data()), divisors.size() * 4});
     write(image);
   };
-  // Heads of 8 have frequencies of 1, 0.038, 0.0014 and 0.00005: wavelengths 6, 167, 4443, 118143.
+  // Frequencies of 8 channels are 1, 0.038, 0.0014, 0.00005: wavelengths 6, 167, 4443, 118143.
   const double context_over_wave = 8192.0 / (2 * M_PI / std::pow(5e5, -0.5));
   const double smooth = (context_over_wave - 1.0) / 3.0;
   const auto third = static_cast<float>(1.0 / ((1.0 - smooth) / 8.0 + smooth));

@@ -1,4 +1,4 @@
-// Models whose files hold several projections as one tensor.
+// Files that store several projections as one tensor.
 #include "model/joined_tensors.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ class JoinedTensors : public ::testing::Test {
     save_checkpoint(dir_.path(), spec_, tensors_.map());
     return SafetensorsFile(dir_.path() / "model.safetensors").tensors();
   }
-  // Saves `tensors`, as files hold them, in place of the model's.
+  // The error of a model whose file holds `tensors`, by their stored names.
   [[nodiscard]] std::string error_with(const TensorMap& tensors) const {
     write_safetensors(dir_.path() / "model.safetensors", tensors);
     return error_of([&] { Checkpoint::open(dir_.path()); });
@@ -46,7 +46,7 @@ TEST_F(JoinedTensors, AreSingleOnesToEverybodyElse) {
   expect_same_tensors(tensors_.map(), Checkpoint::open(dir_.path()).tensors());
 }
 
-// In fp8 with a scale per row, but for the MLP.
+// In fp8 with a scale per row, except for the MLP.
 TEST_F(JoinedTensors, MayBeQuantised) {
   save_checkpoint(dir_.path(), spec_, tensors_.map());
   const SafetensorsFile file(dir_.path() / "model.safetensors");

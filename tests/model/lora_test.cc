@@ -1,4 +1,4 @@
-// Adapters against models whose weights hold what the adapter adds.
+// Adapters against models with the same change merged into their weights.
 #include "model/lora.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ class LoraTest : public ::testing::Test {
     std::ofstream(dir_.path() / "adapter_config.json") << text;
   }
 
-  /// A random adapter of all modules, which is also added to `weights`.
+  /// Writes a random adapter for all modules, and adds its products to `weights`.
   void write_adapter(Weights& weights) {
     for (std::size_t layer = 0; layer < weights.layers.size(); ++layer) {
       for (const Module& module : kModules) {
@@ -100,7 +100,7 @@ struct Asked {
   const Lora* adapter;
 };
 
-/// The logits of each sequence's last token: all prompts in one step, then a token more of each.
+/// The logits of each sequence's last token: all prompts in one step, then one more token each.
 std::vector<float> logits_of(const Model& model, const std::vector<Asked>& asked) {
   ops::Workspace workspace;
   ops::Context context{DType::f32, /*deterministic=*/true, &workspace, nullptr};
@@ -145,7 +145,7 @@ TEST_F(LoraTest, IsTheModelWithItsProductsAdded) {
   const auto lora = Lora::load(dir_.path(), spec);
   const std::vector<std::int32_t> prompt{1, 7, 3, 2, 9};
   const std::vector<std::int32_t> other{4, 4, 2};
-  // Side by side with one that has no adapter.
+  // In one step with a sequence that has no adapter.
   const std::vector<float> mixed =
       logits_of(plain, {{prompt, lora.get()}, {prompt, nullptr}, {other, lora.get()}});
   const auto vocab = static_cast<std::size_t>(spec.vocab);

@@ -1,4 +1,4 @@
-// Weights that keep a checkpoint's 4 or 8 bits.
+// Weights that stay packed in a checkpoint's 4 or 8 bits.
 #include "model/packed_weight.h"
 
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@ namespace {
 constexpr std::int64_t kRows = 6;
 constexpr std::int64_t kCols = 128;
 
-/// All integers of so many bits.
+/// A pattern that contains all integers of `bits` bits.
 int code_at(std::int64_t row, std::int64_t col, int bits) {
   return static_cast<int>((row * 7 + col * 5) % (1 << bits)) - (1 << (bits - 1));
 }
 
-/// A scale for `group` columns of a row.
+/// A matrix with a scale per `group` columns of a row.
 quantized::QuantizedMatrix integers(std::int64_t group, int bits = 4) {
   quantized::QuantizedMatrix matrix;
   matrix.rows = kRows;
@@ -72,7 +72,7 @@ TEST(PackedWeight, HoldsIntegersExactly) {
   }
 }
 
-// Unsigned codes whose zero is the one in the middle (GPTQ, AWQ) are signed ones.
+// Unsigned codes with the zero in the middle (GPTQ, AWQ) become signed ones.
 TEST(PackedWeight, HoldsUnsignedCodesAroundTheirMiddle) {
   for (const int bits : {4, 8}) {
     const float middle = bits == 4 ? 8.0F : 128.0F;
@@ -95,7 +95,7 @@ TEST(PackedWeight, HoldsUnsignedCodesAroundTheirMiddle) {
 TEST(PackedWeight, WhatItCannotHoldIsConverted) {
   EXPECT_FALSE(integers(16).stays_packed());
   auto fine = integers(32);
-  fine.scales[3] = 0.1F;  // not in bf16
+  fine.scales[3] = 0.1F;  // not exact in bf16
   EXPECT_FALSE(fine.stays_packed());
   auto shifted = integers(32);
   shifted.zeros.assign(shifted.scales.size(), 1.0F);

@@ -1,4 +1,4 @@
-// Compression probes against a reference written from their publications.
+// Compression probes against a reference that follows their publications.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -29,7 +29,7 @@ nlohmann::json read(const fs::path& file) {
   return nlohmann::json::parse(std::ifstream(file));
 }
 
-/// A fixture: which model it is for, and how.
+/// A fixture, its model, and how it is opened.
 struct ProbeCase {
   explicit ProbeCase(const std::string& name) : directory(probes() / name) {
     const nlohmann::json json = read(directory / "case.json");
@@ -91,9 +91,9 @@ TEST(Probe, TakesWindowAndThresholdOfItsFormat) {
   EXPECT_EQ(ProbeCase("fast-kvzip").open().spec().dms->keeps_first, 4);
 }
 
-// --- what is refused, and how -----------------------------------------------------------------
+// --- errors -----------------------------------------------------------------------------------
 
-/// A copy of a fixture that tests change.
+/// A copy of a fixture, for tests to change.
 class ChangedProbe : public ::testing::Test {
  protected:
   void copy(const std::string& name) {
@@ -176,7 +176,7 @@ TEST_F(ChangedProbe, SidecarIsWhatItsMetadataSays) {
 
 TEST_F(ChangedProbe, SidecarKnowsTheFileOfItsModel) {
   copy("sidecar");
-  // Found before the model is read any further than its description.
+  // The check needs only the description of the model, not its weights.
   const fs::path model = original_->model / "model.safetensors";
   const ModelSpec spec = read_spec(original_->model);
   const auto open = [&] { (void)open_probe(ProbeOptions{dir_.path()}, spec, model); };

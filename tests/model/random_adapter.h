@@ -1,4 +1,4 @@
-// LoRA adapters with random weights, as PEFT writes them.
+// LoRA adapters with random weights, in PEFT's format.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct AdapterModule {
   int in;
 };
 
-/// All that an adapter may add to in a layer of attention and a dense feed-forward.
+/// All modules that an adapter may change in a layer with attention and a dense feed-forward.
 inline std::vector<AdapterModule> adapter_modules(const model::ModelSpec& spec) {
   const model::AttentionSpec& attention = spec.attention();
   const int inner = spec.layer(0).feed_forward.intermediate;
@@ -38,7 +38,7 @@ inline std::vector<AdapterModule> adapter_modules(const model::ModelSpec& spec) 
   return modules;
 }
 
-/// Adds about `strength` times what a random model's projections give.
+/// An adapter whose products are about `strength` times those of a random model's projections.
 inline std::shared_ptr<const model::Lora> random_adapter(const model::ModelSpec& spec, int rank,
                                                          float strength, std::uint64_t seed) {
   const TempDir dir;

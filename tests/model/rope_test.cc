@@ -1,4 +1,4 @@
-// RoPE as transformers makes it of the same config.json (tests/fixtures/rope.py).
+// RoPE compared with transformers' for the same config.json (tests/fixtures/rope.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -29,7 +29,7 @@ TEST(Rope, IsThatOfTransformers) {
     SCOPED_TRACE(item["config"].dump());
     const ModelSpec spec = parse_spec(item["config"].dump());
     const json& ropes = item["ropes"];
-    // Of eight layers both families have the last one full, or the sixth.
+    // A full layer: the last of eight in one family, the sixth in the others.
     const int full = spec.family == "olmo3" ? 7 : 5;
     expect_rope(ropes.value("full_attention", ropes.value("all", json())),
                 *spec.layer(full).attention()->rope);

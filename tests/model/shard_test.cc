@@ -1,4 +1,4 @@
-// How a model parts among ranks.
+// Splits models into parts for ranks.
 #include "model/shard.h"
 
 #include <gtest/gtest.h>
@@ -38,12 +38,12 @@ TEST(ShareOfWidth, KeepsGroupsWholeWhereItCan) {
   EXPECT_EQ(sizes(8960, 2, share_of_width), (std::vector{4480, 4480}));  // 35 groups of 256
   EXPECT_EQ(sizes(1536, 3, share_of_width), (std::vector{512, 512, 512}));
   EXPECT_EQ(sizes(160, 3, share_of_width), (std::vector{32, 64, 64}));  // 5 groups of 32
-  EXPECT_EQ(sizes(64, 3, share_of_width), (std::vector{21, 21, 22}));   // nobody has none
+  EXPECT_EQ(sizes(64, 3, share_of_width), (std::vector{21, 21, 22}));   // no empty part
   EXPECT_EQ(sizes(7, 2, share_of_width), (std::vector{3, 4}));
 }
 
-// The cuts are what the description of a part says, of every tensor of every family: one that is
-// forgotten would be loaded whole.
+// The cuts give the shapes of the part's description, for every tensor of every family: a missing
+// cut would load the tensor whole.
 TEST(TensorCuts, HaveTheShapesOfThePart) {
   for (const auto& entry : std::filesystem::directory_iterator(winnow::testing::fixture_models())) {
     SCOPED_TRACE(entry.path().filename().string());
@@ -53,7 +53,7 @@ TEST(TensorCuts, HaveTheShapesOfThePart) {
       try {
         part = shard_spec(whole, shard);
       } catch (const Error&) {
-        continue;  // it has one KV head
+        continue;  // models with one KV head cannot be split
       }
       auto cuts = tensor_cuts(whole, shard);
       const auto own = expected_tensors(part);
@@ -86,7 +86,7 @@ std::vector<float> values_of(const ops::Weight& weight) {
   return values;
 }
 
-// Each rank draws its own rows alone, which begin in the middle of a block of numbers.
+// Each rank generates only its own rows, which may begin within a block of random numbers.
 TEST(RandomWeights, OfPartsAreThoseOfTheWhole) {
   const ModelSpec spec = winnow::testing::spec_of("llama", {.intermediate = 7168, .vocab = 5000});
   const Weights whole = random_weights(spec, DType::bf16, 3);

@@ -1,4 +1,4 @@
-// Descriptions of small models for tests, made as any other: from a config.json.
+// Descriptions of small models for tests, parsed from a config.json like any other.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ struct Sizes {
   int max_positions = 512;
 };
 
-/// A model of a family ("llama", ...) of these sizes; `more` are further keys of its config.json.
+/// A model of a family ("llama", ...) with these sizes; `more`: further keys of its config.json.
 inline model::ModelSpec spec_of(const std::string& family, const Sizes& sizes,
                                 const nlohmann::json& more = nlohmann::json::object()) {
   nlohmann::json config = {{"model_type", family},
@@ -37,14 +37,14 @@ inline model::ModelSpec spec_of(const std::string& family, const Sizes& sizes,
   return model::parse_spec(config.dump());
 }
 
-/// A family, and keys of its config.json that make visible what it does and Llama does not.
+/// A family, and keys of its config.json that use its differences from Llama.
 struct FamilyKeys {
   const char* family;
   nlohmann::json keys;
 };
 
-/// Families of dense decoders beyond Llama, Qwen, Mistral and Gemma 2; models of so many layers, of
-/// which the last one is full. `window`: of layers that slide.
+/// Families of dense decoders besides Llama, Qwen, Mistral and Gemma 2; models of `layers` layers,
+/// the last one with full attention. `window`: of sliding layers.
 inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
   nlohmann::json types = nlohmann::json::array();
   nlohmann::json rotates = nlohmann::json::array();
@@ -84,9 +84,9 @@ inline std::vector<FamilyKeys> dense_cousins(int layers, int window) {
           {"vaultgemma", {{"layer_types", types}, {"sliding_window", window}}}};
 }
 
-/// Further families: LayerNorm, parallel parts, interleaved
-/// RoPE, norms behind RoPE, chunks, experts chosen with a bias. All experts are taken. The last
-/// layer of two is full.
+/// Further families: LayerNorm, parallel attention and feed-forward, interleaved
+/// RoPE, norms after RoPE, chunked attention, experts chosen with a bias. Tokens take all experts.
+/// The second of two layers has full attention.
 inline std::vector<FamilyKeys> further_cousins() {
   using nlohmann::json;
   const json half = {
@@ -165,7 +165,7 @@ inline std::vector<FamilyKeys> further_cousins() {
       {"starcoder2", json::object()}};
 }
 
-/// Families with latent attention. All experts are taken.
+/// Families with latent attention. Tokens take all experts.
 inline std::vector<FamilyKeys> latent_families() {
   const nlohmann::json latent = {{"kv_lora_rank", 16},       {"q_lora_rank", 12},
                                  {"qk_rope_head_dim", 8},    {"qk_nope_head_dim", 6},
@@ -184,15 +184,15 @@ inline std::vector<FamilyKeys> latent_families() {
           {"minicpm3", with({{"scale_emb", 1.5}, {"dim_model_base", 20}})}};
 }
 
-/// Keys of Qwen's hybrids: small recurrent layers, each before one of attention.
+/// Keys of Qwen's hybrids: small recurrent layers, each followed by attention.
 inline nlohmann::json hybrid_keys() {
   return {{"full_attention_interval", 2}, {"partial_rotary_factor", 0.5},
           {"linear_num_key_heads", 2},    {"linear_num_value_heads", 4},
           {"linear_key_head_dim", 4},     {"linear_value_head_dim", 4}};
 }
 
-/// Families whose recurrent layers are of other kinds, in models of so many layers: every second
-/// one is attention. All experts are taken.
+/// Families with other kinds of recurrent layers, in models of `layers` layers: every second
+/// one is attention. Tokens take all experts.
 inline std::vector<FamilyKeys> recurrent_cousins(int layers = 2) {
   nlohmann::json conv = nlohmann::json::array();
   nlohmann::json mamba_types = nlohmann::json::array();
@@ -222,8 +222,8 @@ inline std::vector<FamilyKeys> recurrent_cousins(int layers = 2) {
           {"bamba", mamba}};
 }
 
-/// Keys of Gemma 4: of a model whose layers share entries and have embeddings of their own, and of
-/// one with keys as values and experts, all of which are taken.
+/// Keys of two Gemma 4 models: one with shared entries and per-layer embeddings, one with keys as
+/// values and experts, all of which a token takes.
 inline std::vector<nlohmann::json> gemma4_keys() {
   const nlohmann::json both = {{"global_head_dim", 16},
                                {"sliding_window", 4},
@@ -247,7 +247,7 @@ inline std::vector<nlohmann::json> gemma4_keys() {
   return {sharing, experts};
 }
 
-/// `spec` with RoPE of the first half of each head's channels alone, as config.json would have it.
+/// `spec` with RoPE of only the first half of each head's channels, as from config.json.
 inline model::ModelSpec half_rotated(model::ModelSpec spec) {
   for (model::LayerSpec& layer : spec.layers) {
     auto& frequencies = std::get<model::AttentionSpec>(layer.mixer).rope->frequencies;

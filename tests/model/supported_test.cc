@@ -1,4 +1,4 @@
-// What devices compute of a description.
+// Which properties of a model devices support.
 #include "model/supported.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(Supported, DevicesRunRecurrentLayersOnTheGeneralPath) {
   }
 }
 
-// A layer's norm without a name in files would read an empty weight.
+// A norm whose weight has no name in files would read an empty weight.
 TEST(Supported, NormsNeedNames) {
   const auto refused = [](const char* family, auto change) {
     ModelSpec spec = winnow::testing::spec_of(family, {});
@@ -58,7 +58,7 @@ TEST(Supported, NormsNeedNames) {
               message);
 }
 
-// Attention and a recurrent mixer in each layer are computed on the CPU alone, and not trained.
+// Layers with attention and a recurrent mixer in parallel run only on the CPU, without training.
 TEST(Supported, MixersSideBySideRunOnTheCpu) {
   const ModelSpec spec = winnow::testing::spec_of("falcon_h1", {}, {{"mamba_n_heads", 4}});
   constexpr const char* kWhat = "recurrent mixers beside attention in one layer";
@@ -73,7 +73,7 @@ TEST(Supported, MixersSideBySideRunOnTheCpu) {
   EXPECT_STREQ(beyond_training(scaled), "multipliers in feed-forward networks");
 }
 
-// The same of layers without a network.
+// So do layers without a feed-forward network.
 TEST(Supported, LayersOfAMixerAloneRunOnTheCpu) {
   const ModelSpec spec = winnow::testing::spec_of(
       "nemotron_h", {}, {{"layers_block_type", {"mamba", "mlp", "attention"}}});
@@ -92,7 +92,7 @@ TEST(Supported, DevicesRefuseLatentAttention) {
   }
 }
 
-// One property at a time of a model that is plain without it: nothing of it is left out in silence.
+// Changes one property of a plain model at a time: each must be reported, none silently ignored.
 class Properties : public ::testing::Test {
  protected:
   void expect_trained(const char* what, const auto& change) {
@@ -166,7 +166,7 @@ TEST(Supported, DevicesRunAndTrainGemma4) {
   }
 }
 
-// OLMo 2's norms over all heads together, changed in the last layer.
+// OLMo 2's norms over all heads, with a change in the last layer.
 ModelSpec whole_norms(const auto& change) {
   ModelSpec spec = winnow::testing::spec_of("olmo2", {.layers = 2});
   EXPECT_EQ(beyond_device_training(spec), nullptr);

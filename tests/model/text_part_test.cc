@@ -1,4 +1,4 @@
-// Models of text and images, read as their text parts.
+// Models of text and images, loaded as their text parts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST(TextPart, OfAnyClassIsReadWhereItIsOfAFamily) {
   EXPECT_EQ(family_of("Glm4vForConditionalGeneration", "glm4v_text"), "glm4");
   EXPECT_EQ(family_of("OfTomorrowForConditionalGeneration", "qwen2"), "qwen2");
   EXPECT_THROW(family_of("OfTomorrowForConditionalGeneration", "of_tomorrow"), Error);
-  for (const char* key : {"rope_theta", "rms_norm_eps"}) {  // perhaps the class has its own default
+  for (const char* key : {"rope_theta", "rms_norm_eps"}) {  // the class may have its own default
     json text = text_of("llama");
     text.erase(key);
     EXPECT_THROW(parse(whole("some_type", "OfTomorrowForConditionalGeneration", text)), Error);
@@ -120,8 +120,8 @@ TEST(TextPart, TiesItsHeadAsTheClassOfTheWholeDoes) {
   EXPECT_FALSE(ties("LlavaNextForConditionalGeneration", "llama"));
 }
 
-// In transformers these classes call the head without the factor that the text part's own class
-// has.
+// transformers' classes of these models do not apply the logit factor of the text part's own
+// class.
 TEST(TextPart, MayHaveLogitsWithoutItsFactor) {
   json text = text_of("cohere2");
   text["logit_scale"] = 0.5;
@@ -162,7 +162,7 @@ TEST(TextPart, LeavesOutWhatEqualsTheClassesDefaults) {
   EXPECT_EQ(gemma.layer(0).attention()->rope->frequencies[0], 1.0F);
 }
 
-// Qwen2.5-VL as it is published: the text part's keys stand beside those of the whole.
+// Qwen2.5-VL as published: the text part's keys are outside "text_config".
 TEST(TextPart, MayHaveItsKeysBesideThoseOfTheWhole) {
   json config = tiny_config("Qwen2_5_VLForConditionalGeneration");
   config["model_type"] = "qwen2_5_vl";
@@ -184,7 +184,7 @@ TEST(TextPart, IsSavedAsTheModelThatItIs) {
   EXPECT_FALSE(saved.contains("text_config") || saved.contains("vision_config"));
 }
 
-// As Ministral 3 and Qwen3-VL are published: fp8 with one scale each.
+// As Ministral 3 and Qwen3-VL are published: fp8 matrices with one scale each.
 TEST(TextPart, MayBeQuantised) {
   constexpr const char* kUp = "model.layers.1.mlp.up_proj.weight";
   for (const char* prefix : {"language_model.model.", "model.language_model."}) {

@@ -1,4 +1,4 @@
-// The shape of the small models that tests draw weights for.
+// The descriptions of small models with random weights.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace winnow::testing {
 
-inline constexpr int kTinyWindow = 5;  // of tiny_model() with DMS
+inline constexpr int kTinyWindow = 5;  // the DMS window of tiny_model()
 
-/// The same model, taught to compress by `rule`, if that is something to be taught.
+/// The same model, retrofitted for `rule` if the rule needs that.
 inline model::ModelSpec taught(kvcache::RuleKind rule, model::ModelSpec config) {
   if (kvcache::traits_of(rule).marks) {
     config.dms =
         model::DmsConfig{.window = kTinyWindow, .source = model::DmsConfig::Source::borrowed};
   } else if (kvcache::traits_of(rule).merges) {
-    config.dmc = model::DmcConfig{.offset = 0.0F};  // merges about every other token
+    config.dmc = model::DmcConfig{.offset = 0.0F};  // offset 0 merges about every other token
   }
   return config;
 }
@@ -27,7 +27,7 @@ inline model::ModelSpec tiny_model(kvcache::RuleKind rule, const Sizes& sizes = 
   return taught(rule, spec_of(family, sizes));
 }
 
-/// Kinds of recurrent layers; nothing for models without them.
+/// A kind of recurrent layers; nullopt for models without them.
 using Recurrent = std::optional<model::RecurrentSpec::Kind>;
 
 inline constexpr model::RecurrentSpec::Kind kRecurrentKinds[] = {
@@ -41,7 +41,7 @@ inline std::string recurrent_name(model::RecurrentSpec::Kind kind) {
                                     : "state_space";
 }
 
-/// Two recurrent layers, each before one of attention.
+/// Two recurrent layers, each followed by attention.
 inline model::ModelSpec tiny_hybrid(kvcache::RuleKind rule, model::RecurrentSpec::Kind kind,
                                     int max_positions = 512) {
   const Sizes sizes{.layers = 4, .max_positions = max_positions};

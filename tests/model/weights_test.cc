@@ -17,7 +17,7 @@ namespace winnow::model {
 namespace {
 
 ModelSpec small_config() {
-  // Whole groups of a quantised matrix, and a vocabulary that several threads draw.
+  // Widths of whole quantisation groups; a vocabulary large enough for several threads.
   return testing::spec_of("llama", {.hidden = 64, .intermediate = 96, .vocab = 3000},
                           {{"tie_word_embeddings", true}});
 }
@@ -61,7 +61,7 @@ TEST(LoadWeights, QuantisesEveryMatrixOfACheckpoint) {
   }
 }
 
-// A GGUF file of 4 bits would else take more memory as int4 than in bf16.
+// Otherwise a 4-bit GGUF file would take more memory as int4 than in bf16.
 TEST(LoadWeights, KeepsNoPlainCopyOfWhatItQuantisesAgain) {
   const auto source = testing::fixture_models() / "llama";
   const Checkpoint plain = Checkpoint::open(source);

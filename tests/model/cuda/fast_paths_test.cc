@@ -23,7 +23,7 @@ class CudaFastPaths : public winnow::testing::OnDevice<::testing::Test> {
   }
 };
 
-// Up to 16 rows, of wide models 8, are taken as they are, where the device has room for them.
+// Up to 16 rows (8 in wide models) are not padded if the device has room for them.
 TEST_F(CudaFastPaths, PadStepsOfManySequencesOnly) {
   const int room = most_step_sequences(0);
   for (const int hidden : {128, 4096}) {
@@ -39,7 +39,7 @@ TEST_F(CudaFastPaths, PadStepsOfManySequencesOnly) {
   }
 }
 
-// A batch that has been padded is still the same path's.
+// A padded batch still belongs to the same path.
 TEST_F(CudaFastPaths, APaddedBatchStaysOnItsPath) {
   constexpr int kMost = 1000;
   const ModelSpec config = spec_of(4096);
@@ -54,7 +54,7 @@ TEST_F(CudaFastPaths, APaddedBatchStaysOnItsPath) {
   }
 }
 
-// A step with adapters goes to the general path, which others of its size do not know.
+// Steps with adapters go to the general path; other steps of the same size do not.
 TEST_F(CudaFastPaths, LeaveAdaptersAlone) {
   const ModelSpec config = spec_of(128);
   const Model host(config, random_weights(config, DType::bf16, 3));
@@ -70,7 +70,7 @@ TEST_F(CudaFastPaths, LeaveAdaptersAlone) {
   }
 }
 
-// Recurrent layers and output gates are the general path's.
+// Only the general path runs recurrent layers and output gates.
 TEST_F(CudaFastPaths, LeaveRecurrentLayersAlone) {
   for (const auto kind : winnow::testing::kRecurrentKinds) {
     const ModelSpec config = winnow::testing::tiny_hybrid(kvcache::RuleKind::dense, kind);
@@ -83,7 +83,7 @@ TEST_F(CudaFastPaths, LeaveRecurrentLayersAlone) {
   }
 }
 
-// Steps without padding, and prompts of any length.
+// Calls that must not be padded: such steps, and prompts of any length.
 TEST_F(CudaFastPaths, TakeWhatMayNotBePadded) {
   const ModelSpec config = spec_of(128);
   const Model host(config, random_weights(config, DType::bf16, 3));

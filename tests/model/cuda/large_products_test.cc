@@ -1,4 +1,4 @@
-// Products in fp8 of a large batch: from copies of the weights, and from weights as they lie.
+// fp8 products of a large batch, from copies of the weights and from weights in the stored order.
 #include "model/cuda/large_products.h"
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ TEST_F(CudaLargeProducts, InFp8AreTheSameWithCopiesAndWithout) {
   LargeProducts library(copies, false);
   LargeProducts own(in_place, false);
   const winnow::cuda::Stream stream;
-  constexpr double kFast = 1e-3;            // what tensor cores drop on the way
-  for (const int rows : {112, 256, 320}) {  // the last are too many
+  constexpr double kFast = 1e-3;            // rounding of tensor cores
+  for (const int rows : {112, 256, 320}) {  // the last has too many rows
     for (LargeProducts* products : {&library, &own}) {
       products->reserve(rows, 224);
     }

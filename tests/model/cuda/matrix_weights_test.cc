@@ -18,12 +18,12 @@ std::vector<std::uint16_t> read(const bf16* from, std::size_t count) {
   return values;
 }
 
-// Copies and what is written out when it is asked for are the same matrices.
+// Copies and matrices that are converted on each use have the same values.
 TEST(CudaMatrixWeights, AreTheSameWithCopiesAndWithout) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
   }
-  // A vocabulary of more rows than the largest weight of a layer has.
+  // The vocabulary has more rows than the largest weight of a layer.
   const ModelSpec config = winnow::testing::spec_of("llama", {.hidden = 128,
                                                               .layers = 2,
                                                               .heads = 2,
@@ -60,7 +60,7 @@ TEST(CudaMatrixWeights, AreTheSameWithCopiesAndWithout) {
   }
 }
 
-// In fp8 the head stays in bf16.
+// With fp8 weights, the head still becomes bf16.
 TEST(CudaMatrixWeights, AreCodesOfLayersInFp8) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";

@@ -1,4 +1,4 @@
-// The rows of a mixer's projections on a device, against how the CPU takes products apart.
+// The rows of a mixer's projections on a device, against the CPU's split of the products.
 #include "model/cuda/mixer_rows.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
 }
 
-// [cols, rows]: what the rows give for unit vectors.
+// The products of the rows with unit vectors, [cols, rows].
 struct Products {
   std::vector<float> values;
   ops::Matrix<float> view;

@@ -7,8 +7,8 @@
 namespace winnow::model::cuda {
 namespace {
 
-// 8 KV heads of 128 warps each, pages of 2 KiB: the longest row may have 12 pages a warp more than
-// the mean of all.
+// 8 KV heads with 128 warps each, and pages of 2 KiB: the longest row may have 12 pages per warp
+// more than the mean.
 TEST(CudaWholeStep, TakesRowsOfAnyLengthThatAreAlike) {
   using Rows = RowKind;
   const auto rows_of = [](double longest, double others) {
@@ -18,13 +18,13 @@ TEST(CudaWholeStep, TakesRowsOfAnyLengthThatAreAlike) {
   EXPECT_EQ(rows_of(256, 200), Rows::short_rows);
   EXPECT_EQ(rows_of(257, 200), Rows::long_rows);
   EXPECT_EQ(rows_of(1e6, 1e6), Rows::long_rows);
-  const double most = 12 * 128 * 8.0 / 7;  // beside rows without pages
+  const double most = 12 * 128 * 8.0 / 7;  // if the other rows have no pages
   EXPECT_EQ(rows_of(most - 1, 0), Rows::long_rows);
   EXPECT_EQ(rows_of(most + 1, 0), std::nullopt);
   EXPECT_EQ(rows_of(1e4 + most + 1, 1e4), std::nullopt);
 }
 
-// 8 sequences have 16 warps for each of their 64 rows.
+// 8 sequences have 64 rows with 16 warps each.
 TEST(CudaWholeStep, TakesRowsOfSeveralSequencesThatAreAlikeAndNotTooLong) {
   const auto rows_of = [](double longest, double others) {
     return WholeStep::rows_of({.longest = longest, .all = longest + 63 * others}, 8, 8, 16, 2048);
