@@ -1,4 +1,4 @@
-// Files that appear whole or not at all, and who may read them.
+// Files that are written as a whole or not at all, and their permissions.
 #include "checkpoint/atomic_file.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// What tests of files share: temporary directories, tensors, images byte by byte.
+// Common parts of tests with files: temporary directories, tensors, file images.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace winnow {
 
-/// A directory of its own that goes away with the test.
+/// A directory that is removed at the end of the test.
 class TempDir {
  public:
   TempDir() {
@@ -46,7 +46,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-/// The message of the Error that `action` throws; "no error" when it throws none. It must be one
+/// The message of the Error that `action` throws; "no error" if it throws none. It must be one
 /// line of printable text.
 template <class Action>
 std::string error_of(const Action& action) {

@@ -21,7 +21,7 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// What PyPI's gguf decodes (make_gguf_cases.py).
+// Compares with the values that PyPI's gguf decodes (make_gguf_cases.py).
 TEST(GgufBlocks, DecodeToTheBit) {
   const json cases =
       json::parse(std::ifstream(WINNOW_SOURCE_DIR "/tests/checkpoint/gguf_blocks.json"));
@@ -69,14 +69,14 @@ TEST(GgufFile, ReadsMetadataAndTensors) {
   EXPECT_EQ(x.bytes.size(), 24U);
   EXPECT_EQ(content.tensors.at("y").bytes[0], std::byte{2});
 
-  // Cut anywhere before the padding at its end, it is an error and nothing worse.
+  // Truncation anywhere before the final padding gives an error, not a crash.
   for (std::size_t size = 0; size < bytes.size() - 30; ++size) {
     const std::string cut = bytes.substr(0, size);
     EXPECT_NE(error_of([&] { (void)parse(bytes_of(cut), "m.gguf"); }), "no error") << size;
   }
 }
 
-/// One file of several.
+/// One file of a split model.
 std::string part(std::uint16_t number, std::uint16_t count, const std::string& tensor,
                  std::int32_t tensors = 2) {
   GgufImage image;

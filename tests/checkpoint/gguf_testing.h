@@ -1,4 +1,4 @@
-// GGUF images for tests.
+// Builds GGUF images for tests.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace winnow::gguf {
 
-/// Collects keys and tensors; bytes() is the file.
+/// Collects keys and tensors; bytes() returns the file.
 class GgufImage {
  public:
   void u32(const std::string& key, std::uint32_t value) { add(key, 4, raw(value)); }
   void f32(const std::string& key, float value) { add(key, 6, raw(value)); }
-  /// Of ggml's value type `type`.
+  /// A number of ggml's value type `type`.
   template <class T>
   void number(const std::string& key, std::uint32_t type, T value) {
     add(key, type, raw(value));
@@ -36,7 +36,7 @@ class GgufImage {
     }
     add(key, 9, bytes);
   }
-  /// `shape`: the slowest dimension first.
+  /// `shape`: slowest dimension first.
   void tensor(const std::string& name, std::uint32_t type, const Shape& shape,
               const std::string& data) {
     infos_ += string(name) + raw(static_cast<std::uint32_t>(shape.size()));

@@ -46,7 +46,7 @@ TEST(Json, PythonsConstantsBecomeStrings) {
   EXPECT_EQ(with_quoted_constants(R"({"NaN": "Infinity"})"), std::nullopt);
 }
 
-// What a client may send: its time must not grow with the square of their number.
+// A client may send such text: the time must not grow with the square of the number of objects.
 TEST(Json, ManySmallObjectsTakeNoLongerThanTheirBytes) {
   std::string text = "[";
   for (int i = 0; i < 300000; ++i) {

@@ -1,5 +1,5 @@
-// Quantised matrices as published checkpoints store them. Each test draws codes and scales, packs
-// them as the format's description says, and expects what the codes and scales stand for.
+// Quantised matrices in the formats of published checkpoints. Each test draws codes and scales,
+// packs them as the format specifies, and expects the values that they represent.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr int kRows = 64;
 constexpr int kCols = 96;
 constexpr const char* kModule = "model.layers.3.mlp.up_proj";
 
-/// The parts of one matrix, with what it is expected to be.
+/// Stores the parts of one matrix, and compares its values.
 class QuantizedTest : public testing::Test {
  protected:
   template <class T>
@@ -45,7 +45,7 @@ class QuantizedTest : public testing::Test {
   std::string error(const json& config) {
     return error_of([&] { (void)find(config); });
   }
-  /// Expects value(row, column), bit by bit, in each of the types.
+  /// Expects value(row, column), bit for bit, in each of the types.
   template <class Value>
   void expect_values(const json& config, const Value& value) {
     const auto matrix = find(config);
@@ -63,7 +63,7 @@ class QuantizedTest : public testing::Test {
     }
   }
 
-  /// `count` integers of [0, limit).
+  /// `count` random integers in [0, limit).
   std::vector<int> integers(int count, int limit) {
     std::vector<int> values;
     for (int i = 0; i < count; ++i) {
@@ -92,7 +92,7 @@ class QuantizedTest : public testing::Test {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-/// Fields of `bits`, the first in the lowest bits, words of 32 one after another without gaps.
+/// Packs fields of `bits` bits into 32-bit words without gaps, the first in the lowest bits.
 std::vector<std::uint32_t> packed(const std::vector<int>& fields, int bits) {
   std::vector<std::uint32_t> words((fields.size() * static_cast<std::size_t>(bits) + 31) / 32);
   std::size_t at = 0;
@@ -104,7 +104,7 @@ std::vector<std::uint32_t> packed(const std::vector<int>& fields, int bits) {
   return words;
 }
 
-/// Row after row.
+/// The values at(0), at(1), ...
 template <class At>
 std::vector<int> line(int count, const At& at) {
   std::vector<int> values;
@@ -119,7 +119,7 @@ void append(std::vector<T>& out, const std::vector<T>& more) {
   out.insert(out.end(), more.begin(), more.end());
 }
 
-std::uint8_t fp8_code(int i) {  // all but the two NaN
+std::uint8_t fp8_code(int i) {  // all except the two NaN
   return static_cast<std::uint8_t>(i % 127 + (i / 127 % 2) * 128);
 }
 
@@ -186,7 +186,7 @@ TEST_F(Fp8Test, AMatrixInFloatingPointIsLeftAlone) {
   EXPECT_FALSE(find({{"quant_method", "fp8"}}).has_value());
 }
 
-/// A compressed-tensors configuration with one group.
+/// A compressed-tensors configuration with one group of layers.
 json compressed(const json& weights) {
   return {{"quant_method", "compressed-tensors"},
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}},
@@ -215,7 +215,7 @@ TEST_F(Fp8Test, CompressedTensorsPerTensorChannelAndBlock) {
 
 class IntegersTest : public QuantizedTest {
  protected:
-  /// Draws a code for every weight and a scale and a zero for every row's groups of `group`.
+  /// Draws a code for every weight, and a scale and a zero for every `group` columns of a row.
   void draw(int bits, int group) {
     codes_ = integers(kRows * kCols, 1 << bits);
     groups_ = kCols / group;
@@ -367,7 +367,7 @@ TEST_F(IntegersTest, GptqPlainAndInOrderOfActivations) {
 
 TEST_F(IntegersTest, Awq) {
   draw(4, 32);
-  constexpr std::array<int, 8> kOrder{0, 2, 4, 6, 1, 3, 5, 7};  // the outputs of a word's fields
+  constexpr std::array<int, 8> kOrder{0, 2, 4, 6, 1, 3, 5, 7};  // outputs of a word's fields
   const auto words_of = [&](const auto& value_of) {
     std::vector<int> fields;
     for (int first = 0; first < kRows; first += 8) {
@@ -401,7 +401,7 @@ TEST_F(IntegersTest, Awq) {
               HasSubstr("version \"gemv\" is not supported"));
 }
 
-// Of symmetric codes with scales that bf16 has.
+// Symmetric codes whose scales are exact in bf16 stay packed.
 TEST_F(IntegersTest, WhatMemoryHoldsExactlyStaysPacked) {
   draw(8, 32);
   const auto stays = [&](const json& config) { return find(config)->stays_packed(); };
@@ -521,7 +521,7 @@ TEST_F(Fp4Test, ModelOpts) {
   });
 }
 
-// gpt-oss: the matrices of two experts one below the other.
+// gpt-oss: the stacked matrices of two experts.
 TEST_F(Fp4Test, BlocksOfExperts) {
   std::vector<std::uint8_t> exponents;
   for (const int i : integers(kRows * kCols / 32, 20)) {
@@ -538,7 +538,7 @@ TEST_F(Fp4Test, BlocksOfExperts) {
   EXPECT_THAT(error(config), HasSubstr("up_proj_scales\" has shape [2, 32, 6], expected 64 x 96"));
 }
 
-// Those that begin and end inside blocks.
+// Selections that begin and end within blocks of a scale.
 TEST_F(Fp8Test, RowsOfAJoinedMatrix) {
   const std::vector<float> scales = floats(4 * 3);
   store("weight_scale_inv", "F32", {4, 3}, scales);
@@ -597,7 +597,7 @@ TEST_F(Fp4Test, BitsAndBytesWithNestedScales) {
   store("weight.nested_absmax", "F32", {static_cast<std::int64_t>(outer.size())}, outer);
   expect_values(config, [&](int r, int c) {
     const auto block = static_cast<std::size_t>((r * kCols + c) / kBlock);
-    // In double, which is exact, so that no compiler fuses it with the sum.
+    // The product is exact in double, so it does not matter if a compiler fuses it with the sum.
     const double product = static_cast<double>(nested[absmax[block]]) * outer[block / 64];
     return of_code(r, c) * (static_cast<float>(product) + 0.25F);
   });

@@ -75,7 +75,7 @@ TEST(Safetensors, DoublesBecomeFloats) {
   const std::string data(reinterpret_cast<const char*>(values), sizeof values);
   for (const char* header : {R"({"t":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})",
                              R"({ "t":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})"}) {
-    const std::string image = image_of(header, data);  // aligned, or not
+    const std::string image = image_of(header, data);  // aligned or not
     const SafetensorsContent content = parse_safetensors(bytes_of(image), "w");
     const TensorView& tensor = content.tensors.at("t");
     EXPECT_EQ(tensor.dtype, DType::f32);
