@@ -1,4 +1,4 @@
-// Shares of attention by distance, where they can be said beforehand.
+// Shares of attention by distance, in cases with a known result.
 #include "eval/attention_distance.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace winnow::eval {
 namespace {
 
-// Queries of zero, so that all that is seen weighs the same.
+// A model with zero queries, so that all visible entries have the same weight.
 std::unique_ptr<const engine::LoadedModel> even_model(kvcache::RuleKind rule) {
   const model::ModelSpec config =
       testing::tiny_model(rule, {.max_positions = 64}, /*family=*/"qwen3");
@@ -36,7 +36,7 @@ TEST(AttentionDistance, OfQueriesThatLookEverywhereAlike) {
   const AttentionDistance found = measure_attention_distance(*model, tokens);
   ASSERT_EQ(found.first, (std::vector<int>{0, 1, 2, 4, 8, 16}));
   ASSERT_EQ(found.heads, 4);
-  // Queries 10 to 19; query t sees distances 0 to t - 1 beside the first token.
+  // Queries 10 to 19; query t sees distances 0 to t - 1, and the first token.
   std::vector<double> expected(7, 0.0);
   for (int t = 10; t < 20; ++t) {
     expected[6] += 0.1 / (t + 1);

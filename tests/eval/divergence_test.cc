@@ -9,7 +9,7 @@
 namespace winnow::eval {
 namespace {
 
-// Logits of three tokens with these probabilities; the constant must not matter.
+// Logits of three tokens with these probabilities; adding a constant must not matter.
 std::vector<float> logits_of(const std::vector<double>& probabilities, double constant = 0.0) {
   std::vector<float> logits;
   logits.reserve(probabilities.size());
@@ -60,7 +60,7 @@ TEST(KlDivergence, IgnoresConstantsAndIsZeroOfEquals) {
 TEST(KlDivergence, LogitsMayBeHuge) {
   const std::vector<float> p{500.0F, 0.0F, -500.0F};
   const std::vector<float> q{499.0F, 0.0F, 500.0F};
-  // All of p is on the first token, of which q says 1 / (1 + e).
+  // All of p is on the first token, whose probability in q is 1 / (1 + e).
   EXPECT_NEAR(kl_divergence(p, q), std::log(1.0 + std::exp(1.0)), 1e-6);
 }
 
@@ -79,7 +79,7 @@ TEST(CompareGreedy, StopsAfterTheFirstDisagreement) {
   const GreedyDivergence result = compare_greedy(run, reference);
   EXPECT_EQ(result.tokens_scored, 2);
   EXPECT_EQ(result.tokens_matched, 1);
-  EXPECT_NEAR(result.kld, kl_by_definition(kP, kQ) / 2, 1e-6);  // of the reference from the run
+  EXPECT_NEAR(result.kld, kl_by_definition(kP, kQ) / 2, 1e-6);  // KL(reference || run)
 }
 
 TEST(CompareGreedy, LooksAtWhatBothHave) {

@@ -1,4 +1,4 @@
-// Many sequences at once give the logits that each gives alone.
+// Many sequences at once give the same logits as each one alone.
 #include "eval/forcing.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::vector<std::int32_t> some_tokens(std::size_t count, std::size_t seed) {
   return tokens;
 }
 
-// [tokens, vocab], one sequence alone.
+// The logits of one sequence alone, [tokens, vocab].
 std::vector<float> logits_alone(const engine::LoadedModel& model,
                                 const std::vector<std::int32_t>& tokens) {
   const int length = static_cast<int>(tokens.size());

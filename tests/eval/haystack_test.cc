@@ -1,4 +1,4 @@
-// What is hidden in hay, and what graders say of answers.
+// The facts hidden in haystacks, and how graders judge answers.
 #include "eval/haystack.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ class Hay : public ::testing::Test {
 TEST_F(Hay, PromptsAreAsLongAsAskedFor) {
   const Haystack hay(*tokenizer_, text_);
   Random random(5);
-  for (const int length : {60, 100, 333, 1000, 4000, 20000}) {  // the last is more than there is
+  for (const int length : {60, 100, 333, 1000, 4000, 20000}) {  // the hay is shorter than the last
     const Hidden hidden{"The secret code of the Oslo office is 12345.", 0.4};
     const auto prompt =
         hay.prompt(length, std::span(&hidden, 1), "\n\nQuestion: ?", encode_, random);
@@ -83,7 +83,7 @@ TEST_F(Hay, NeedlesLieAtTheirDepths) {
     EXPECT_NEAR(depth, needle.facts.at("depth").get<double>(), 0.16) << needle.id;
     EXPECT_LE(static_cast<int>(needle.prompt.size()) + 20, needle.facts.at("length").get<int>());
   }
-  // The same whatever else is asked for.
+  // A question does not depend on the other ones that are made.
   const auto one =
       make_needles(hay, encode_, {.lengths = {800}, .depths = {0.5}, .max_tokens = 20});
   EXPECT_EQ(one.front().prompt, needles[20].prompt);

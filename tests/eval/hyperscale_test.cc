@@ -22,7 +22,7 @@ TEST(Majority, TakesEquivalentAnswersAsOne) {
   EXPECT_THAT(majority(answers({"1/2", "3", "0.5", "3", "\\frac{1}{2}"}, "")),
               ElementsAre(0, 2, 4));
   EXPECT_THAT(majority(answers({"", "7", ""}, "")), ElementsAre(1));
-  EXPECT_THAT(majority(answers({"7", "8"}, "")), ElementsAre(0));  // of equals, the first
+  EXPECT_THAT(majority(answers({"7", "8"}, "")), ElementsAre(0));  // in a tie, the first
   EXPECT_TRUE(majority(answers({"", ""}, "")).empty());
 }
 
@@ -69,7 +69,7 @@ TEST(SummarizeScaling, AveragesGroupsOfChains) {
   const auto points = summarize_scaling(journal, at_100, 100, widths);
   ASSERT_EQ(points.size(), 2U);
   EXPECT_DOUBLE_EQ(points[0].accuracy.mean, 0.75);
-  EXPECT_DOUBLE_EQ(points[1].accuracy.mean, 1.0);  // 5 before 6, then 5 twice
+  EXPECT_DOUBLE_EQ(points[1].accuracy.mean, 1.0);  // first 5 before 6, then 5 twice
   EXPECT_DOUBLE_EQ(points[1].kv_reads, 20.0);
   EXPECT_DOUBLE_EQ(points[1].peak_tokens, 7.0);
   const auto at_2 = at_length(std::span(&question, 1), 2);
@@ -95,10 +95,10 @@ TEST(ParetoFrontier, KeepsWhatNothingCheaperEquals) {
 TEST(FrontierMargin, IsTheMeanDifferenceOverCommonBudgets) {
   const std::vector<BudgetPoint> a{{0, 0.5}, {10, 0.7}};
   const std::vector<BudgetPoint> b{{5, 0.2}, {20, 0.5}};
-  // From 5 to 10: a is 0.6 to 0.7, b 0.2 to 0.3.
+  // On budgets 5 to 10: a rises from 0.6 to 0.7, b from 0.2 to 0.3.
   EXPECT_NEAR(frontier_margin(a, b), 0.4, 1e-12);
   EXPECT_NEAR(frontier_margin(b, a), -0.4, 1e-12);
-  // A kink: a is 0 at 0, 1 at 1 and at 2; b is 0: the mean is (0.5 + 1) / 2.
+  // A kink: a is 0 at 0, and 1 at 1 and 2; b is 0: the mean is (0.5 + 1) / 2.
   const std::vector<BudgetPoint> kink{{0, 0.0}, {1, 1.0}, {2, 1.0}};
   const std::vector<BudgetPoint> zero{{0, 0.0}, {2, 0.0}};
   EXPECT_NEAR(frontier_margin(kink, zero), 0.75, 1e-12);

@@ -19,7 +19,7 @@ model::ModelSpec llama_3_1_8b() {
                                     .vocab = 128256});
 }
 
-constexpr double kPeak = 989.5e12;  // H100 SXM, as the paper takes it
+constexpr double kPeak = 989.5e12;  // H100 SXM, the paper's value
 constexpr double kBandwidth = 3.35e12;
 
 StepCost cost(double batch, double length, double ratio = 1.0) {
@@ -27,15 +27,15 @@ StepCost cost(double batch, double length, double ratio = 1.0) {
                    {.flops_per_s = kPeak, .bytes_per_s = kBandwidth, .compression_ratio = ratio});
 }
 
-// Equations 4 and 5 of the paper, but for the first term of 4, where it prints 1.45e9 and equation
-// 2 gives 1.50e10.
+// Equations 4 and 5 of the paper, except for the first term of 4: the paper prints 1.45e9, but its
+// equation 2 gives 1.50e10.
 TEST(StepCost, IsThePapersForLlama8b) {
   EXPECT_NEAR(cost(1, 0).reads(), 1.50e10, 0.01e10);
-  EXPECT_NEAR(cost(1, 0).reads() / 2.0, 7.5e9, 0.01e9);  // its parameters without the embedding
+  EXPECT_NEAR(cost(1, 0).reads() / 2.0, 7.5e9, 0.01e9);  // the parameters without the embedding
   EXPECT_NEAR(cost(1, 1000).kv_reads, 1.31e5 * 1000, 0.01e5 * 1000);
   EXPECT_NEAR(cost(4, 1000).kv_reads, 4 * cost(1, 1000).kv_reads, 1.0);
   EXPECT_NEAR(cost(1, 1000).flops - cost(1, 0).flops, 5.24e5 * 1000, 0.01e5 * 1000);
-  EXPECT_NEAR(cost(1, 0).flops, cost(1, 0).reads(), 1.0);  // two of each per weight
+  EXPECT_NEAR(cost(1, 0).flops, cost(1, 0).reads(), 1.0);  // two FLOPs and two bytes per weight
 }
 
 TEST(StepCost, TakesTheSlowerOfBoth) {
@@ -50,7 +50,7 @@ TEST(StepCost, TakesTheSlowerOfBoth) {
 TEST(StepCost, CompressionDividesTheCache) {
   EXPECT_NEAR(cost(8, 8192, 8.0).kv_reads, cost(8, 1024).kv_reads, 1e-3);
   EXPECT_NEAR(cost(8, 8192, 8.0).seconds, cost(8, 1024).seconds, 1e-12);
-  // The paper: with a batch of 256, 8K to 32K tokens, the cache is most of a step.
+  // The paper: with a batch of 256 and 8K to 32K tokens, the cache dominates a step.
   EXPECT_GT(cost(256, 8192).kv_share, 0.9);
   EXPECT_LT(cost(256, 8192, 8.0).kv_share, cost(256, 8192).kv_share);
 }
@@ -62,7 +62,7 @@ TEST(StepCost, SlidingLayersReadWhatTheyReach) {
                      {.flops_per_s = 1.0, .bytes_per_s = 1.0, .compression_ratio = ratio})
         .kv_reads;
   };
-  const double entry = 2.0 * 2 * 2 * 8;  // bytes: keys and values of 2 heads of 8 channels
+  const double entry = 2.0 * 2 * 2 * 8;  // bytes of the keys and values of 2 heads with 8 channels
   EXPECT_EQ(kv_reads(100, 1.0), entry * (24 + 100));
   EXPECT_EQ(kv_reads(100, 4.0), entry * (24 + 25));
 }

@@ -71,8 +71,8 @@ TEST(MeasureDivergence, FromItselfIsNothing) {
   EXPECT_EQ(result.forced_match.mean, 1.0);
 }
 
-// The run reads the reference's tokens, so what both made of the same past is what two greedy runs
-// say, up to the first token on which they part.
+// The run is forced to the reference's tokens, so up to the first difference the result is the same
+// as for two greedy runs.
 TEST(MeasureDivergence, AgreesWithTwoGreedyRuns) {
   const auto model = load_retrofitted("auto");
   const auto dense = load_retrofitted("dense");

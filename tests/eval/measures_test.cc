@@ -1,4 +1,4 @@
-// Perplexity and divergence of the demo model beside what numpy measures in float64
+// Perplexity and divergence of the demo model compared with numpy's in float64
 // (tests/fixtures/measures.py).
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST_F(Measures, PerplexityAndDivergenceOfAText) {
   ASSERT_TRUE(result.divergence.has_value());
   EXPECT_NEAR(result.divergence->kld, streaming.at("kld").get<double>(), 2e-5);
   EXPECT_NEAR(result.divergence->top1_agreement, streaming.at("top1_agreement").get<double>(),
-              1.5 / static_cast<double>(options.max_tokens));  // one near tie may fall otherwise
+              1.5 / static_cast<double>(options.max_tokens));  // one near tie may differ
 
   const auto dense = measure_perplexity(*dense_, nullptr, tokens_, options);
   EXPECT_NEAR(dense.nll_per_token, expected.at("dense").at("nll_per_token").get<double>(), 2e-5);

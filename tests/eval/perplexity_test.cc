@@ -27,7 +27,7 @@ std::vector<std::int32_t> tokens_to_measure(std::size_t count) {
   return tokens;
 }
 
-// -log softmax(logits)[target], straight from the definition.
+// -log softmax(logits)[target], by definition.
 double nll_of(std::span<const float> logits, std::int32_t target) {
   double sum = 0.0;
   for (const float logit : logits) {
@@ -79,7 +79,7 @@ TEST(Perplexity, ChangeAndPartsAreThoseOfEveryToken) {
   EXPECT_EQ(result.parts[1].first, 10);
   EXPECT_EQ(result.parts[1].end, 20);
   EXPECT_EQ(result.parts[2].end, 32);
-  // The first token of each of three windows is not predicted.
+  // The first token of each of the three windows is not predicted.
   EXPECT_EQ(result.parts[0].tokens, 3 * 9);
   EXPECT_EQ(result.parts[2].tokens, 3 * 12);
   double nll = 0.0;

@@ -1,4 +1,4 @@
-// The fates of tokens, against the decisions that made them.
+// The fates of tokens against the decisions that caused them.
 #include "eval/profile.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ std::unique_ptr<const engine::LoadedModel> drawn_model(kvcache::RuleKind rule) {
   return engine::place_model(std::move(model), engine, 0);
 }
 
-// Model::draw_decisions.
+// The decision that Model::draw_decisions() draws.
 bool decides(int position, int layer, int head) {
   Random random(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(layer));
   for (int h = 0; h < head; ++h) {
@@ -62,7 +62,7 @@ TEST(Profile, TellsWhatDmsEvicted) {
       if (t >= 60 - testing::kTinyWindow - 1) {
         EXPECT_EQ(fate, Fate::pending) << t;
       } else {
-        const bool evicted = decides(t + 1, head / 2, head % 2);  // shift 1
+        const bool evicted = decides(t + 1, head / 2, head % 2);  // decision shift 1
         EXPECT_EQ(fate, evicted ? Fate::gone : Fate::kept) << t << " " << head;
         kept += evicted ? 0 : 1;
       }

@@ -57,7 +57,7 @@ TEST_F(Answers, TellWhatTheCacheDid) {
   const double prompt = record.at("prompt_tokens").get<double>();
   const double tokens = answer.at("tokens").get<double>();
   EXPECT_EQ(prompt, static_cast<double>(questions[0].prompt.size()));
-  // All within the window: every query sees all before it.
+  // Everything is within the window: every query sees all tokens before it.
   EXPECT_DOUBLE_EQ(record.at("prompt_reads").get<double>(), prompt * (prompt + 1) / 2);
   const double fed = tokens - 1;
   EXPECT_DOUBLE_EQ(record.at("kv_reads").get<double>(), fed * prompt + fed * (fed + 1) / 2);

@@ -1,4 +1,4 @@
-// What hostile programs get done in the sandbox: nothing.
+// Hostile programs must achieve nothing in the sandbox.
 #include "eval/sandbox.h"
 
 #include <gmock/gmock.h>
@@ -125,7 +125,7 @@ TEST_F(Python, LeavesOthersAlone) {
                              "import signal; signal.setitimer(signal.ITIMER_REAL, 1)"}) {
     EXPECT_THAT(why(fmt::format("import os\n{}", attack)), HasSubstr("exit code 1")) << attack;
   }
-  // System calls by number, past Python's own: ptrace, process_vm_readv, io_uring_setup, bpf.
+  // System calls by number, not through Python: ptrace, process_vm_readv, io_uring_setup, bpf.
   EXPECT_THAT(why("import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
                   "for call in (101, 310, 425, 321):\n"
                   "  assert libc.syscall(call, 0, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == "

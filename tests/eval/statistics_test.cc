@@ -32,7 +32,7 @@ TEST(RatioMean, WeighsPiecesByTheirTokens) {
   mean.add(90.0, 30);
   mean.add(5.0, 0);  // no tokens
   EXPECT_DOUBLE_EQ(mean.estimate().mean, 2.5);
-  // Deviations 10 - 25 = -15 and 90 - 75 = 15; sqrt(2/1 * 450) / 40.
+  // Deviations 10 - 25 = -15 and 90 - 75 = 15; error = sqrt(2/1 * 450) / 40.
   EXPECT_DOUBLE_EQ(mean.estimate().error, 30.0 / 40.0);
 }
 

@@ -1,4 +1,4 @@
-// A file name that nobody else has, gone at the end.
+// A unique file name; the file is removed at the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class TempFile {
   std::filesystem::path path_;
 };
 
-/// The message of the Error that `body` throws; "" when it throws none.
+/// The message of the Error that `body` throws; "" if it throws none.
 template <class Body>
 std::string message_of(const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// RULER's questions about documents, from files as SQuAD and HotpotQA publish them.
+// RULER's questions about documents, from files in the formats of SQuAD and HotpotQA.
 #include "eval/ruler/documents.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// RULER's prompts: what is in them, and how answers are scored.
+// RULER's prompts: their contents, and the scores of answers.
 #include "eval/ruler/ruler.h"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ class Ruler : public ::testing::Test {
   [[nodiscard]] std::string text(const Question& question) const {
     return tokenizer_->decode(question.prompt, /*skip_special=*/true);
   }
-  // Of a sample, what the words between `begin` and `end` are.
+  // The text of a sample between `begin` and `end`.
   [[nodiscard]] static std::string between(const std::string& text, const std::string& begin,
                                            const std::string& end) {
     const std::size_t from = text.rfind(begin);
@@ -71,7 +71,7 @@ class Ruler : public ::testing::Test {
 };
 
 TEST_F(Ruler, PromptsFillTheirLengths) {
-  // What one more line, or another word with its repeats, may take.
+  // The most tokens that one more line, or another word with its repeats, takes.
   constexpr int kGrain = 130;
   for (const RulerTask& task : ruler_tasks().first(11)) {
     for (const int length : {1500, 8192}) {
@@ -102,9 +102,9 @@ TEST_F(Ruler, PromptsDependOnSeedLengthTaskAndSampleOnly) {
 
 struct NiahCase {
   std::string task;
-  std::size_t needles;  // that are not hay
+  std::size_t needles;  // lines that are not hay
   std::size_t answers;
-  std::string value;  // as a regular expression
+  std::string value;  // a regular expression
 };
 
 TEST_F(Ruler, NeedlesAreAsManyAsPublished) {
@@ -234,7 +234,7 @@ TEST_F(Ruler, FrequentWordsFollowAZetaDistribution) {
     }
     const auto answers = answers_of(question);
     ASSERT_EQ(answers.size(), 3U);
-    // Numbers are rounded down.
+    // Counts are rounded down.
     for (std::size_t i = 0; i < answers.size(); ++i) {
       const double rank = static_cast<double>(i) + 2.0;
       EXPECT_NEAR(count.at(answers[i]), count.at("...") / (rank * rank), 1.0);

@@ -1,4 +1,4 @@
-// What tests of chats have in common.
+// A common fixture of tests of chats.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace winnow::eval {
 inline const std::filesystem::path kDialogueModel =
     std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/dms-cr8";
 
-/// Prompts of the demo student, as plain text and by its template.
+/// Makes prompts for the demo student, as plain text and with its template.
 class Dialogue : public ::testing::Test {
  protected:
   void SetUp() override { tokenizer_ = load_tokenizer(kDialogueModel); }

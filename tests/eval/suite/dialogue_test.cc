@@ -21,7 +21,7 @@ TEST_F(Dialogue, TellsAFactTurnsBeforeItAsks) {
     EXPECT_EQ(conversation.messages.back().role, "user");
     const std::string text = text_of(conversation.question);
     EXPECT_THAT(text, ::testing::EndsWith("\nAssistant:"));
-    // Said once, and by nobody else.
+    // The fact is in the text once, and its grader accepts it.
     const auto value = conversation.question.facts.at("values").at(0).get<std::string>();
     const std::size_t at = text.find(conversation.question.facts.at("expected").get<std::string>());
     ASSERT_NE(at, std::string::npos);
@@ -29,7 +29,7 @@ TEST_F(Dialogue, TellsAFactTurnsBeforeItAsks) {
     EXPECT_FALSE(value.empty());
   }
   EXPECT_NE(text_of(conversations[0].question), text_of(conversations[5].question));
-  // A seed is all there is to it.
+  // The result depends only on the seed.
   const auto again = make_conversations(hay(), plain(), {.conversations = 10, .turns = 10});
   EXPECT_EQ(again[7].question.prompt, conversations[7].question.prompt);
 }

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Questions 0, 1, ..., and a journal in which those of `right` are answered correctly.
+// Questions 0, 1, ..., and a journal with correct answers to those in `right`.
 std::vector<Question> numbered(int count) {
   std::vector<Question> questions;
   for (int i = 0; i < count; ++i) {
@@ -40,7 +40,7 @@ TEST(CompareAnswers, PairsThemByQuestion) {
   EXPECT_DOUBLE_EQ(answers.base.mean, 8.0 / 9.0);
   EXPECT_DOUBLE_EQ(answers.student.mean, 7.0 / 9.0);
   EXPECT_DOUBLE_EQ(answers.loss.mean, 1.0 / 9.0);
-  // Of differences 1, 1, -1 and six times 0.
+  // The differences are 1, 1, -1 and six times 0.
   const double squares = 3.0 - 9.0 * (1.0 / 9.0) * (1.0 / 9.0);
   EXPECT_DOUBLE_EQ(answers.loss.error, std::sqrt(squares / 8.0 / 9.0));
 }
@@ -99,7 +99,7 @@ TEST(JudgeRatio, SpeaksInPerCent) {
   EXPECT_EQ(row.verdict, Verdict::loses);
   judge_ratio(row, {.mean = std::log(1.002), .error = 0.001, .count = 1000}, 0.5);
   EXPECT_EQ(row.verdict, Verdict::holds);
-  // One window tells nothing, and JSON has no infinity.
+  // One window is not enough for an interval, and JSON has no infinity.
   judge_ratio(row, {.mean = 0.0, .count = 1}, 0.5);
   EXPECT_EQ(row.verdict, Verdict::undecided);
   EXPECT_THAT(row.note, HasSubstr("two questions at least"));

@@ -9,7 +9,7 @@ namespace winnow::eval {
 namespace {
 
 TEST(StudentQuantile, IsThatOfTheTables) {
-  // One-sided 95 %, as printed.
+  // One-sided 95 % quantiles from printed tables.
   EXPECT_NEAR(student_quantile(1), 6.3138, 1e-4);
   EXPECT_NEAR(student_quantile(2), 2.9200, 1e-4);
   EXPECT_NEAR(student_quantile(3), 2.3534, 5e-3);
@@ -40,7 +40,7 @@ TEST(IntervalOfAnswers, IsSymmetricAndNarrowsLikeTheRootOfTheSize) {
   const Interval other = interval_of(PairedCounts{200, 5, 12});
   EXPECT_NEAR(one.low, -other.high, 1e-9);
   EXPECT_NEAR(one.high, -other.low, 1e-9);
-  // Near the usual normal interval where there are many: 0.035 +- 1.645 sqrt(17 - 49/200)/200.
+  // Close to the usual normal interval for many questions: 0.035 +- 1.645 sqrt(17 - 49/200)/200.
   const Interval many = interval_of(PairedCounts{20000, 1200, 500});
   const double error = std::sqrt(1700.0 - 700.0 * 700.0 / 20000.0) / 20000.0;
   EXPECT_NEAR(many.high, 0.035 + 1.645 * error, 1e-4);
@@ -65,7 +65,7 @@ TEST(Decide, AtItsEdges) {
   EXPECT_EQ(decide({-infinity, infinity}, 0.01), Verdict::undecided);
 }
 
-// A small sample without a single difference does not exclude a loss.
+// A small sample without any difference does not exclude a loss.
 TEST(Decide, DoesNotHoldBecauseNothingWasSeen) {
   EXPECT_EQ(decide(interval_of(PairedCounts{20, 0, 0}), 0.01), Verdict::undecided);
   EXPECT_EQ(decide(interval_of(PairedCounts{267, 0, 0}), 0.01), Verdict::undecided);
@@ -75,7 +75,7 @@ TEST(Decide, DoesNotHoldBecauseNothingWasSeen) {
 TEST(MissingValues, AreJustEnough) {
   const PairedCounts small{20, 0, 0};
   EXPECT_EQ(missing_values(small, 0.01), 248);
-  // A loss of 5 % that is not significant yet.
+  // A loss of 5 % that is not yet significant.
   const PairedCounts losing{40, 3, 1};
   const auto more = missing_values(losing, 0.01);
   ASSERT_TRUE(more.has_value());
@@ -85,13 +85,13 @@ TEST(MissingValues, AreJustEnough) {
   const double size = 40.0 + static_cast<double>(*more);
   EXPECT_EQ(scaled(size), Verdict::loses);
   EXPECT_EQ(scaled(size - 1), Verdict::undecided);
-  // At the criterion itself nothing decides.
+  // A loss equal to the criterion can never be decided.
   EXPECT_EQ(missing_values(PairedCounts{100, 1, 0}, 0.01), std::nullopt);
   EXPECT_EQ(missing_values(PairedCounts{}, 0.01), std::nullopt);
 }
 
 TEST(MissingValues, OfAMean) {
-  const Estimate loss{.mean = 0.0, .error = 1.0, .count = 4};  // deviation 2
+  const Estimate loss{.mean = 0.0, .error = 1.0, .count = 4};  // standard deviation 2
   const auto more = missing_values(loss, 0.1);
   ASSERT_TRUE(more.has_value());
   EXPECT_NEAR(static_cast<double>(*more + 4), std::pow(1.645 * 2.0 / 0.1, 2), 5.0);

@@ -1,4 +1,4 @@
-// Programs as answers: right and wrong ones, run in the sandbox.
+// Programs as answers: correct and wrong ones, run in the sandbox.
 #include "eval/tasks/programs.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class GradeProgram : public ::testing::Test {
     }
   }
 
-  // What is wrong with the answer to a line of the task's data; "" for nothing.
+  // The error in the answer to a line of the task's data; "" if it is correct.
   std::string verdict(const char* name, const nlohmann::json& data, const std::string& answer) {
     const TextTask& task = *find_text_task(name);
     Question question;
@@ -53,8 +53,8 @@ TEST_F(GradeProgram, HumanEval) {
   EXPECT_NE(says(""), "");
 }
 
-// Private tests as they are published: JSON as a text, pickled, compressed, in base 64. Here: 4 is
-// to give 16.
+// Private tests as they are published: JSON text, pickled, compressed, in base64. This one expects
+// 16 for 4.
 constexpr const char* kPickled =
     "eJxrYJlqywABPZbR1UqZeQWlJUpWCkomMXlKOgpK+aUlUAFDM4hISWpxSUllQSpIrLgkJTNPqTZ2ih4ApwMUgA==";
 
@@ -82,7 +82,7 @@ TEST_F(GradeProgram, LiveCodeBenchFromStandardInput) {
   EXPECT_EQ(says("import sys\nn = int(sys.stdin.buffer.read())\nprint(float(n * n))"), "");
   EXPECT_EQ(
       says("def main():\n  print(pow(int(input()), 2))\nif __name__ == '__main__':\n  main()"), "");
-  EXPECT_THAT(says("print(9)"), HasSubstr("test 1"));  // the private one
+  EXPECT_THAT(says("print(9)"), HasSubstr("test 1"));  // the private test
   EXPECT_THAT(says("print(int(input()) + 6)"), HasSubstr("test 1"));
   EXPECT_THAT(says("print(input())"), HasSubstr("test 0"));
   EXPECT_THAT(says("print(int(input()) ** 2, 1)"), HasSubstr("test 0"));
@@ -133,7 +133,7 @@ TEST(CodeOf, TakesABlock) {
 
 TEST(PassAtK, IsTheUnbiasedEstimate) {
   EXPECT_DOUBLE_EQ(pass_at_k(10, 3, 1), 0.3);
-  EXPECT_DOUBLE_EQ(pass_at_k(5, 1, 2), 1.0 - 6.0 / 10.0);  // C(4, 2) of C(5, 2) miss it
+  EXPECT_DOUBLE_EQ(pass_at_k(5, 1, 2), 1.0 - 6.0 / 10.0);  // C(4, 2) of the C(5, 2) choices miss it
   EXPECT_DOUBLE_EQ(pass_at_k(4, 0, 2), 0.0);
   EXPECT_DOUBLE_EQ(pass_at_k(4, 3, 2), 1.0);
 }

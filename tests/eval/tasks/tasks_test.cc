@@ -1,4 +1,4 @@
-// The formats of data sets, what is asked of a model, and what a line that is wrong is told.
+// The formats of data sets, the prompts for a model, and the errors for malformed lines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -162,7 +162,7 @@ class DemoModel : public ::testing::Test {
     model_ = engine::load_model(options);
     tokenizer_ = load_tokenizer(path);
   }
-  // log p(tokens[first..] | tokens before), from a session of its own.
+  // log p(tokens[first..] | tokens before), computed in a session of its own.
   [[nodiscard]] double logprob(const std::vector<std::int32_t>& tokens, std::size_t first) const {
     const auto vocab = static_cast<std::size_t>(model_->model.spec().vocab);
     const int length = static_cast<int>(tokens.size());
@@ -217,7 +217,7 @@ TEST_F(DemoModel, ScoresEachChoiceAsIfAlone) {
   EXPECT_EQ(summary.questions, 3);
 }
 
-// lm-evaluation-harness: len(choice) in Python, of the choice without its delimiter.
+// lm-evaluation-harness: Python's len(choice), without the delimiter before the choice.
 TEST(ChoiceCharacters, AreThoseOfTheChoiceAlone) {
   EXPECT_EQ(choice_characters(" Paris."), 6U);
   EXPECT_EQ(choice_characters(" Zürich"), 6U);
