@@ -1,4 +1,4 @@
-// Callers that share an engine, on a device that fails.
+// Callers that share an engine on a device that fails.
 #include "api/llm_batch.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ std::shared_ptr<Answer> answer_of(int prompt, int max_tokens, const GenerateOpti
   return std::make_shared<Answer>(tokenizer, options, std::move(request));
 }
 
-/// What waiting for the answer's end, or whatever else is done again and again, throws.
+/// The error that repeated calls of `call` throw; "" if they end without one.
 template <class Call>
 std::string failure_of(const Call& call) {
   try {
@@ -54,7 +54,7 @@ std::string failure_of(Batch& batch, const std::shared_ptr<Answer>& answer) {
   });
 }
 
-// No caller may sleep for ever, no matter which one ran the step.
+// No caller may wait forever, whichever of them ran the failing step.
 TEST(Batch, EveryThreadHearsOfADeviceThatFails) {
   for (const Fault fault : {Fault::steps, Fault::reads, Fault::device}) {
     const CountingBackend backend(fault, 1ms);

@@ -11,7 +11,7 @@
 namespace winnow::engine {
 namespace {
 
-// Models' vocabularies are padded, and tokenizers' have holes.
+// Models may have padding in their vocabularies, and tokenizers may lack ids.
 TEST(Collector, WhatIsNoTokenHasNoText) {
   const auto tokenizer =
       parse_tokenizer_json(winnow::testing::tiny_tokenizer().dump(), "tokenizer.json");

@@ -1,4 +1,4 @@
-// The public API, on the demo model and on models without a tokenizer.
+// Tests of the public API on the demo model and on models without a tokenizer.
 #include "winnow/llm.h"
 
 #include <gmock/gmock.h>
@@ -74,7 +74,7 @@ TEST(Llm, StreamsTheTextItReturns) {
 
 TEST(Llm, AccountsForItsCache) {
   Llm llm = load("assets/dms-cr8");
-  std::string prompt;  // several windows long
+  std::string prompt;  // longer than several windows
   for (int i = 0; i < 8; ++i) {
     prompt += kPrompt;
   }
@@ -87,7 +87,7 @@ TEST(Llm, AccountsForItsCache) {
     live += std::accumulate(layer.begin(), layer.end(), std::int64_t{0});
   }
   EXPECT_EQ(kv.live_entries, live);
-  // The last token was sampled but not fed.
+  // The last token was sampled but not appended to the cache.
   const double dense = 16.0 * (result.prompt_tokens + 15);
   EXPECT_DOUBLE_EQ(kv.compression_ratio, dense / static_cast<double>(live));
   EXPECT_LT(kv.bytes, kv.dense_bytes);
@@ -117,7 +117,7 @@ TEST(Llm, EndsWhenACallbackSaysSo) {
   EXPECT_EQ(result.samples.at(0).token_ids.size(), 3U);
   EXPECT_EQ(result.samples.at(0).finish_reason, "cancelled");
 
-  options.on_step = [](const Progress&) { return false; };  // within the prompt
+  options.on_step = [](const Progress&) { return false; };  // stops within the prompt
   const Generation nothing = llm.generate(kPrompt, options);
   EXPECT_TRUE(nothing.samples.at(0).token_ids.empty());
   EXPECT_EQ(nothing.samples.at(0).finish_reason, "cancelled");
@@ -165,7 +165,7 @@ TEST(Llm, LoadErrorsNameTheFlag) {
   EXPECT_THAT(message_of([] { load("assets/dms-cr8", {.cr = 4.0}); }), HasSubstr("--cr"));
 }
 
-// The natural logarithm of softmax(row)[token], plainly.
+// The natural logarithm of softmax(row)[token], by definition.
 double log_softmax(std::span<const float> row, std::int32_t token) {
   double sum = 0.0;
   for (const float logit : row) {
@@ -196,7 +196,7 @@ TEST(Llm, LogitsAndLogprobsTellTheSameStory) {
   const ScoredToken& answer = scored.samples.at(0).logprobs.at(0);
   EXPECT_EQ(answer.token, scored.samples[0].token_ids.at(0));
   EXPECT_NEAR(answer.logprob, log_softmax(std::span(logits).last(vocab), answer.token), 1e-4);
-  // The first query sees itself; none sees more than all before it.
+  // Each query sees at least itself, and at most all tokens before it.
   for (std::size_t i = 0; i < live.size(); ++i) {
     EXPECT_LE(live[i], static_cast<int>(i / heads) + 1);
     EXPECT_GE(live[i], 1);
@@ -245,7 +245,7 @@ TEST(LlmStream, StreamsMoveOnTogetherAndEachSaysWhatItSaysAlone) {
   }
   EXPECT_EQ(llm.cache_memory().waiting + llm.cache_memory().running, 3U);
   EXPECT_EQ(finish(streams[2]), alone[2]);
-  EXPECT_GT(streams[0].progress().generated, 0);  // though nobody has waited for it yet
+  EXPECT_GT(streams[0].progress().generated, 0);  // although nobody has waited for it yet
   EXPECT_EQ(finish(streams[0]), alone[0]);
   EXPECT_EQ(finish(streams[1]), alone[1]);
   EXPECT_EQ(llm.cache_memory().bytes, 0U);
@@ -285,8 +285,8 @@ TEST(LlmStream, TellsWhatItsCacheHolds) {
   EXPECT_EQ(cache.per_layer_head, sample.kv.per_layer_head);
 }
 
-// A chat: the second prompt begins with what was read and written for the first one, be its answer
-// whole or not.
+// A chat: the second prompt begins with the first prompt and its answer, whether this was complete
+// or cancelled.
 TEST(LlmStream, LaterPromptsBeginWithTheCacheOfEarlierOnes) {
   for (const bool cancelled : {false, true}) {
     Llm llm = load("assets/dms-cr8", {.deterministic = true, .reuse_prefixes = true});

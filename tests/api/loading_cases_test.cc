@@ -1,5 +1,5 @@
-// Files that were reported elsewhere as loaded wrongly, or not at all; they do not ship with
-// winnow.
+// Files that other projects were reported to load wrongly, or not at all; they are not part of
+// winnow's repository.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -41,14 +41,14 @@ void check_prompt(const fs::path& directory, const std::string& expected) {
   EXPECT_EQ(chat->render(request["messages"], true, request["variables"]), expected);
 }
 
-// Each directory has an expected.json: "opens", the ids of texts, or what a request becomes.
+// Each directory has an expected.json: "opens", ids of texts, or the prompt of a request.
 TEST(LoadingCases, LoadAsTheyShould) {
   const fs::path cases = WINNOW_SOURCE_DIR "/../shared/cases/loading";
   if (!fs::exists(cases)) {
     GTEST_SKIP() << cases << " is not here";
   }
   for (const auto& entry : fs::directory_iterator(cases)) {
-    const bool rope = entry.path().filename() == "yarn_qwen25";  // a kind of RoPE, not of a file
+    const bool rope = entry.path().filename() == "yarn_qwen25";  // tests RoPE, has no files
     if (rope || !fs::exists(entry.path() / "expected.json")) {
       continue;
     }

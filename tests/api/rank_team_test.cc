@@ -1,4 +1,4 @@
-// A model split over ranks against the same on one: equal logits to rounding, equal live entries.
+// A model split over ranks against one rank: same live entries, logits equal up to rounding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using winnow::testing::Expected;
 using winnow::testing::Outcome;
 
-constexpr float kTolerance = 1e-3F;  // absolute, on fp32 logits, as for one rank
+constexpr float kTolerance = 1e-3F;  // absolute, on fp32 logits, the same as for one rank
 
 LoadOptions options_for(const fs::path& directory, int ranks) {
   LoadOptions options;
@@ -53,7 +53,7 @@ std::vector<std::string> fixture_names() {
   return names;
 }
 
-// The most ranks that a model splits over.
+// The most ranks that a model can be split over.
 int most_ranks(const model::ModelSpec& spec) {
   int most = 64;
   for (const model::LayerSpec& layer : spec.layers) {
@@ -90,7 +90,7 @@ TEST_P(TensorParallel, ComputesWhatOneRankDoes) {
 
 std::vector<std::string> rules_over_ranks() {
   std::vector<std::string> names = winnow::testing::every_baseline_name();
-  std::erase(names, "random");  // refused: it runs on one rank only
+  std::erase(names, "random");  // rejected: it runs on one rank only
   return names;
 }
 

@@ -1,4 +1,4 @@
-// A model split over devices against the same on the CPU: equal live entries, logits to rounding.
+// A model split over devices against the CPU: same live entries, logits equal up to rounding.
 #include "api/rank_team.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class CudaRankTeam : public ::testing::TestWithParam<Case> {
   }
 };
 
-// What ranks do not exchange on devices (DeviceModel, CudaBackend).
+// Models that ranks on devices do not support (DeviceModel, CudaBackend).
 bool is_refused(const Case& c, const model::ModelSpec& spec) {
   return kvcache::traits_of(c.rule).drops() || (spec.dms && spec.dms->per_layer) ||
          spec.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole ||
@@ -52,15 +52,15 @@ int fewest_kv_heads(const model::ModelSpec& spec) {
   return fewest;
 }
 
-// One KV head does not split. The experts of mixtral_bf16 change for rounding: bf16 on the CPU
-// alone moves a token's logits by 0.97. Of qwen3_next_dense_int8_weights one token's change by
-// 0.32.
+// Models with one KV head cannot be split. In mixtral_bf16, rounding changes the choice of experts:
+// bf16 on the CPU alone changes a token's logits by 0.97. In qwen3_next_dense_int8_weights, those
+// of one token change by 0.32.
 std::vector<Case> cases_of_ranks() {
   std::vector<Case> cases;
   for (Case c : kCases) {
     const std::string_view name = c.name;
     if (fewest_kv_heads(config_of(c)) > 1 && name != "mixtral_bf16") {
-      // Parts of products are rounded, too.
+      // Ranks also round their parts of products.
       c.tolerance *= name == "qwen3_next_dense_int8_weights" ? 2.5 : 1.5;
       cases.push_back(c);
     }
@@ -105,7 +105,7 @@ LoadOptions options_for(int ranks) {
   return options;
 }
 
-// Samples that branch off; more sequences than the paths of few rows take.
+// Several samples per prompt, and more sequences than the paths for few rows take.
 TEST(CudaRankTeamText, IsThatOfOneDevice) {
   if (winnow::cuda::device_count() < 2) {
     GTEST_SKIP() << "fewer than two CUDA devices";
