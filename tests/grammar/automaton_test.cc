@@ -1,4 +1,4 @@
-// Automata of ambiguous grammars. token_grammar_test.cc compares what automata take with a slow
+// Automata of ambiguous grammars. token_grammar_test.cc compares automata with a slow
 // matcher.
 #include "grammar/automaton.h"
 
@@ -12,7 +12,7 @@
 namespace winnow::grammar {
 namespace {
 
-// After "abab..." a text may stand on exponentially many stacks.
+// After "abab..." there are exponentially many possible stacks.
 constexpr std::string_view kAmbiguous = "root ::= \"a\" b*\nb ::= \"b\" root root?";
 
 Automaton::State after(Automaton& automaton, std::string_view text) {

@@ -1,4 +1,4 @@
-// A slow and simple matcher of grammars, to compare the fast one with.
+// A slow and simple matcher of grammars, for comparison with the fast one.
 #pragma once
 
 #include <set>
@@ -11,12 +11,12 @@
 
 namespace winnow::grammar::testing {
 
-/// All places where a text may stand, each with the whole of its stack.
+/// The set of all possible positions of a text, each with its whole stack.
 class SlowMatcher {
  public:
   explicit SlowMatcher(const Grammar& grammar) : grammar_(&grammar) { add(grammar.root, {}); }
 
-  /// False when no text of the grammar goes on so.
+  /// Returns false if no text of the grammar continues with `bytes`.
   bool push(std::string_view bytes) {
     for (const char byte : bytes) {
       const auto places = std::exchange(places_, {});

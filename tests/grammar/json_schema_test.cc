@@ -38,7 +38,7 @@ TEST(JsonSchema, TypesOfValues) {
   check({R"({"type": "integer"})", {"0", "-7", "12"}, {"1.5", "01", "1e3", "\"1\""}});
   check({R"({"type": "number"})", {"0", "-7.25", "1e-3", "2E+9"}, {"1.", ".5", "+1", "00"}});
   check({R"({"type": ["string", "null"]})", {"null", "\"a\""}, {"1"}});
-  // An annotation: draft 2020-12 does not know it, so a validator would refuse null.
+  // Only an annotation: draft 2020-12 has no "nullable", so a validator would reject null.
   check({R"({"type": "string", "nullable": true})", {"\"a\""}, {"null", "1"}});
   check({R"({"type": "boolean"})", {"true", "false"}, {"True", "0"}});
   check({R"({"type": "string"})",

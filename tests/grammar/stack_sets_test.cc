@@ -1,4 +1,4 @@
-// Sets of stacks against lists of all their stacks.
+// Sets of stacks compared with lists of all their stacks.
 #include "grammar/stack_sets.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace winnow::grammar {
 namespace {
 
-using Stack = std::vector<std::int32_t>;  // the top last
+using Stack = std::vector<std::int32_t>;  // the top comes last
 using Listed = std::set<Stack>;
 
 Stacks made_of(const Listed& stacks, StackSets& sets) {

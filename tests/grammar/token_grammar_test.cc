@@ -1,4 +1,4 @@
-// Masks against a matcher that knows nothing of tokens.
+// Masks compared with a matcher that knows no tokens.
 #include "grammar/token_grammar.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace winnow::grammar {
 namespace {
 
-// Few bytes, so that tokens and grammars meet; some tokens are beyond ASCII, or halves of it.
+// Few different bytes, so that tokens match grammars; some are parts of non-ASCII characters.
 rc::Gen<std::string> any_text(int most) {
   return rc::gen::mapcat(rc::gen::inRange(0, most + 1), [](int size) {
     return rc::gen::container<std::string>(
@@ -26,7 +26,7 @@ rc::Gen<std::string> any_text(int most) {
   });
 }
 
-// An automaton that counts.
+// A regular language with limited repetition.
 ExpressionPtr any_language() {
   const ExpressionPtr part =
       choice({bytes(*rc::gen::element<std::string>("a", "ab", "\xC3\xA9", "1\"")),
@@ -87,7 +87,7 @@ TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
     for (int i = *rc::gen::inRange(5, 80); i > 0; --i) {
       tokens.push_back(*any_text(6));
     }
-    for (int i = *rc::gen::inRange(0, 6); i > 0; --i) {  // of all layers
+    for (int i = *rc::gen::inRange(0, 6); i > 0; --i) {  // long tokens, for all layers
       tokens.emplace_back(static_cast<std::size_t>(*rc::gen::inRange(6, 20)), 'a');
     }
     for (const char* one : {"a", "b", "c", "\"", ",", "\xC3", "\xA9", "1", "\\"}) {
@@ -115,7 +115,7 @@ TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
         }
       }
       if (allowed.empty()) {
-        RC_ASSERT(slow.ends());  // no dead ends: all bytes are tokens
+        RC_ASSERT(slow.ends());  // otherwise a dead end: every byte is a token
         break;
       }
       const auto token = *rc::gen::elementOf(allowed);
@@ -126,7 +126,7 @@ TEST(TokenGrammar, AllowsExactlyTheTokensThatGoOn) {
   }));
 }
 
-// Walks over a vocabulary's tokens for all masks of a grammar.
+// The number of walks over a vocabulary's tokens for all masks of a grammar.
 std::size_t walks(const RuleSet& rules, std::vector<std::string> tokens) {
   const Grammar grammar = compile(rules);
   Automaton automaton(grammar);
