@@ -28,7 +28,7 @@ Ids encoded(const std::string& text) {
   return tokenizer().encode(text, {.add_special = false, .parse_special = true});
 }
 
-/// "Hi", an answer that was generated as `ids`, and "Go on".
+/// "Hi", an answer that was generated with the tokens `ids`, and "Go on".
 Conversation conversation(const std::string& answer, const Ids& ids) {
   Conversation made;
   made.messages = {{{"role", "user"}, {"content", "Hi"}},
@@ -43,13 +43,13 @@ Ids prompt_of(const Conversation& conversation, const char* source = kTemplate) 
 }
 
 TEST(ChatPrompt, TakesTheTokensThatAnAnswerWasGeneratedAs) {
-  const Ids spelled{'t', 'h', 'e', 258};  // where a tokenizer says 257, 258
+  const Ids spelled{'t', 'h', 'e', 258};  // a tokenizer would give 257, 258
   Ids expected = encoded("user: Hi<|end|>assistant: ");
   expected.insert(expected.end(), spelled.begin(), spelled.end());
   const Ids rest = encoded("<|end|>user: Go on<|end|>assistant: ");
   expected.insert(expected.end(), rest.begin(), rest.end());
   EXPECT_EQ(prompt_of(conversation("the the", spelled)), expected);
-  // What was computed before is the beginning of what is computed now.
+  // The first prompt is a prefix of the second, so its cache can be reused.
   Conversation first;
   first.messages = {{{"role", "user"}, {"content", "Hi"}}};
   const Ids before = prompt_of(first);

@@ -64,7 +64,7 @@ TEST_F(ChatTemplateFiles, NoneWithoutFileOrEntry) {
   EXPECT_EQ(rendered(), "no template");
 }
 
-// It is older than added_tokens_decoder, and does not count beside it.
+// special_tokens_map.json is older than added_tokens_decoder, which wins if both are there.
 TEST_F(ChatTemplateFiles, SpecialTokensMayStandInTheirOwnFile) {
   write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "<own>"}})");
   write("tokenizer_config.json",
@@ -149,7 +149,7 @@ TEST_F(ChatTemplateFiles, OnlyTheTemplateThatIsTakenNamesVariables) {
   EXPECT_THROW((void)ChatTemplate::load(directory_)->names("z"), Error);
 }
 
-// A model whose template is beyond us still completes texts; and the other templates still work.
+// A template that is not supported must not break text completion or other templates.
 TEST_F(ChatTemplateFiles, ABrokenTemplateFailsWhenItIsRendered) {
   write("tokenizer_config.json",
         R"({"chat_template": {"default": "plain", "tool_use": "{% trans %}"}})");

@@ -1,4 +1,4 @@
-// The parts of a tokenizer.json one by one, against Hugging Face's tokenizers
+// The components of a tokenizer.json one by one, compared with Hugging Face's tokenizers
 // (component_cases.json, which make_component_cases.py writes).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(Components, RegularExpressions) {
   }
 }
 
-// The patterns of models are split several times as fast, and a chat's beginning only once.
+// Such patterns are split several times as fast, and the common beginning of chats only once.
 TEST(Components, PatternsOfModelsRunInPcre2) {
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_TRUE(to_pcre2_syntax(cases()["regexes"][i]["pattern"].get<std::string>())) << i;
@@ -153,7 +153,7 @@ TEST(Components, Models) {
     json document = document_with("model", item["model"]);
     document["pre_tokenizer"] = item["pre_tokenizer"];
     const auto plain = parse_components(document);
-    const Ids ids_of_marks{4, 3};  // of the post-processor, beyond which the ids are the text's
+    const Ids ids_of_marks{4, 3};  // added by the post-processor around the text's ids
     for (std::size_t i = 0; i < texts.size(); ++i) {
       Ids expected = item["ids"][i];
       ASSERT_GE(expected.size(), 2U);
@@ -167,7 +167,7 @@ TEST(Components, Models) {
   }
 }
 
-// Metaspace puts something before the first piece of a text, unless a normalizer has taken away the
+// Metaspace prepends its replacement to a text's first piece, unless a normalizer has removed the
 // text's first character.
 TEST(Components, WhereATextBegins) {
   const Strings texts = cases()["texts"];
@@ -183,7 +183,7 @@ TEST(Components, WhereATextBegins) {
   }
 }
 
-// Special tokens are known by what they decode to.
+// A token counts as special by its decoded text.
 TEST(Components, ASpecialTokenThatIsNormalizedIsNotSkipped) {
   json document = document_with("decoder", {{"type", "Fuse"}});
   document["normalizer"] = {{"type", "Lowercase"}};
@@ -241,7 +241,7 @@ TEST(Components, ErrorsNameThePlace) {
               HasSubstr("a Strip of anything but the first space is not supported"));
 }
 
-// No unk_id: a character that is no token has no ids.
+// Without unk_id, a character that is no token is an error.
 TEST(Components, UnigramWithoutUnknown) {
   const auto tokenizer = parse_components(document_with(
       "model", {{"type", "Unigram"}, {"unk_id", nullptr}, {"vocab", json::array({kOneToken})}}));

@@ -1,4 +1,4 @@
-// Tokenizers from GGUF files: as from the files that they were made of.
+// Tokenizers from GGUF files, compared with the files that they were converted from.
 #include "tokenizer/gguf_tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class GgufTokenizerTest : public ::testing::Test {
 constexpr std::array<const char*, 5> kTexts{"the the", " the  th\n\n e", "<|end|>the<think>x",
                                             "don't 123 \u00E9", ""};
 
-/// The tiny tokenizer as llama.cpp's converter stores it.
+/// The tiny tokenizer in the format of llama.cpp's converter.
 gguf::GgufImage bpe_image(const nlohmann::json& tokenizer, const std::string& pre = "gpt-2") {
   const std::size_t added_tokens = tokenizer["added_tokens"].size();
   std::vector<std::string> tokens(tokenizer["model"]["vocab"].size() + added_tokens);
@@ -69,7 +69,7 @@ TEST_F(GgufTokenizerTest, ByteLevelBpe) {
   EXPECT_EQ(gguf_tokenizer(open(with_bos))->encode("the"), (Ids{259, 257}));
 }
 
-// Qwen 3.5 keeps marks with their letters, Qwen 2 takes them for punctuation.
+// Qwen 3.5 keeps combining marks with their letters; Qwen 2 treats them as punctuation.
 TEST_F(GgufTokenizerTest, MarksOfQwen) {
   nlohmann::json tokenizer = testing::tiny_tokenizer();
   tokenizer["model"]["merges"].push_back("x \u00CC");
@@ -86,7 +86,7 @@ gguf::GgufImage sentencepiece_image() {
   std::vector<float> scores;
   std::vector<std::int32_t> types;
   for (const auto& piece : model.pieces) {
-    // Scores fall with the ids, as in the model.
+    // Scores decrease with the ids, as in the model.
     scores.push_back(-static_cast<float>(tokens.size()));
     tokens.push_back(piece.text);
     types.push_back(static_cast<std::int32_t>(piece.kind));

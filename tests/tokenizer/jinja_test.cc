@@ -1,5 +1,5 @@
-// Our templates against what Jinja2 makes of them (jinja/*.json, written by the scripts there), and
-// what Jinja2 does not have: limits and one-line errors.
+// Templates compared with Jinja2's output (jinja/*.json, written by the scripts there), and
+// features that Jinja2 does not have: limits and one-line errors.
 #include "tokenizer/jinja/template.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ ordered_json read_json(const std::filesystem::path& path) {
   return ordered_json::parse(std::ifstream(path));
 }
 
-/// The output, or nothing and the error's text in `error`.
+/// The output, or nullopt and the error's text in `error`.
 std::optional<std::string> render(const std::string& source, const ordered_json& context,
                                   std::string* error = nullptr) {
   Template::Variables variables;
@@ -102,7 +102,7 @@ TEST_F(Jinja, ChatCases) {
   }
 }
 
-/// More cases than the repository holds, e.g. from jinja/fuzz.py: a file of JSON lines.
+/// More cases than the repository has, e.g. from jinja/fuzz.py: a file of JSON lines.
 TEST_F(Jinja, CasesFromOutside) {
   const char* path = std::getenv("WINNOW_JINJA_CASES");
   if (path == nullptr) {
@@ -149,7 +149,7 @@ std::string repeated(const std::string& text, int times) {
   return all;
 }
 
-// Jinja2 refuses some of these when it compiles them; where they stand must not matter.
+// Jinja2 rejects some of these at compile time; winnow must do so only when they are called.
 TEST_F(Jinja, UnknownFiltersAndTestsFailWhereTheyAreCalled) {
   EXPECT_EQ(template_error("{{ 1 | nope(2) }}"), "test:1: no filter is named 'nope'");
   EXPECT_EQ(template_error("\n{{ 1 is nope 2 }}"), "test:2: no test is named 'nope'");

@@ -56,7 +56,7 @@ TEST_F(LoadTokenizer, ModelStandsInForAnUnknownKindOfJson) {
   EXPECT_THAT(error(), HasSubstr("tokenizer.json: model: model \"CharLevel\" is not supported"));
   write("tokenizer.model", tiny_sentencepiece());
   EXPECT_EQ(load_tokenizer(directory_)->encode("the"), (Ids{1, 265}));
-  write("tokenizer.json", "{");  // damage is not glossed over
+  write("tokenizer.json", "{");  // a damaged file is an error, not skipped
   EXPECT_THAT(error(), HasSubstr("tokenizer.json: not valid JSON"));
 }
 
@@ -81,7 +81,7 @@ TEST_F(LoadTokenizer, ReadsTheOlderFilesOfAModel) {
   EXPECT_FALSE(tokenizer->is_special(267));
 }
 
-// What stands only beside a tokenizer.json, in every place where it can stand.
+// Tokens that are not in tokenizer.json but in another file, for each such file.
 TEST_F(LoadTokenizer, TokensBesideAJson) {
   const std::string text = "the<a>the<b>";
   const auto with = [&](const char* file, const std::string& json) {
@@ -114,7 +114,7 @@ TEST_F(LoadTokenizer, TokensBesideAJson) {
   EXPECT_TRUE(named->is_special(261) && named->is_special(262));
 }
 
-// make_token_file_cases.py wrote them with transformers.
+// The cases were written by make_token_file_cases.py with transformers.
 TEST_F(LoadTokenizer, FilesBesideAJsonAsInTransformers) {
   const auto document = nlohmann::json::parse(
       std::ifstream(WINNOW_SOURCE_DIR "/tests/tokenizer/token_file_cases.json"));
@@ -147,7 +147,7 @@ TEST_F(LoadTokenizer, FlagsBesideAJson) {
   EXPECT_TRUE(tokenizer->is_special(260));
   EXPECT_EQ(tokenizer->decode(Ids{257, 260}, true), "the");
 
-  // Without a list of tokens, a token with a name is special.
+  // Without a list of tokens, a named token is special.
   write("tokenizer_config.json", R"({"eos_token": "<think>"})");
   EXPECT_TRUE(load_tokenizer(directory_)->is_special(260));
 }

@@ -79,7 +79,7 @@ TEST(SentencePiece, DropsOnlyTheFirstSpace) {
   EXPECT_EQ(decoder.push(kSpaceThe), "the");
   EXPECT_EQ(decoder.push(kSpaceThe), " the");
   EXPECT_EQ(decoder.finish(), "");
-  EXPECT_EQ(decoder.push(kSpaceThe), "the");  // as new
+  EXPECT_EQ(decoder.push(kSpaceThe), "the");  // like a new decoder
 }
 
 TEST(SentencePiece, EachMalformedByteIsReplaced) {
@@ -146,7 +146,7 @@ TEST(SentencePiece, CharacterMapsThatLeadOutsideThemselves) {
     return out.append(strings);
   };
   EXPECT_THROW(check_charsmap("abc", "x"), Error);
-  EXPECT_THROW(check_charsmap(map({1}, std::string(1, '\0')), "x"), Error);  // children beyond
+  EXPECT_THROW(check_charsmap(map({1}, std::string(1, '\0')), "x"), Error);  // child out of range
   EXPECT_THROW(check_charsmap(map({0x80000000U}, "x"), "x"), Error);         // not terminated
   EXPECT_THROW(check_charsmap(map({0x80000000U}, std::string(1, '\0')), "x"), Error);  // no root
   std::vector<std::uint32_t> units(256, 0x80000000U);

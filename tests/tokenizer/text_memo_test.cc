@@ -1,4 +1,4 @@
-// What earlier texts leave behind must not be seen in what later ones become.
+// Results of earlier texts must not change the tokens of later ones.
 #include "tokenizer/text_memo.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 using testing::Ids;
 
-// Llama 3's, Qwen's, and those that look far ahead, back, at the end of lines or go back.
+// Llama 3's, Qwen's, and patterns that look far ahead or back, or at ends of lines, or backtrack.
 constexpr std::array kPatterns{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -38,7 +38,7 @@ std::string random_text(Random& random, std::size_t characters) {
   std::string text;
   for (std::size_t i = 0; i < characters; ++i) {
     const auto which = static_cast<std::size_t>(random.uniform() * double{kAlphabet.size()});
-    // Now and then a run of the same.
+    // Sometimes a run of the same character.
     const std::size_t times =
         random.uniform() < 0.02 ? 1 + static_cast<std::size_t>(random.uniform() * 300.0) : 1;
     for (std::size_t n = 0; n < times; ++n) {
@@ -48,7 +48,7 @@ std::string random_text(Random& random, std::size_t characters) {
   return text;
 }
 
-// Up to about `bytes` of it, whole characters.
+// About the first `bytes` bytes of a text, in whole characters.
 std::string beginning(const std::string& text, std::size_t bytes) {
   bytes = std::min(bytes, text.size());
   while (bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xC0U) == 0x80U) {
@@ -83,11 +83,11 @@ TEST(Regex, FindsInAnOpenTextWhatStaysHoweverItGoesOn) {
   }
 }
 
-// `goes_on`: it can go on with what it knows of earlier texts.
+// `goes_on`: whether it may continue from the results of earlier texts.
 std::unique_ptr<const Tokenizer> tokenizer_that_splits(const char* pattern, bool digits,
                                                        bool goes_on) {
   nlohmann::json document = testing::tiny_tokenizer();
-  // Where a text is cut shows in the ids: all pairs of these merge.
+  // All pairs of these characters merge, so the ids show where a text is split.
   nlohmann::json& model = document["model"];
   std::int32_t id = 259;
   const std::vector<std::string> characters{"a", "b", "l", "z", "9", "'", "\u0120"};
@@ -135,7 +135,7 @@ TEST(TextMemo, LaterTextsBecomeWhatTheyWouldHaveBecome) {
   }
 }
 
-// What goes beyond the steps allowed for the little that has been seen is no error of the text.
+// Exceeding the step limit for a short open text is no error of the whole text.
 TEST(TextMemo, GivesUpOnNothingThatWholeTextsAreAllowed) {
   const std::string text = std::string(1500, 'b') + std::string(24, 'a') + std::string(300000, 'b');
   const char* pattern = "a*a*a*a*a*a*a*a*c|a|b+";
@@ -171,7 +171,7 @@ TEST(TextMemo, KeepsSomeTextsAndOneOfAConversation) {
   const auto text = [](int i) { return std::to_string(i) + std::string(50, 'x'); };
   for (int i = 0; i < 1000; ++i) {
     memo.put(text_of(text(i)));
-    EXPECT_GT(memo.find(text(0)).count, 0U) << i;  // of use again and again
+    EXPECT_GT(memo.find(text(0)).count, 0U) << i;  // used again and again, so kept
   }
   int known = 0;
   for (int i = 0; i < 1000; ++i) {

@@ -1,4 +1,4 @@
-// Small tokenizers for tests, made on the spot.
+// Small tokenizers for tests.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ inline nlohmann::json tiny_tokenizer() {
   };
 }
 
-/// Protocol buffers, written: a field of bytes, of a small number, of a float.
+/// Writes Protocol Buffers: a field of bytes, of a small number, of a float.
 inline std::string bytes_field(int number, std::string_view bytes) {
   std::string out(1, static_cast<char>(number << 3 | 2));
   for (std::size_t rest = bytes.size();; rest >>= 7) {

@@ -136,7 +136,7 @@ TEST(TokenizerJson, ErrorsOfRegularExpressions) {
   EXPECT_THAT(with("\\"), HasSubstr("not a regular expression"));
 }
 
-// It matters only where it is needed.
+// A missing unknown token is an error only for texts that need it.
 TEST(TokenizerJson, AnUnknownTokenThatIsMissing) {
   auto document = tiny_tokenizer();
   document["model"]["unk_token"] = "?!";
@@ -146,7 +146,7 @@ TEST(TokenizerJson, AnUnknownTokenThatIsMissing) {
   EXPECT_THROW((void)tokenizer->encode("\u4e16"), Error);
 }
 
-// As in Hugging Face's tokenizers: the vocabulary's id, else the next one, whatever the file says.
+// As in Hugging Face's tokenizers: the id in the vocabulary, else the next one, not the file's.
 TEST(TokenizerJson, IdsOfAddedTokens) {
   const auto ids = [](const nlohmann::json& added, const std::string& text) {
     auto document = tiny_tokenizer();
@@ -188,7 +188,7 @@ TEST(TokenizerJson, DamagedJson) {
   EXPECT_THAT(error_of(document), HasSubstr("nested too deep"));
 }
 
-// A quadratic algorithm would take minutes.
+// A quadratic algorithm would take minutes here.
 TEST(TokenizerJson, LongRunsTakeLittleTime) {
   const auto tokenizer = parse(tiny_tokenizer());
   const auto begin = std::chrono::steady_clock::now();
@@ -202,7 +202,7 @@ TEST(TokenizerJson, LongRunsTakeLittleTime) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
-// Any text: code points of every length, and the ASCII that tokens are made of.
+// Any text: code points of every UTF-8 length, and the ASCII characters of tokens.
 rc::Gen<std::string> texts() {
   const auto character = rc::gen::map(
       rc::gen::oneOf(rc::gen::inRange<std::uint32_t>(0, 0xD800),

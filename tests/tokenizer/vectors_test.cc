@@ -1,4 +1,4 @@
-// Encoding and decoding against what other implementations give.
+// Encoding and decoding compared with other implementations.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -56,7 +56,7 @@ void check_case(const Tokenizer& tokenizer, const nlohmann::json& item) {
   expect_decodes(tokenizer, with_special, true, item.value("bare", decoded));
 }
 
-// make_vectors.py wrote them with Hugging Face's tokenizers.
+// The vectors were written by make_vectors.py with Hugging Face's tokenizers.
 TEST(Vectors, HuggingFace) {
   int files = 0;
   for (const auto& entry : fs::directory_iterator(WINNOW_SOURCE_DIR "/tests/tokenizer/vectors")) {
@@ -104,7 +104,7 @@ std::vector<Ids> read_ids(const fs::path& path) {
   return lines;
 }
 
-// The real vocabularies; they do not ship with winnow.
+// Real vocabularies, which are not part of winnow's repository.
 void check_shared(const std::string& model, const std::string& vectors) {
   const fs::path root = WINNOW_SOURCE_DIR "/../shared/data/tokenizers";
   if (!fs::exists(root / model)) {

@@ -21,7 +21,7 @@ std::string random_word(Random& random, std::size_t longest) {
   return word;
 }
 
-// Words with other words' slots among them, and words that are too long.
+// Words that share slots with other words, and words that are too long.
 TEST(WordMemo, KnowsWhatItWasToldOrNothing) {
   WordMemo memo;
   Random random(5);
