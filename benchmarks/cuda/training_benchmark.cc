@@ -18,6 +18,7 @@
 #include "train/backend.h"
 #include "train/flops.h"
 #include "train/partition.h"
+#include "train/sharding.h"
 
 namespace {
 
@@ -34,6 +35,7 @@ struct Flags {
                                             {"updates", "3"},
                                             {"activations", "keep"},
                                             {"ranks", "1"},
+                                            {"zero-stage", "1"},
                                             {"json", ""}};
   Flags(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -106,6 +108,7 @@ TrainingOptions options_of(const Flags& flags) {
   options.micro_batch = flags.size("micro-batch");
   options.cuda_device = 0;
   options.ranks = static_cast<int>(flags.size("ranks"));
+  options.zero_stage = flags.size("zero-stage") == 3 ? ZeroStage::everything : ZeroStage::moments;
   options.activations =
       flags.values.at("activations") == "recompute" ? Activations::recompute : Activations::keep;
   options.learning_rate = 1e-5;
@@ -122,7 +125,9 @@ TrainingOptions options_of(const Flags& flags) {
 void fill(Parameters& parameters, const RandomWeights& weights) {
   for (const Parameter& parameter : parameters.list()) {
     if (const auto tensor = weights.find(parameter.name)) {
-      widen(*tensor, parameters.values(parameter.name));
+      Buffer<float> values(parameter.count);
+      widen(*tensor, values.span());
+      parameters.set(parameter.offset, values.span());
     }
   }
 }
@@ -162,7 +167,10 @@ void run_rank(const Flags& flags, const model::ModelSpec& base, const RandomWeig
   const model::ModelSpec config = student_config(options, base);
   cuda::use_device(ranks.rank());
   const std::size_t before = cuda::free_memory();
-  Parameters parameters(config, trained_part(config));
+  const Sharding sharding(ParameterList(config, trained_part(config)), options.zero_stage,
+                          ranks.rank(), ranks.size(), false);
+  Parameters parameters(config, trained_part(config),
+                        options.zero_stage == ZeroStage::everything ? &sharding : nullptr);
   fill(parameters, weights);
   const std::unique_ptr<Backend> backend = make_backend(
       options, base, [&weights](const std::string& name) { return weights.find(name); }, parameters,

@@ -9,8 +9,8 @@
 namespace winnow::train {
 namespace {
 
-constexpr std::size_t kHalf = 2;   // bytes of a bf16 weight, or of the remainder to fp32
-constexpr std::size_t kFloat = 4;  // of a gradient, or of a moment
+constexpr std::size_t kHalf = 2;   // bytes of a bf16 weight
+constexpr std::size_t kFloat = 4;  // of an fp32 weight, a gradient or a moment
 
 // Elements of the largest layer, and of the largest tensor that belongs to none.
 struct Largest {
@@ -49,10 +49,11 @@ std::size_t device_state_bytes(const TrainingOptions& options, const model::Mode
   }
   const Largest whole = largest_of(all);
   const Largest gradients = largest_of(trained);
-  return part_of(trained.size()) * (2 * kHalf + 3 * kFloat) +
-         part_of(all.size()) * (models - 1) * kHalf +
-         (2 * whole.layer + models * whole.outside) * kHalf +
-         (gradients.layer + gradients.outside) * kFloat;
+  // An adapter's student has the teacher's embedding and head.
+  const std::size_t ends = trained_part(spec) == Trained::everything ? models : 1;
+  return part_of(trained.size()) * 4 * kFloat + part_of(all.size()) * (models - 1) * kHalf +
+         (2 * whole.layer + ends * whole.outside) * kHalf +
+         (2 * gradients.layer + gradients.outside) * kFloat;
 }
 
 }  // namespace winnow::train

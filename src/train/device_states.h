@@ -8,9 +8,8 @@
 namespace winnow::train {
 
 /// Bytes on each of options.ranks GPUs, including the teacher's, without activations. Computed from
-/// the shapes alone, on any machine. Stage 3 is not implemented on GPUs. The plan for it assumes a
-/// 16-bit remainder that makes a bf16 weight an fp32 one, two whole layers at a time, and embedding
-/// and head one after the other.
+/// the shapes alone, on any machine. In stage 3 two layers are whole at a time, and either
+/// embedding or head.
 std::size_t device_state_bytes(const TrainingOptions& options, const model::ModelSpec& base,
                                ZeroStage stage);
 

@@ -125,8 +125,14 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           "--data-parallel {}: expected 1 to {}, as many ranks as --batch {} has parts of "
           "--micro-batch {}",
           options.ranks, parts, options.batch, options.micro_batch);
-  require(!options.cuda_device || options.zero_stage == ZeroStage::moments,
-          "--zero-stage 3 with --device cuda: only CPU ranks have it, GPUs take --zero-stage 1");
+  if (options.cuda_device && options.zero_stage == ZeroStage::everything) {
+    require(!options.muon,
+            "--zero-stage 3 with --device cuda and --optimizer muon: only CPU ranks have both");
+    require(
+        !base.layer_embeddings,
+        "--zero-stage 3 with --device cuda: the model has embeddings for each layer, which GPUs "
+        "do not share out");
+  }
   const auto in_unit = [](double x) { return x >= 0.0 && x < 1.0; };
   require(in_unit(options.adamw.beta1), "--beta1 {}: expected 0 or more, less than 1",
           options.adamw.beta1);

@@ -141,15 +141,22 @@ TEST(DeviceStates, AreThePlansOfBothStages) {
   EXPECT_GT(bytes(ZeroStage::everything), alone + count / 2);
 }
 
-TEST(ZeroStage, ThreeIsOfTheCpu) {
+TEST(ZeroStage, ThreeOnDevicesHasLimits) {
   TrainingOptions options = testing::language_options();
   options.compute = DType::bf16;
   options.zero_stage = ZeroStage::everything;
   const model::ModelSpec spec = testing::tiny_config("llama");
-  validate(options, spec);
   options.cuda_device = 0;
+  validate(options, spec);
+  options.muon.emplace();
   EXPECT_EQ(error_of([&] { validate(options, spec); }),
-            "--zero-stage 3 with --device cuda: only CPU ranks have it, GPUs take --zero-stage 1");
+            "--zero-stage 3 with --device cuda and --optimizer muon: only CPU ranks have both");
+  options.muon.reset();
+  const model::ModelSpec gemma = testing::tiny_config("gemma4_text", testing::kTinySizes,
+                                                      winnow::testing::gemma4_keys().front());
+  EXPECT_EQ(error_of([&] { validate(options, gemma); }),
+            "--zero-stage 3 with --device cuda: the model has embeddings for each layer, which "
+            "GPUs do not share out");
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
              "GPU each");
   run.option("--zero-stage", flags.zero_stage, "N",
              "What ranks share out: 1: the optimiser's state; 3: weights and gradients too, which "
-             "are whole for a layer at a time (less memory; CPU ranks only)");
+             "are whole for a layer or two at a time (less memory)");
   run.option("--dtype", flags.dtype, "TYPE",
              "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
              "optimiser are in fp32");

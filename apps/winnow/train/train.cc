@@ -81,9 +81,8 @@ void check_numbers(const TrainingFlags& flags) {
 
 void print_device_states(const train::TrainingOptions& options, const model::ModelSpec& base) {
   print(fmt::format("on each of {} GPUs, without activations\n", options.ranks));
-  for (const auto& [name, stage] :
-       {std::pair("--zero-stage 1", train::ZeroStage::moments),
-        std::pair("--zero-stage 3, which GPUs lack", train::ZeroStage::everything)}) {
+  for (const auto& [name, stage] : {std::pair("--zero-stage 1", train::ZeroStage::moments),
+                                    std::pair("--zero-stage 3", train::ZeroStage::everything)}) {
     print(fmt::format(
         "  {:<36} {:>10}\n", name,
         readable_bytes(static_cast<double>(train::device_state_bytes(options, base, stage)))));

@@ -90,8 +90,9 @@ __device__ void add_up(const Parts& parts, int ranks, float* sum, bool add, std:
 }
 
 __global__ void __launch_bounds__(kThreads)
-    complete_kernel(const __grid_constant__ Parts parts, int ranks, float* sum, std::size_t count) {
-  add_up<float>(parts, ranks, sum, false, count);
+    complete_kernel(const __grid_constant__ Parts parts, int ranks, float* sum, bool add,
+                    std::size_t count) {
+  add_up<float>(parts, ranks, sum, add, count);
 }
 
 // When a peer's kernel has begun, the peer's part is complete.
@@ -216,11 +217,11 @@ void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool ad
                        sum, add, count);
 }
 
-void sum_complete_parts(const Parts& parts, int ranks, float* sum, std::size_t count,
+void sum_complete_parts(const Parts& parts, int ranks, float* sum, bool add, std::size_t count,
                         cudaStream_t stream) {
   if (count > 0) {
     winnow::cuda::launch(complete_kernel, blocks_for(count / 8), kThreads, 0, stream, false, parts,
-                         ranks, sum, count);
+                         ranks, sum, add, count);
   }
 }
 

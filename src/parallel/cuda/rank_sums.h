@@ -40,7 +40,7 @@ void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool ad
 
 /// The same for `ranks` parts that are complete already, as their hosts know, and that do not
 /// change until this is complete: no kernel waits. `sum` may be one of the parts.
-void sum_complete_parts(const Parts& parts, int ranks, float* sum, std::size_t count,
+void sum_complete_parts(const Parts& parts, int ranks, float* sum, bool add, std::size_t count,
                         cudaStream_t stream);
 
 /// The most sums of rows in one pass over a model. Number 0 is the sum of embeddings.

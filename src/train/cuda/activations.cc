@@ -7,7 +7,7 @@
 #include "model/channels.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_attention.h"
-#include "train/cuda/weights.h"
+#include "train/cuda/device_tensors.h"
 #include "train/decisions.h"
 
 namespace winnow::train::cuda {

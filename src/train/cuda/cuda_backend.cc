@@ -1,7 +1,6 @@
 #include "train/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -13,11 +12,11 @@
 #include "ops/cuda/rope.h"
 #include "train/cuda/copies.h"
 #include "train/cuda/decoder.h"
-#include "train/cuda/exchange.h"
 #include "train/cuda/head.h"
 #include "train/cuda/memory_plan.h"
 #include "train/cuda/optimizer.h"
 #include "train/cuda/pass_inputs.h"
+#include "train/cuda/sharded_weights.h"
 #include "train/cuda/supported.h"
 
 namespace winnow::train {
@@ -35,6 +34,20 @@ struct Sums {
   int first_bad = 0;
 };
 
+bool shares_out_weights(const TrainingOptions& options) {
+  return options.zero_stage == ZeroStage::everything;
+}
+
+// Buffers for the layers of student and teacher, whose matrices have the same shapes.
+std::optional<cuda::LayerSlots> slots_for(const TrainingOptions& options,
+                                          const model::ModelSpec& base,
+                                          const winnow::cuda::Stream& stream) {
+  if (!shares_out_weights(options)) {
+    return std::nullopt;
+  }
+  return std::optional<cuda::LayerSlots>(std::in_place, cuda::largest_layer(base), stream);
+}
+
 class CudaBackend : public Backend {
  public:
   CudaBackend(const TrainingOptions& options, const model::ModelSpec& base, const FindTensor& find,
@@ -44,6 +57,7 @@ class CudaBackend : public Backend {
   void forward(const Batch& batch, const DecisionPass& pass, MainLoss loss) override;
   std::vector<std::int64_t> marked() override;
   void backward(std::span<const DecisionLoss> losses) override;
+  void skip_part() override;
   PassSums finish() override;
   void apply(const AdamW::Update& update) override;
   void apply(const MuonUpdate& update) override;
@@ -54,14 +68,17 @@ class CudaBackend : public Backend {
   void store() override;
 
  private:
+  void load_weights(const FindTensor& find);
   // Runs a pass on an empty batch: it loads kernels and chooses the products' algorithms.
   void warm_up();
-  // Each kind of pass is captured in a CUDA graph once.
+  // Each kind of pass is captured in a CUDA graph once. When weights are shared out, hosts launch
+  // each pass: they wait for each other in it.
   using Kind = std::tuple<bool, DecisionPass::Mode, MainLoss>;  // first: backward
   void run(const Kind& kind, const std::function<void()>& work);
 
   [[nodiscard]] DevicePass pass_of(const model::ModelSpec& spec) const;
   void run_forward(MainLoss loss);
+  void run_head(const DevicePass& pass, MainLoss loss);
   void run_backward();
   [[nodiscard]] cuda::StreamGradient gradient() const {
     return {gradient_.data(), rounded_gradient_.data()};
@@ -74,15 +91,16 @@ class CudaBackend : public Backend {
   Keep keep_;
   Parameters& parameters_;
   parallel::Communicator& ranks_;
-  Partition partition_;
   winnow::cuda::Stream stream_;
 
+  cuda::Peers peers_;
+  cuda::RankParts parts_;                      // of the parameters
+  std::optional<cuda::LayerSlots> slots_;      // if weights are shared out
   std::optional<cuda::FrozenWeights> frozen_;  // the teacher's weights, and those not trained
-  cuda::TrainedWeights trained_;
+  std::unique_ptr<cuda::StudentWeights> trained_;
   cuda::DeviceWeights student_;
   cuda::DeviceWeights teacher_{};
   cuda::DeviceGradients gradients_;
-  std::optional<cuda::Exchange> exchange_;  // with other ranks
 
   cuda::LayerScratch scratch_;
   std::optional<cuda::DeviceDecoder> teacher_decoder_;
@@ -120,15 +138,14 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       keep_(cuda::choose_keep(options, base, winnow::cuda::free_memory())),
       parameters_(parameters),
       ranks_(ranks),
-      partition_(parameters, ranks.rank(), ranks.size(), options.muon.has_value()),
-      frozen_(options.retrofit ? std::make_optional<cuda::FrozenWeights>(base, find)
-                               : std::nullopt),
-      trained_(spec_, parameters, partition_, stream_.get()),
-      student_(trained_.view(frozen_ ? &*frozen_ : nullptr)),
-      gradients_(trained_.gradients(!options.retrofit || !options.retrofit->uniform_weights)),
+      peers_(ranks, *options.cuda_device),
+      parts_(parameters, spec_.layer_count(), options.zero_stage, ranks.rank(), ranks.size(),
+             options.muon.has_value()),
+      slots_(slots_for(options, base, stream_)),
       scratch_(spec_, tokens_),
       decoder_(spec_, tokens_, keep_),
-      head_(spec_, tokens_, options.retrofit.has_value()),
+      head_(spec_, tokens_, options.retrofit.has_value(),
+            cuda::DeviceHead::chunk_for(options.zero_stage)),
       ropes_(spec_),
       frequencies_(std::span<const float>(ropes_.frequencies())),
       angles_(tokens_ * frequencies_.size()),
@@ -140,21 +157,36 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       initial_sums_(1),
       host_sums_(1),
       host_marked_(std::max<std::size_t>(1, marked_.size())) {
-  if (frozen_) {
-    teacher_ = frozen_->view(base);
-    teacher_decoder_.emplace(base, tokens_, Keep::nothing);
-  }
+  load_weights(find);
   if (options.muon) {
-    muon_.emplace(*options.muon, parameters, partition_);
+    muon_.emplace(*options.muon, parameters, parts_.own().sections().front().partition);
   }
   *initial_sums_.data() = {.first_bad = spec_.layer_count() + 1};
-  if (ranks.size() > 1) {
-    ranks.meet();  // others may still be loading
-    exchange_.emplace(ranks, *options.cuda_device, partition_, trained_);
-  }
   end_update();
   warm_up();
   stream_.synchronize();
+}
+
+void CudaBackend::load_weights(const FindTensor& find) {
+  cuda::LayerSlots* const slots = slots_ ? &*slots_ : nullptr;
+  if (options_.retrofit) {
+    frozen_.emplace(base_config_, find, peers_, slots, stream_);
+    teacher_ = frozen_->view(base_config_);
+    teacher_decoder_.emplace(base_config_, tokens_, Keep::nothing);
+    teacher_decoder_->access = &*frozen_;
+  }
+  if (slots != nullptr) {
+    auto sharded =
+        std::make_unique<cuda::ShardedWeights>(spec_, parameters_, parts_, peers_, *slots, stream_);
+    decoder_.access = trained_part(spec_) == Trained::everything
+                          ? static_cast<cuda::PlaceAccess*>(sharded.get())
+                          : &*frozen_;
+    trained_ = std::move(sharded);
+  } else {
+    trained_ = std::make_unique<cuda::WholeWeights>(spec_, parameters_, parts_, peers_, stream_);
+  }
+  student_ = trained_->weights(frozen_ ? &*frozen_ : nullptr);
+  gradients_ = trained_->gradients(!options_.retrofit || !options_.retrofit->uniform_weights);
 }
 
 void CudaBackend::warm_up() {
@@ -184,7 +216,7 @@ void CudaBackend::begin_update() {
   inputs_.begin_update();
   decided_ = false;
   marked_before_.assign(marked_.size(), 0);
-  cuda::clear_async(trained_.gradient, stream_.get());
+  trained_->begin_update();
   cuda::clear_async(marked_, stream_.get());
   cuda::copy_async(sums_, initial_sums_, stream_.get());
 }
@@ -214,6 +246,9 @@ DevicePass CudaBackend::pass_of(const model::ModelSpec& spec) const {
 }
 
 void CudaBackend::run(const Kind& kind, const std::function<void()>& work) {
+  if (slots_) {
+    return work();
+  }
   auto found = graphs_.find(kind);
   if (found == graphs_.end()) {
     found = graphs_.try_emplace(kind, stream_, work).first;
@@ -237,22 +272,36 @@ void CudaBackend::run_forward(MainLoss loss) {
                            inputs_.positions(), static_cast<int>(tokens_), stream_.get(),
                            ropes_.ropes()[table].attention_factor);
   }
-  const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
+  if (loss == MainLoss::distillation) {
+    DevicePass teacher = pass_of(base_config_);
+    teacher.first_bad = nullptr;
+    teacher_decoder_->forward(teacher, teacher_, inputs_.tokens());
+    head_.take_teacher(teacher, teacher_, teacher_decoder_->hidden());
+  }
   const DevicePass pass = pass_of(spec_);
+  decoder_.forward(pass, student_, inputs_.tokens());
+  run_head(pass, loss);
+}
+
+void CudaBackend::run_head(const DevicePass& pass, MainLoss loss) {
+  const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
   double* const sum = &sums_.data()->loss;
+  const int head = spec_.layer_count();  // its place
+  if (decoder_.access != nullptr) {
+    decoder_.access->open(head, cuda::kEmbeddingPlace);
+    decoder_.access->open_gradients(head);
+  }
   if (loss == MainLoss::language_model) {
-    decoder_.forward(pass, student_, inputs_.tokens());
     head_.language_model_loss(pass, student_, decoder_.hidden(), targets, gradients_, gradient(),
                               sum);
-    return;
+  } else {
+    frozen_->open(head, cuda::kEmbeddingPlace);
+    head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
+                            options_.retrofit->divergence, gradients_, gradient(), sum);
   }
-  DevicePass teacher = pass_of(base_config_);
-  teacher.first_bad = nullptr;
-  teacher_decoder_->forward(teacher, teacher_, inputs_.tokens());
-  head_.take_teacher(teacher, teacher_, teacher_decoder_->hidden());
-  decoder_.forward(pass, student_, inputs_.tokens());
-  head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
-                          options_.retrofit->divergence, gradients_, gradient(), sum);
+  if (decoder_.access != nullptr) {
+    decoder_.access->close_gradients(head);
+  }
 }
 
 std::vector<std::int64_t> CudaBackend::marked() {
@@ -278,15 +327,24 @@ void CudaBackend::run_backward() {
   decoder_.backward(pass_of(spec_), student_, inputs_.tokens(), gradients_, gradient());
 }
 
-PassSums CudaBackend::finish() {
-  if (exchange_) {
-    exchange_->reduce_gradients(stream_);
+// Ranks add up gradients in each part.
+void CudaBackend::skip_part() {
+  if (decoder_.access == nullptr) {
+    return;
   }
+  for (int place = spec_.layer_count(); place >= cuda::kEmbeddingPlace; --place) {
+    decoder_.access->open_gradients(place);
+    decoder_.access->close_gradients(place);
+  }
+}
+
+PassSums CudaBackend::finish() {
+  trained_->add_up();
   Sums* const sums = sums_.data();
   for (const Role role : {Role::embedding, Role::matrix, Role::vector, Role::decision}) {
-    const auto [begin, end] = partition_.own(parameters_.range(role));
+    const auto [begin, end] = parts_.own().held(parameters_.range(role));
     double* const sum = role == Role::decision ? &sums->decision_squares : &sums->squares;
-    cuda::add_squares(sum, trained_.gradient.data() + begin, end - begin, stream_.get());
+    cuda::add_squares(sum, trained_->held_gradients() + begin, end - begin, stream_.get());
   }
   cuda::copy_async(host_sums_, sums_, stream_.get());
   if (marked_.size() > 0) {
@@ -306,35 +364,36 @@ PassSums CudaBackend::finish() {
 }
 
 void CudaBackend::apply(const AdamW::Update& update) {
-  trained_.apply(options_.adamw, update, stream_.get());
+  trained_->apply(options_.adamw, update);
 }
 
 void CudaBackend::apply(const MuonUpdate& update) {
-  muon_->apply(update, trained_.muon_arrays(), linear_, stream_.get());
+  muon_->apply(update, trained_->muon_arrays(), linear_, stream_.get());
 }
 
 void CudaBackend::end_update() {
-  if (exchange_) {
-    exchange_->gather_weights(stream_);
-  }
-  trained_.end_update(stream_.get());
+  trained_->end_update();
 }
 
 void CudaBackend::fetch_values() {
   stream_.synchronize();
-  trained_.fetch_values(partition_.own(parameters_.values()));
+  if (!parameters_.is_whole()) {
+    return trained_->held().fetch_values(parameters_.values());
+  }
+  const Partition& partition = parts_.own().sections().front().partition;
+  trained_->held().fetch_values(partition.own(parameters_.values()));
   ranks_.meet();
-  ranks_.all_gather(parameters_.values(), partition_.cuts());
+  ranks_.all_gather(parameters_.values(), partition.cuts());
 }
 
 Moments CudaBackend::fetch_moments() {
   stream_.synchronize();
-  return trained_.fetch_moments();
+  return trained_->fetch_moments();
 }
 
 void CudaBackend::store() {
   stream_.synchronize();
-  trained_.store(parameters_.values(), stream_.get());
+  trained_->store(parameters_);
   end_update();
 }
 
@@ -344,7 +403,6 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const model::ModelSpec& base_config,
                                            const FindTensor& base, Parameters& parameters,
                                            parallel::Communicator& ranks) {
-  assert(parameters.is_whole());  // train::validate()
   TrainingOptions own = options;
   *own.cuda_device += ranks.rank();
   winnow::cuda::use_device(*own.cuda_device);

@@ -9,16 +9,14 @@
 namespace winnow::train::cuda {
 namespace {
 
-// Approximate size of one chunk's logits: large enough that its products fill a device.
-constexpr std::size_t kChunkFloats = std::size_t{1} << 28;
 constexpr std::size_t kFewestRows = 256;
 
 int stride_of(const model::ModelSpec& spec) {
   return (spec.vocab + 7) / 8 * 8;
 }
 
-std::size_t chunk_of(const model::ModelSpec& spec, std::size_t tokens) {
-  const std::size_t rows = kChunkFloats / static_cast<std::size_t>(stride_of(spec));
+std::size_t chunk_of(const model::ModelSpec& spec, std::size_t tokens, std::size_t logits) {
+  const std::size_t rows = logits / static_cast<std::size_t>(stride_of(spec));
   return std::min(tokens, std::max(rows / kFewestRows * kFewestRows, kFewestRows));
 }
 
@@ -26,26 +24,28 @@ std::size_t stream(const model::ModelSpec& spec, std::size_t tokens) {
   return tokens * static_cast<std::size_t>(spec.hidden);
 }
 
-std::size_t logits(const model::ModelSpec& spec, std::size_t tokens) {
-  return chunk_of(spec, tokens) * static_cast<std::size_t>(stride_of(spec));
+std::size_t logits(const model::ModelSpec& spec, std::size_t tokens, std::size_t chunk) {
+  return chunk_of(spec, tokens, chunk) * static_cast<std::size_t>(stride_of(spec));
 }
 
 }  // namespace
 
-DeviceHead::DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled)
+DeviceHead::DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled,
+                       std::size_t chunk)
     : spec_(spec),
       stride_(stride_of(spec)),
-      chunk_(static_cast<int>(chunk_of(spec, tokens))),
+      chunk_(static_cast<int>(chunk_of(spec, tokens, chunk))),
       normed_(stream(spec, tokens)),
       dnormed_(stream(spec, tokens)),
       teacher_normed_(distilled ? stream(spec, tokens) : 0),
-      logits_(logits(spec, tokens)),
-      teacher_logits_(distilled ? logits(spec, tokens) : 0),
-      dlogits_(logits(spec, tokens)) {}
+      logits_(logits(spec, tokens, chunk)),
+      teacher_logits_(distilled ? logits(spec, tokens, chunk) : 0),
+      dlogits_(logits(spec, tokens, chunk)) {}
 
-std::size_t DeviceHead::bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled) {
+std::size_t DeviceHead::bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled,
+                              std::size_t chunk) {
   return stream(spec, tokens) * sizeof(bf16) * (distilled ? 3 : 2) +
-         logits(spec, tokens) * (sizeof(float) * (distilled ? 2 : 1) + sizeof(bf16));
+         logits(spec, tokens, chunk) * (sizeof(float) * (distilled ? 2 : 1) + sizeof(bf16));
 }
 
 void DeviceHead::take_teacher(const DevicePass& pass, const DeviceWeights& teacher,

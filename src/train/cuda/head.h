@@ -5,6 +5,7 @@
 #include "ops/cuda/general/elementwise.h"
 #include "ops/loss.h"
 #include "train/cuda/layer.h"
+#include "train/zero_stage.h"
 
 namespace winnow::train::cuda {
 
@@ -16,9 +17,14 @@ struct DeviceTargets {
 
 class DeviceHead {
  public:
-  /// `distilled`: there is a teacher.
-  DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled);
-  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled);
+  /// `distilled`: there is a teacher. `chunk` is the approximate number of a chunk's logits.
+  DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled, std::size_t chunk);
+  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled,
+                           std::size_t chunk);
+  /// Large enough that products fill a device. In stage 3 memory is short.
+  static std::size_t chunk_for(ZeroStage stage) {
+    return std::size_t{1} << (stage == ZeroStage::everything ? 27U : 28U);
+  }
 
   /// Computes the teacher's predictions from `hidden` [T, hidden], which may change afterwards.
   void take_teacher(const DevicePass& pass, const DeviceWeights& teacher, const float* hidden);

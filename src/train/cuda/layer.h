@@ -8,8 +8,8 @@
 #include "ops/cuda/linear/linear.h"
 #include "ops/cuda/training/training_decisions.h"
 #include "train/cuda/activations.h"
+#include "train/cuda/device_tensors.h"
 #include "train/cuda/shared_entries.h"
-#include "train/cuda/weights.h"
 #include "train/decisions.h"
 
 namespace winnow::train::cuda {

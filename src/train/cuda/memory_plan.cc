@@ -7,7 +7,7 @@
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
 #include "train/cuda/muon.h"
-#include "train/cuda/weights.h"
+#include "train/cuda/sharded_weights.h"
 
 namespace winnow::train::cuda {
 namespace {
@@ -22,14 +22,22 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   const std::size_t tokens = options.micro_batch * options.length;
   const bool distilled = options.retrofit.has_value();
   std::vector<MemoryPlan::Part> parts;
-  const Partition partition(list, 0, options.ranks, options.muon.has_value());
-  parts.push_back({"trained weights, gradients, moments",
-                   TrainedWeights::bytes(spec, list, partition.largest())});
+  const RankParts of_ranks(list, spec.layer_count(), options.zero_stage, 0, options.ranks,
+                           options.muon.has_value());
+  if (options.zero_stage == ZeroStage::everything) {
+    parts.push_back(
+        {"a rank's weights, gradients, moments", ShardedWeights::bytes(spec, of_ranks)});
+    parts.push_back({"two whole layers, bf16", 2 * largest_layer(base) * sizeof(bf16)});
+  } else {
+    parts.push_back({"trained weights, gradients, moments", WholeWeights::bytes(spec, of_ranks)});
+  }
   if (options.muon) {
-    parts.push_back({"Muon's products", Muon::bytes(list, partition)});
+    parts.push_back(
+        {"Muon's products", Muon::bytes(list, of_ranks.own().sections().front().partition)});
   }
   if (distilled) {
-    parts.push_back({"teacher's weights, bf16", FrozenWeights::bytes(base)});
+    parts.push_back(
+        {"teacher's weights, bf16", FrozenWeights::bytes(base, options.zero_stage, options.ranks)});
     parts.push_back(
         {"activations of the teacher", DeviceDecoder::bytes(base, tokens, Keep::nothing)});
   }
@@ -38,7 +46,8 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   const std::size_t stream = tokens * static_cast<std::size_t>(spec.hidden);
   parts.push_back({"gradients of activations",
                    LayerScratch::bytes(spec, tokens) + stream * (sizeof(float) + sizeof(bf16))});
-  parts.push_back({"logits", DeviceHead::bytes(spec, tokens, distilled)});
+  parts.push_back({"logits", DeviceHead::bytes(spec, tokens, distilled,
+                                               DeviceHead::chunk_for(options.zero_stage))});
   parts.push_back({"cuBLAS, kernels, graphs", kContext});
   return parts;
 }

@@ -1,0 +1,103 @@
+#include "train/cuda/frozen_weights.h"
+
+#include "base/error.h"
+#include "train/rounded.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+void copy_to_device(void* to, const void* from, std::size_t bytes) {
+  winnow::cuda::check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+}
+
+RankParts parts_of(const ParameterList& list, const model::ModelSpec& spec, ZeroStage stage,
+                   int rank, int ranks) {
+  return {list, spec.layer_count(), stage, rank, ranks, false};
+}
+
+// Elements of matrices that a rank holds.
+std::size_t held_matrices(const RankParts& parts) {
+  return parts.own().held({0, parts.matrices()}).second;
+}
+
+}  // namespace
+
+FrozenWeights::FrozenWeights(const model::ModelSpec& spec, const FindTensor& find,
+                             const Peers& peers, LayerSlots* slots,
+                             const winnow::cuda::Stream& stream)
+    : list_(spec, Trained::everything),
+      parts_(parts_of(list_, spec, ZeroStage::everything, peers.rank(), peers.size())),
+      matrices_(slots != nullptr ? held_matrices(parts_) : parts_.matrices()),
+      vectors_(parts_.size() - parts_.matrices()) {
+  if (slots != nullptr) {
+    places_.emplace(parts_, *slots, stream);
+    places_->set_held(peers.addresses_of<const bf16>(matrices_.data()));
+  }
+  std::vector<float> values;
+  for (const Parameter& parameter : list_.list()) {
+    const TensorView tensor = *find(parameter.name);
+    if (is_matrix(parameter) && tensor.dtype == DType::bf16) {
+      take_matrix(parameter, tensor.as<bf16>().data());
+      continue;
+    }
+    values.resize(parameter.count);
+    widen(tensor, values);
+    if (is_matrix(parameter)) {
+      const auto rounded = train::rounded(values, DType::bf16);
+      take_matrix(parameter, reinterpret_cast<const bf16*>(rounded.data()));
+    } else {
+      copy_to_device(vectors_.data() + (parameter.offset - parts_.matrices()), values.data(),
+                     parameter.count * sizeof(float));
+    }
+  }
+  winnow::cuda::wait_for_default_stream();
+}
+
+void FrozenWeights::take_matrix(const Parameter& parameter, const bf16* values) const {
+  const std::size_t end = parameter.offset + parameter.count;
+  if (!places_) {
+    return copy_to_device(matrices_.data() + parameter.offset, values,
+                          parameter.count * sizeof(bf16));
+  }
+  parts_.for_pieces_of(parts_.rank(), {parameter.offset, end},
+                       [&](std::size_t at, std::size_t held, std::size_t count) {
+                         copy_to_device(matrices_.data() + held, values + (at - parameter.offset),
+                                        count * sizeof(bf16));
+                       });
+}
+
+std::size_t FrozenWeights::bytes(const model::ModelSpec& spec, ZeroStage stage, int ranks) {
+  const ParameterList list(spec, Trained::everything);
+  const RankParts parts = parts_of(list, spec, stage, 0, ranks);
+  const std::size_t matrices = stage == ZeroStage::everything
+                                   ? held_matrices(parts) + parts.largest_end()
+                                   : parts.matrices();
+  return matrices * sizeof(bf16) + (parts.size() - parts.matrices()) * sizeof(float);
+}
+
+const bf16* FrozenWeights::matrix(const std::string& name) const {
+  if (!list_.contains(name)) {
+    return nullptr;
+  }
+  const Parameter& parameter = list_.find(name);
+  return places_ ? places_->address_of(parameter) : matrices_.data() + parameter.offset;
+}
+
+const float* FrozenWeights::vector(const std::string& name) const {
+  return list_.contains(name) ? vectors_.data() + (list_.find(name).offset - parts_.matrices())
+                              : nullptr;
+}
+
+DeviceWeights FrozenWeights::view(const model::ModelSpec& spec) const {
+  return bind_device_weights(
+      spec, [this](const std::string& name) { return matrix(name); },
+      [this](const std::string& name) { return vector(name); });
+}
+
+void FrozenWeights::open(int place, int next) {
+  if (places_) {
+    places_->open(place, next);
+  }
+}
+
+}  // namespace winnow::train::cuda

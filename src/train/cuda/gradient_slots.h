@@ -1,0 +1,51 @@
+// Gradients of the places of a model that ranks hold in parts.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "train/cuda/peers.h"
+#include "train/cuda/rank_parts.h"
+
+namespace winnow::train::cuda {
+
+/// Gradients of a place's matrices are whole while a pass adds to them. Then each rank adds the sum
+/// over ranks, in their order, to the part that it holds, while the pass is at the next place.
+/// Layers use two buffers in turn, embedding and head a third one.
+class GradientSlots {
+ public:
+  /// `held`: this rank's parts. All must outlive this, and all ranks make one together.
+  GradientSlots(const Peers& peers, const RankParts& parts, const winnow::cuda::Stream& passes,
+                float* held);
+  static std::size_t bytes(const RankParts& parts);
+
+  /// Where the gradient of a matrix is while its place is open.
+  [[nodiscard]] float* address_of(const Parameter& parameter) const;
+  /// PlaceAccess::open_gradients() and close_gradients(). Ranks open and close in the same order.
+  void open(int place);
+  void close(int place);
+  /// Later work of passes sees complete sums.
+  void complete() const;
+
+ private:
+  struct Slot {
+    winnow::cuda::DeviceBuffer<float> memory;
+    winnow::cuda::Event added;   // by this rank's pass
+    winnow::cuda::Event summed;  // by this rank
+  };
+  [[nodiscard]] bool is_layer(int place) const { return place >= 0 && place < parts_.layers(); }
+  [[nodiscard]] std::size_t slot_of(int place) const {
+    return is_layer(place) ? static_cast<std::size_t>(place % 2) : 2;
+  }
+
+  const Peers& peers_;
+  const RankParts& parts_;
+  const winnow::cuda::Stream& passes_;
+  float* held_;
+  winnow::cuda::Stream sums_;
+  std::array<Slot, 3> slots_;
+  std::vector<const Slot*> of_rank_;  // the slots of each rank
+};
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,43 @@
+// The matrices of a model that ranks hold in parts.
+#pragma once
+
+#include <variant>
+#include <vector>
+
+#include "train/cuda/access.h"
+#include "train/cuda/layer_slots.h"
+#include "train/cuda/rank_parts.h"
+
+namespace winnow::train::cuda {
+
+/// Gathers the matrices of a place from all ranks. Layers have the slots; embedding and head share
+/// a buffer, which each fills when it is opened.
+class PlaceMatrices {
+ public:
+  /// The matrices that each rank holds, by rank, in the memory of any device.
+  using Held = std::variant<std::vector<const float*>, std::vector<const bf16*>>;
+
+  /// All must outlive this. `slots`: of layers as large as the largest one of `parts`.
+  PlaceMatrices(const RankParts& parts, LayerSlots& slots, const winnow::cuda::Stream& passes);
+  void set_held(Held held) { held_ = std::move(held); }
+
+  /// Where a matrix is while its place is open.
+  [[nodiscard]] const bf16* address_of(const Parameter& parameter) const;
+  /// PlaceAccess::open().
+  void open(int place, int next);
+  /// The values that ranks hold have changed.
+  void forget() { slots_.forget(this); }
+
+ private:
+  void gather(int place, bf16* to, cudaStream_t stream) const;
+  [[nodiscard]] bool is_layer(int place) const { return place >= 0 && place < layers_; }
+
+  const RankParts& parts_;
+  int layers_;
+  LayerSlots& slots_;
+  const winnow::cuda::Stream& passes_;
+  winnow::cuda::DeviceBuffer<bf16> end_;  // the embedding or the head
+  Held held_;
+};
+
+}  // namespace winnow::train::cuda

@@ -1,0 +1,145 @@
+#include "train/cuda/student_weights.h"
+
+#include <algorithm>
+
+#include "train/cuda/copies.h"
+#include "train/cuda/optimizer.h"
+
+namespace winnow::train::cuda {
+namespace {
+
+// What this rank holds of parameters in host memory.
+std::span<const float> held_of(const Parameters& parameters, const RankParts& parts) {
+  return parameters.is_whole() ? parts.own().sections().front().partition.own(parameters.values())
+                               : parameters.values();
+}
+
+}  // namespace
+
+StudentWeights::StudentWeights(const model::ModelSpec& spec, const Parameters& parameters,
+                               const RankParts& parts, const Peers& peers,
+                               const winnow::cuda::Stream& stream)
+    : spec_(spec),
+      list_(parameters),
+      parts_(parts),
+      peers_(peers),
+      stream_(stream),
+      held_(held_of(parameters, parts)),
+      vectors_(spec, parameters, parts),
+      held_of_rank_(peers.addresses_of<const float>(held_.values())) {}
+
+DeviceWeights StudentWeights::weights(const FrozenWeights* frozen) const {
+  return bind_device_weights(
+      spec_,
+      [&](const std::string& name) -> const bf16* {
+        if (!list_.contains(name)) {
+          return frozen != nullptr ? frozen->matrix(name) : nullptr;
+        }
+        const Parameter& parameter = list_.find(name);
+        return is_matrix(parameter) ? matrix(parameter) : vectors_.rows(parameter);
+      },
+      [&](const std::string& name) -> const float* {
+        if (!list_.contains(name)) {
+          return frozen != nullptr ? frozen->vector(name) : nullptr;
+        }
+        return vectors_.vector(list_.find(name));
+      });
+}
+
+DeviceGradients StudentWeights::gradients(bool with_omegas) const {
+  DeviceGradients gradients{};
+  visit_tensors(spec_, gradients, [&](const std::string& name, const Shape&, float*& tensor) {
+    tensor = list_.contains(name) ? gradient(list_.find(name)) : nullptr;
+  });
+  if (spec_.tied_embeddings) {
+    gradients.head = gradients.embedding;
+  }
+  for (DeviceLayerGradients& layer : gradients.layers) {
+    if (!with_omegas) {
+      layer.omega = nullptr;
+      layer.omega_bias = nullptr;
+    }
+  }
+  return gradients;
+}
+
+void StudentWeights::apply(const AdamWOptions& options, const AdamW::Update& update) {
+  // An update is of one role: of matrices or of what comes after them.
+  const bool matrices = update.begin < parts_.matrices();
+  held_.apply(options, update, parts_.own().held({update.begin, update.end}), held_gradients(),
+              matrices ? rounded() : nullptr, stream_.get());
+}
+
+MuonArrays StudentWeights::muon_arrays() const {
+  return {held_.values(), rounded(), held_gradients(), held_.first_moments()};
+}
+
+void StudentWeights::store(const Parameters& parameters) {
+  held_.store(held_of(parameters, parts_));
+  round_matrices();
+}
+
+void StudentWeights::round_matrices() {
+  if (rounded() != nullptr) {
+    const auto [begin, end] = parts_.own().held({0, parts_.matrices()});
+    round_values(rounded() + begin, held_.values() + begin, end - begin, stream_.get());
+  }
+}
+
+WholeWeights::WholeWeights(const model::ModelSpec& spec, const Parameters& parameters,
+                           const RankParts& parts, const Peers& peers,
+                           const winnow::cuda::Stream& stream)
+    : StudentWeights(spec, parameters, parts, peers, stream),
+      begin_(parts.own().sections().front().partition.begin()),
+      matrices_(parts.matrices()),
+      gradients_(parts.size()),
+      matrices_of_rank_(peers.addresses_of<const bf16>(matrices_.data())),
+      gradients_of_rank_(peers.addresses_of<const float>(gradients_.data())) {
+  round_matrices();
+}
+
+std::size_t WholeWeights::bytes(const model::ModelSpec& spec, const RankParts& parts) {
+  return HeldState::bytes(parts.largest()) + VectorWeights::bytes(spec, parts) +
+         parts.matrices() * sizeof(bf16) + parts.size() * sizeof(float);
+}
+
+void WholeWeights::begin_update() {
+  clear_async(gradients_, stream_.get());
+}
+
+void WholeWeights::add_up() {
+  if (peers_.size() == 1) {
+    return;
+  }
+  stream_.synchronize();
+  peers_.meet();  // all gradients are complete
+  parallel::cuda::Parts of_ranks;
+  std::ranges::transform(gradients_of_rank_, of_ranks.of.begin(),
+                         [this](const float* gradients) { return gradients + begin_; });
+  parallel::cuda::sum_complete_parts(of_ranks, peers_.size(), held_gradients(), false, held_.size(),
+                                     stream_.get());
+}
+
+void WholeWeights::end_update() {
+  if (peers_.size() == 1) {
+    return gather_vectors();
+  }
+  stream_.synchronize();
+  peers_.meet();  // all have updated their parts
+  gather_matrices();
+  gather_vectors();
+  stream_.synchronize();
+  peers_.meet();  // all have read
+}
+
+void WholeWeights::gather_matrices() const {
+  parts_.for_pieces(
+      {0, parts_.matrices()}, [this](int rank, std::size_t at, std::size_t, std::size_t count) {
+        if (rank != peers_.rank()) {
+          copy_async(matrices_.data() + at, matrices_of_rank_[static_cast<std::size_t>(rank)] + at,
+                     count, stream_.get());
+        }
+      });
+}
+
+}  // namespace winnow::train::cuda
