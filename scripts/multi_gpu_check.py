@@ -293,17 +293,24 @@ def run_batch(check: Check) -> str:
 
 # --- training ------------------------------------------------------------------------------------
 
-# name, shape, decisions, parts a device, sequences of a part, updates
-RECIPES = (("1B full, 4,096", "llama-3.2-1b", "borrowed", 1, 4, 5),
-           ("8B adapter, 4,096", "llama-3.1-8b", "adapter", 2, 2, 4),
-           ("8B full with its teacher, 4,096", "llama-3.1-8b", "borrowed", 1, 1, 3),
-           ("70B adapter, 4,096", "llama-3.1-70b", "adapter", 1, 1, 3))
+# name, shape, decisions, parts a device, sequences of a part, updates, ZeRO stage
+RECIPES = (("1B full, 4,096", "llama-3.2-1b", "borrowed", 1, 4, 5, 1),
+           ("8B adapter, 4,096", "llama-3.1-8b", "adapter", 2, 2, 4, 1),
+           ("8B full with its teacher, 4,096", "llama-3.1-8b", "borrowed", 4, 1, 3, 3),
+           ("70B adapter, 4,096", "llama-3.1-70b", "adapter", 2, 1, 3, 3))
+
+
+def bytes_a_parameter(decisions: str, stage: int, devices: int) -> float:
+    """Of weights, gradients and moments on each device, the teacher's included."""
+    if stage == 3:
+        return (2 if decisions == "adapter" else 18) / devices
+    return 2 if decisions == "adapter" else 8 + 12 / devices
 
 
 def run_training(check: Check) -> str:
     """The same global batch on one device and on all, in turn: tokens per second, MFU, bytes."""
     cells = []
-    for name, shape, decisions, parts, sequences, updates in RECIPES:
+    for name, shape, decisions, parts, sequences, updates, stage in RECIPES:
         if not check.wants(name):
             continue
         binary = check.binary("training_benchmark")
@@ -314,7 +321,7 @@ def run_training(check: Check) -> str:
         found: dict[int, list[dict]] = {}
         batch = parts * sequences * check.machine.devices
         for devices in in_turn([1, check.machine.devices], check.args.rounds):
-            each = PARAMETERS[shape] * (2 if decisions == "adapter" else 8 + 12 / devices) * 1e9 / GIB
+            each = PARAMETERS[shape] * bytes_a_parameter(decisions, stage, devices) * 1e9 / GIB
             if each > 0.95 * check.machine.gib:
                 check.note("training", f"{name}, {devices} devices",
                            error=f"does not fit: {each:.0f} GiB of weights, gradients and moments a device, which "
@@ -322,7 +329,8 @@ def run_training(check: Check) -> str:
                 continue
             row = check.run("training", f"{name}, {devices} devices", [
                 binary, "--shape", shape, "--decisions", decisions, "--length", "4096", "--sequences", str(batch),
-                "--micro-batch", str(sequences), "--updates", str(updates), "--ranks", str(devices)])
+                "--micro-batch", str(sequences), "--updates", str(updates), "--ranks", str(devices),
+                "--zero-stage", str(stage), *(["--activations", "recompute"] if stage == 3 else [])])
             text = row.pop("stdout")
             if "error" not in row:
                 row["results"] = objects(text)

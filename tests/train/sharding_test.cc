@@ -152,8 +152,10 @@ TEST(ZeroStage, ThreeOnDevicesHasLimits) {
   EXPECT_EQ(error_of([&] { validate(options, spec); }),
             "--zero-stage 3 with --device cuda and --optimizer muon: only CPU ranks have both");
   options.muon.reset();
-  const model::ModelSpec gemma = testing::tiny_config("gemma4_text", testing::kTinySizes,
-                                                      winnow::testing::gemma4_keys().front());
+  winnow::testing::Sizes sizes = testing::kTinySizes;
+  sizes.layers = 4;
+  const model::ModelSpec gemma =
+      testing::tiny_config("gemma4_text", sizes, winnow::testing::gemma4_keys().front());
   EXPECT_EQ(error_of([&] { validate(options, gemma); }),
             "--zero-stage 3 with --device cuda: the model has embeddings for each layer, which "
             "GPUs do not share out");

@@ -34,20 +34,6 @@ struct Sums {
   int first_bad = 0;
 };
 
-bool shares_out_weights(const TrainingOptions& options) {
-  return options.zero_stage == ZeroStage::everything;
-}
-
-// Buffers for the layers of student and teacher, whose matrices have the same shapes.
-std::optional<cuda::LayerSlots> slots_for(const TrainingOptions& options,
-                                          const model::ModelSpec& base,
-                                          const winnow::cuda::Stream& stream) {
-  if (!shares_out_weights(options)) {
-    return std::nullopt;
-  }
-  return std::optional<cuda::LayerSlots>(std::in_place, cuda::largest_layer(base), stream);
-}
-
 class CudaBackend : public Backend {
  public:
   CudaBackend(const TrainingOptions& options, const model::ModelSpec& base, const FindTensor& find,
@@ -141,7 +127,6 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
       peers_(ranks, *options.cuda_device),
       parts_(parameters, spec_.layer_count(), options.zero_stage, ranks.rank(), ranks.size(),
              options.muon.has_value()),
-      slots_(slots_for(options, base, stream_)),
       scratch_(spec_, tokens_),
       decoder_(spec_, tokens_, keep_),
       head_(spec_, tokens_, options.retrofit.has_value(),
@@ -168,6 +153,9 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
 }
 
 void CudaBackend::load_weights(const FindTensor& find) {
+  if (options_.zero_stage == ZeroStage::everything) {
+    slots_.emplace(cuda::largest_layer(base_config_), stream_);
+  }
   cuda::LayerSlots* const slots = slots_ ? &*slots_ : nullptr;
   if (options_.retrofit) {
     frozen_.emplace(base_config_, find, peers_, slots, stream_);
