@@ -8,6 +8,7 @@
 #include "api/llm_session.h"
 #include "base/cuda/device.h"
 #include "base/error.h"
+#include "checkpoint/checkpoint_testing.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend_testing.h"
 #include "model/fixture.h"
@@ -29,7 +30,9 @@ class CudaRankTeam : public ::testing::TestWithParam<Case> {
 bool is_refused(const Case& c, const model::ModelSpec& spec) {
   return kvcache::traits_of(c.rule).drops() || (spec.dms && spec.dms->per_layer) ||
          spec.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole ||
-         spec.layer_embeddings.has_value();
+         spec.layer_embeddings.has_value() ||
+         (spec.recurrent() != nullptr &&
+          spec.recurrent()->kind == model::RecurrentSpec::Kind::state_space);
 }
 
 PartSource source_of(const model::ModelSpec& spec, std::optional<ops::WeightFormat> format) {
@@ -121,6 +124,70 @@ TEST(CudaRankTeamText, IsThatOfOneDevice) {
     }
   }
 }
+
+// Both lay out entries by head, and a state holds those of all ranks.
+struct Kept {
+  std::string cache;
+  std::string kv_dtype;
+};
+
+class CudaRankTeamState : public ::testing::TestWithParam<Kept> {
+ protected:
+  void SetUp() override {
+    if (winnow::cuda::device_count() < 2) {
+      GTEST_SKIP() << "fewer than two CUDA devices";
+    }
+    for (int i = 0; i < 90; ++i) {
+      prompt_.push_back(3 + (i * 7 + i / 5) % 40);
+    }
+    longer_ = prompt_;
+    longer_.insert(longer_.end(), {5, 35, 8, 9, 7, 9, 3});
+  }
+  [[nodiscard]] static Llm load(int ranks, bool reuse_prefixes) {
+    LoadOptions options = options_for(ranks);
+    options.cache = GetParam().cache;
+    options.kv_dtype = GetParam().kv_dtype;
+    options.reuse_prefixes = reuse_prefixes;
+    return Llm::load(options);
+  }
+  // The same first token, of which later ones depend on rounding, and the same live entries.
+  static void expect_like(const Generation& actual, const Generation& expected) {
+    EXPECT_EQ(actual.samples[0].token_ids.front(), expected.samples[0].token_ids.front());
+    EXPECT_EQ(actual.samples[0].kv.live_entries, expected.samples[0].kv.live_entries);
+  }
+
+  std::vector<std::int32_t> prompt_;
+  std::vector<std::int32_t> longer_;  // begins like it
+  GenerateOptions wanted_{.max_tokens = 1, .ignore_eos = true};
+};
+
+TEST_P(CudaRankTeamState, PrefixesAreReused) {
+  Llm llm = load(2, true);
+  llm.generate(prompt_, wanted_);
+  const Generation reused = llm.generate(longer_, wanted_);
+  EXPECT_GT(reused.reused_tokens, 60);
+  expect_like(reused, load(1, false).generate(longer_, wanted_));
+}
+
+TEST_P(CudaRankTeamState, FilesGoBetweenNumbersOfDevices) {
+  const Generation expected = load(1, false).generate(longer_, wanted_);
+  for (const auto& [from, to] : {std::pair{1, 2}, {2, 1}, {2, 2}}) {
+    const TempDir directory;
+    wanted_.prompt_cache = (directory.path() / "state").string();
+    EXPECT_EQ(load(from, false).generate(prompt_, wanted_).prompt_cache_warning, "");
+    const Generation resumed = load(to, false).generate(longer_, wanted_);
+    EXPECT_EQ(resumed.prompt_cache_warning, "");
+    EXPECT_GE(resumed.reused_tokens, 60) << from << " to " << to;
+    expect_like(resumed, expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Caches, CudaRankTeamState,
+                         ::testing::Values(Kept{"dense", "bf16"}, Kept{"dms", "bf16"},
+                                           Kept{"dms", "fp8"}, Kept{"dms", "int8"}),
+                         [](const auto& info) {
+                           return info.param.cache + "_" + info.param.kv_dtype;
+                         });
 
 TEST(CudaRankTeamOptions, NameTheDevicesThatAreMissing) {
   if (winnow::cuda::device_count() == 0) {
