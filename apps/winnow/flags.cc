@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/winnow/loading_line.h"
 #include "apps/winnow/model_names.h"
 #include "base/error.h"
 #include "checkpoint/json.h"
@@ -51,6 +52,7 @@ bool uses_generation_config(const std::string& name) {
 }
 
 void add_run_flags(CLI::App& command, LoadOptions& options) {
+  options.on_layer = LoadingLine();
   const FlagGroup group(command, "Cache and computation");
   group.option("--cache", options.cache, "RULE",
                "Which entries the KV cache keeps: auto (what the checkpoint was trained for), " +

@@ -68,6 +68,9 @@ struct LoadOptions {
   /// Keep the cache of what was read and written for later prompts that begin the same, while
   /// `kv_gib` has room. Rules that need `cr` read every prompt anew.
   bool reuse_prefixes = false;
+  /// With one rank: called while the weights are read, with the layers that are done and their
+  /// number. What it throws ends load().
+  std::function<void(int done, int layers)> on_layer = {};
 };
 
 /// The progress of a generation.

@@ -72,7 +72,8 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   note_memory(checkpoint, config);
   const FixedThreads fixed;  // other threads may load models meanwhile
   model::Model model(checkpoint.spec(),
-                     model::load_weights(checkpoint, host_format(config), !config.cuda_device));
+                     model::load_weights(checkpoint, host_format(config), !config.cuda_device,
+                                         /*shard=*/{}, options.on_layer));
   model.calibrate(std::move(calibration));
   return place_model(std::move(model), config, checkpoint.parameter_count());
 }

@@ -241,12 +241,12 @@ void ShardedTensors::release(const std::string& name) {
 }
 
 Weights bind_shard(const ModelSpec& whole, const Shard& shard, TensorSource& source,
-                   std::optional<ops::WeightFormat> format) {
+                   std::optional<ops::WeightFormat> format, const OnLayer& on_layer) {
   if (shard.is_whole()) {
-    return bind_weights(whole, source, format);
+    return bind_weights(whole, source, format, on_layer);
   }
   ShardedTensors part(whole, shard, source);
-  Weights weights = bind_weights(shard_spec(whole, shard), part, format);
+  Weights weights = bind_weights(shard_spec(whole, shard), part, format, on_layer);
   weights.owners.push_back(part.memory());
   if (shard.rank > 0) {
     clear_output_biases(weights);

@@ -49,6 +49,6 @@ class ShardedTensors : public TensorSource {
 /// The weights of a rank's part, or of the whole model. What projections back to the stream add
 /// goes into the sum over all ranks once: their biases are zeros on all ranks but the first.
 Weights bind_shard(const ModelSpec& whole, const Shard& shard, TensorSource& source,
-                   std::optional<ops::WeightFormat> format);
+                   std::optional<ops::WeightFormat> format, const OnLayer& on_layer = {});
 
 }  // namespace winnow::model

@@ -38,6 +38,6 @@ class TensorSource {
 /// Looks up every tensor of the architecture. Without a format the result refers to the source's
 /// memory; with one, matrices are quantised and released one after another.
 Weights bind_weights(const ModelSpec& spec, TensorSource& source,
-                     std::optional<ops::WeightFormat> format);
+                     std::optional<ops::WeightFormat> format, const OnLayer& on_layer = {});
 
 }  // namespace winnow::model

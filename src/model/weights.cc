@@ -31,7 +31,13 @@ class Binder {
     weights_.quantized.reserve(static_cast<std::size_t>(spec.layer_count()) * 7 + 2);
   }
 
-  Weights bind() {
+  Weights bind(const OnLayer& on_layer) {
+    const auto tell = [&](int done) {
+      if (on_layer) {
+        on_layer(done, spec_.layer_count());
+      }
+    };
+    tell(0);
     weights_.embedding = matrix("model.embed_tokens.weight");
     const bool own_head = !spec_.tied_embeddings || source_.contains("lm_head.weight");
     weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
@@ -46,6 +52,7 @@ class Binder {
     }
     for (int i = 0; i < spec_.layer_count(); ++i) {
       weights_.layers.push_back(layer(i));
+      tell(i + 1);
     }
     return std::move(weights_);
   }
@@ -258,17 +265,17 @@ std::size_t Weights::expert_bytes() const {
 }
 
 Weights bind_weights(const ModelSpec& spec, TensorSource& source,
-                     std::optional<ops::WeightFormat> format) {
-  return Binder(spec, source, format).bind();
+                     std::optional<ops::WeightFormat> format, const OnLayer& on_layer) {
+  return Binder(spec, source, format).bind(on_layer);
 }
 
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format,
-                     bool keep_packed, const Shard& shard) {
+                     bool keep_packed, const Shard& shard, const OnLayer& on_layer) {
   const QuantizedAs quantized = format        ? QuantizedAs::requantized
                                 : keep_packed ? QuantizedAs::stored
                                               : QuantizedAs::plain;
   StoredTensors tensors(checkpoint, quantized);
-  Weights weights = bind_shard(checkpoint.spec(), shard, tensors, format);
+  Weights weights = bind_shard(checkpoint.spec(), shard, tensors, format, on_layer);
   weights.owners.push_back(std::make_shared<const Checkpoint>(checkpoint));
   weights.owners.push_back(tensors.memory());
   return weights;

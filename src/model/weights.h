@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -143,11 +144,15 @@ struct Weights {
   [[nodiscard]] std::size_t expert_bytes() const;
 };
 
+/// Receives the layers that are done, from 0 on, and their number.
+using OnLayer = std::function<void(int done, int layers)>;
+
 /// Weights of a checkpoint, mapped without copying, or with every matrix quantised to `format`
 /// (int8 or int4). With `keep_packed`, matrices of Checkpoint::packed() stay packed; devices do
 /// not take these. For a shard, only the weights of its rank are read.
 Weights load_weights(const Checkpoint& checkpoint, std::optional<ops::WeightFormat> format = {},
-                     bool keep_packed = true, const Shard& shard = {});
+                     bool keep_packed = true, const Shard& shard = {},
+                     const OnLayer& on_layer = {});
 
 /// Random weights, for benchmarks of a shape: `type` is f32, f16 or bf16. A shard gets its part of
 /// the weights that the same seed gives for the whole model.

@@ -54,6 +54,23 @@ TEST(Llm, DescribesTheRun) {
   EXPECT_EQ(llm.info().kv_heads, 2);
 }
 
+TEST(Llm, TellsHowFarLoadingIs) {
+  std::vector<int> done;
+  LoadOptions options{.weights = "int4"};
+  options.on_layer = [&](int layers, int all) {
+    EXPECT_EQ(all, 8);
+    done.push_back(layers);
+  };
+  static_cast<void>(load("assets/dms-cr8", options));
+  EXPECT_EQ(done, (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  options.on_layer = [](int layers, int /*all*/) {
+    if (layers == 3) {
+      throw std::runtime_error("enough");
+    }
+  };
+  EXPECT_EQ(message_of([&] { static_cast<void>(load("assets/dms-cr8", options)); }), "enough");
+}
+
 TEST(Llm, StreamsTheTextItReturns) {
   Llm llm = load("assets/dms-cr8");
   GenerateOptions options{.max_tokens = 24, .samples = 2};

@@ -166,6 +166,67 @@ TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {
   EXPECT_EQ(chat.wait(), 0);
 }
 
+// A model that takes seconds to quantise: its weights are the zeros of a file without blocks.
+void write_slow_model(const TempDirectory& directory) {
+  const std::filesystem::path source = std::filesystem::path(WINNOW_SOURCE_DIR) / "assets/base";
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::create_symlink(source / file, directory.file(file));
+  }
+  constexpr int kLayers = 64;
+  constexpr int kWidth = 2048;
+  json config = json::parse(read_text(source / "config.json"));
+  config.update({{"num_hidden_layers", kLayers},
+                 {"hidden_size", kWidth},
+                 {"intermediate_size", 4 * kWidth},
+                 {"num_attention_heads", 32},
+                 {"num_key_value_heads", 32}});
+  static_cast<void>(directory.write("config.json", config.dump()));
+  std::size_t end = 0;
+  json header;
+  const auto add = [&](const std::string& name, const std::vector<int>& shape) {
+    std::size_t bytes = 2;
+    for (const int size : shape) {
+      bytes *= static_cast<std::size_t>(size);
+    }
+    header[name + ".weight"] = {
+        {"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  };
+  add("model.embed_tokens", {config.at("vocab_size").get<int>(), kWidth});
+  add("model.norm", {kWidth});
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    add(layer + "input_layernorm", {kWidth});
+    add(layer + "post_attention_layernorm", {kWidth});
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+      add(layer + "self_attn." + name, {kWidth, kWidth});
+    }
+    add(layer + "mlp.gate_proj", {4 * kWidth, kWidth});
+    add(layer + "mlp.up_proj", {4 * kWidth, kWidth});
+    add(layer + "mlp.down_proj", {kWidth, 4 * kWidth});
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 63) / 64 * 64, ' ');  // aligned, so that nothing is copied
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < length.size(); ++i) {
+    length[i] = static_cast<char>(text.size() >> (8 * i));
+  }
+  const std::string file = directory.write("model.safetensors", length + text);
+  std::filesystem::resize_file(file, length.size() + text.size() + end);
+}
+
+TEST(Chat, OneCtrlCEndsItWhileTheModelLoads) {
+  const TempDirectory model;
+  write_slow_model(model);
+  Terminal chat(
+      {"chat", "--model", model.path().string(), "--weights", "int4", "--history", "none"});
+  ASSERT_TRUE(chat.await("loading: ")) << chat.transcript();
+  ASSERT_TRUE(chat.await(" of 64 layers")) << chat.transcript();
+  chat.type(kCtrlC);
+  EXPECT_EQ(chat.wait(), 130) << chat.transcript();
+  EXPECT_THAT(chat.transcript(), Not(HasSubstr("/help")));
+}
+
 TEST_F(ChatOnATerminal, TakesMessagesOfSeveralLines) {
   Terminal chat(chat_words({}, "2"));
   expect(chat, "one\\", "… ");

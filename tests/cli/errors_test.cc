@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/device_list.h"
@@ -358,11 +360,15 @@ TEST(Interrupt, EndsTheTextThatIsBeingWritten) {
 TEST(Interrupt, StillGivesValidJson) {
   Words words = kLong;
   words.push_back("--json");
-  Command command(words);
-  command.await_handler(SIGINT);
-  command.send(SIGINT);
-  const CommandResult result = command.wait();
-  EXPECT_EQ(result.code, 130) << result.err;
+  CommandResult result;
+  for (int pause = 100; pause < 5000 && result.out.empty(); pause *= 3) {  // until it has loaded
+    Command command(words);
+    command.await_handler(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+    command.send(SIGINT);
+    result = command.wait();
+    EXPECT_EQ(result.code, 130) << result.err;
+  }
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json.at("finish_reason"), "cancelled");
   EXPECT_LT(json.at("token_ids").size(), 4000U);
