@@ -27,6 +27,12 @@ const CLI::App* owner_of(std::string_view flag, const CLI::App& command) {
 
 }  // namespace
 
+std::string foreign_command_hint(std::string_view name) {
+  const auto* const found = std::ranges::find(kForeignCommands, name, &ForeignCommand::name);
+  return found == kForeignCommands.end() ? ""
+                                         : fmt::format("Ollama's {} is {}; ", name, found->here);
+}
+
 std::string foreign_hint(const CLI::App& command, std::string_view flag) {
   const auto* const found = std::ranges::find(kForeignFlags, flag, &ForeignFlag::flag);
   if (found == kForeignFlags.end()) {

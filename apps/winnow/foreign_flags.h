@@ -1,4 +1,4 @@
-// Flags of other programs that users type from habit.
+// Flags and commands of other programs that users type from habit.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -51,6 +51,27 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"llama.cpp", "-ngl", "--device", " cuda"},
     ForeignFlag{"llama.cpp", "-np", "--max-sequences"},
 };
+
+struct ForeignCommand {
+  std::string_view name;
+  std::string_view here;
+};
+
+/// Ollama's commands that winnow does not have under the same name.
+inline constexpr std::array kForeignCommands{
+    ForeignCommand{"run", "winnow chat --model ORG/NAME"},
+    ForeignCommand{"show", "winnow inspect ORG/NAME"},
+    ForeignCommand{"create", "not needed: winnow chat --model FILE.gguf"},
+    ForeignCommand{"list", "hf cache ls, of huggingface_hub"},
+    ForeignCommand{"ls", "hf cache ls, of huggingface_hub"},
+    ForeignCommand{"rm", "hf cache rm, of huggingface_hub"},
+    ForeignCommand{"ps", "GET /v1/models of a server"},
+    ForeignCommand{"stop", "Ctrl-C in winnow serve"},
+};
+
+/// A hint at what does the work of another program's command, to precede the error: "Ollama's run
+/// is winnow chat --model ORG/NAME; ". "" if no program has the command.
+std::string foreign_command_hint(std::string_view name);
 
 /// A hint at winnow's name for another program's flag, to precede the error: "vLLM's
 /// --max-model-len is --max-context here; ". "" if no program has the flag, or if neither

@@ -7,7 +7,8 @@
 #include <iostream>
 #include <new>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "api/llm_load.h"
 #include "apps/winnow/command.h"
@@ -35,7 +36,17 @@ int report(std::string message) {
   return kFailure;
 }
 
-int parse_and_run(int argc, char** argv) {
+// `winnow help COMMAND` is `winnow COMMAND --help`, `winnow version` is `winnow --version`.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && (words.front() == "help" || words.front() == "version")) {
+    words.front().insert(0, "--");
+    std::ranges::rotate(words, words.begin() + 1);
+  }
+  return words;
+}
+
+int parse_and_run(std::vector<std::string> words) {
   CLI::App app("LLM inference with a KV cache that learns what to keep", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
   app.formatter(std::make_shared<HelpFormatter>());
@@ -59,12 +70,13 @@ int parse_and_run(int argc, char** argv) {
   add_completions(app, run);
   add_man_pages(app, run);
   app.footer(kFirstSteps);  // commands inherit the current footer
-  if (std::ranges::find(argv, argv + argc, std::string_view("-hf")) != argv + argc) {
+  if (std::ranges::find(words, "-hf") != words.end()) {
     // The parser would read it as -h and -f, and show the help.
     return report("llama.cpp's -hf is --model here: --model org/name[:TYPE]");
   }
   try {
-    app.parse(argc, argv);
+    std::ranges::reverse(words);  // as the parser takes them
+    app.parse(std::move(words));
   } catch (const CLI::Success& request) {  // --help, --version
     const int code = app.exit(request);
     require_system(std::cout.flush().good(), "cannot write to standard output");
@@ -91,7 +103,7 @@ int parse_and_run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     winnow::cli::set_program_name(argc > 0 ? argv[0] : "");
-    return winnow::cli::parse_and_run(argc, argv);
+    return winnow::cli::parse_and_run(winnow::cli::words_of(argc, argv));
   } catch (const winnow::engine::RankEnded&) {
     return winnow::cli::kSuccess;
   } catch (const winnow::cli::Interrupted&) {

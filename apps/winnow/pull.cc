@@ -17,7 +17,8 @@ struct PullOptions {
 
 int run_pull(const PullOptions& options) {
   const auto name = hub::parse_model_name(options.name);
-  require(name.has_value(), "{}: expected org/name, org/name@revision or org/name:TYPE",
+  require(name.has_value(),
+          "{}: expected org/name (Qwen/Qwen3-0.6B), org/name@revision or org/name:TYPE",
           options.name);
   DownloadProgress progress(options.name);
   const auto snapshot = hub::pull(*name, hub::read_environment(), std::ref(progress));

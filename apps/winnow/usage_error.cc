@@ -52,8 +52,10 @@ std::string unknown_word(const CLI::App& command, const std::vector<std::string>
   }
   const std::vector<std::string> commands = commands_of(command);
   if (!commands.empty()) {
+    const std::string foreign =
+        command.get_parent() == nullptr ? foreign_command_hint(word) : std::string();
     return fmt::format("{} has no command {} ({}", full_name(command), word,
-                       suggestion(word, commands));
+                       foreign.empty() ? suggestion(word, commands) : foreign);
   }
   const CLI::Option* const model = command.get_option_no_throw(std::string(kModelFlag));
   const bool may_be_model = words.size() == 1 && model != nullptr && model->count() == 0;

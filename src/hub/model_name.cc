@@ -34,6 +34,14 @@ bool is_revision(std::string_view text) {
          text.find("..") == std::string_view::npos && text.find("/.") == std::string_view::npos;
 }
 
+/// Without the Hub's address before it.
+std::string_view without_address(std::string_view text) {
+  for (const std::string_view start : {"https://", "hf.co/", "huggingface.co/"}) {
+    text.remove_prefix(text.starts_with(start) ? start.size() : 0);
+  }
+  return text;
+}
+
 bool is_weight_file(std::string_view text) {
   return text.ends_with(".gguf") || text.ends_with(".safetensors");
 }
@@ -47,6 +55,7 @@ bool is_gguf_choice(std::string_view text) {
 
 std::optional<ModelName> parse_model_name(std::string_view text) {
   ModelName name;
+  text = without_address(text);
   if (const std::size_t at = text.find(':'); at != std::string_view::npos) {
     name.gguf = text.substr(at + 1);
     text = text.substr(0, at);

@@ -17,8 +17,8 @@ struct ModelName {
   bool operator==(const ModelName&) const = default;
 };
 
-/// "org/name", "org/name@revision", "org/name:Q4_K_M" or "org/name@revision:file.gguf"; nullopt if
-/// this cannot be a name on the Hub, as for paths.
+/// "org/name", "org/name@revision", "org/name:Q4_K_M" or "org/name@revision:file.gguf", also behind
+/// the Hub's address, such as hf.co/; nullopt if this cannot be a name on the Hub, as for paths.
 std::optional<ModelName> parse_model_name(std::string_view text);
 
 /// The repository of a snapshot in a cache, whose directory is

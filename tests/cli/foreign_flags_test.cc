@@ -42,6 +42,23 @@ TEST(ForeignFlags, AreNamedInWinnowsWords) {
               "(llama.cpp's -c is --max-context of winnow serve; see winnow chat --help)");
 }
 
+TEST(ForeignCommands, AreNamedInWinnowsWords) {
+  expect_hint({"run", "llama3"},
+              "winnow has no command run (Ollama's run is winnow chat --model ORG/NAME; see winnow "
+              "--help)");
+  expect_hint({"create", "x", "-f", "Modelfile"}, "(Ollama's create is not needed: winnow chat");
+  expect_hint({"ls"}, "(Ollama's ls is hf cache ls, of huggingface_hub; see");
+  expect_hint({"eval", "run"}, "winnow eval has no command run (see winnow eval --help)");
+  expect_hint({"pull", "qwen3:0.6b"}, "qwen3:0.6b: expected org/name (Qwen/Qwen3-0.6B), ");
+}
+
+TEST(ForeignCommands, HelpAndVersionAreFlagsHere) {
+  EXPECT_EQ(run_winnow({"version"}).out, run_winnow({"--version"}).out);
+  EXPECT_EQ(run_winnow({"help"}).out, run_winnow({"--help"}).out);
+  EXPECT_EQ(run_winnow({"help", "eval", "suite"}).out, run_winnow({"eval", "suite", "--help"}).out);
+  EXPECT_EQ(run_winnow({"help"}).code, 0);
+}
+
 // Rows of the table under a heading of a page: the other program's cell, and winnow's.
 std::vector<std::pair<std::string, std::string>> rows_under(const std::string& page,
                                                             const std::string& heading) {

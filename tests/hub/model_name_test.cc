@@ -14,6 +14,17 @@ TEST(ModelName, Names) {
             (ModelName{"a/b", "v1", "sub/x-00001-of-00002.gguf"}));
 }
 
+TEST(ModelName, AddressesOfTheHub) {
+  for (const char* before :
+       {"hf.co/", "huggingface.co/", "https://huggingface.co/", "https://hf.co/"}) {
+    const std::string address(before);
+    EXPECT_EQ(parse_model_name(address + "a/b"), (ModelName{"a/b", "main", ""})) << before;
+    EXPECT_EQ(parse_model_name(address + "a/b:Q4_K_M"), (ModelName{"a/b", "main", "Q4_K_M"}));
+    EXPECT_EQ(parse_model_name(address + "b"), std::nullopt) << before;
+  }
+  EXPECT_EQ(parse_model_name("https://example.org/a/b"), std::nullopt);
+}
+
 TEST(ModelName, PathsAreNone) {
   for (const char* text : {"",       "model",       "./model", "../model", "/models/model",
                            "a/b/c",  "a/b/",        "~/model", "a/.b",     "a/b--c",
