@@ -36,6 +36,7 @@ struct GenerateCommand {
 };
 
 void check(const GenerateCommand& command) {
+  engine::validate(command.generate.sampling);
   if (!command.data_out.empty()) {
     require(!command.prompt && command.prompt_file.empty() && !command.chat && !command.json,
             "--data-out: takes its prompts from --prompts");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cli/run_command.h"
@@ -267,6 +268,20 @@ TEST(Chat, WithoutATerminalEveryLineIsAMessage) {
   EXPECT_THAT(result.err, HasSubstr(kAnswered));
   EXPECT_THAT(result.err, HasSubstr("/set temperature: expected a number, found \"2 3\""));
   EXPECT_THAT(result.err, HasSubstr("/nothing: no such command"));
+}
+
+TEST(Chat, RefusesNumbersBeforeItLoadsTheModel) {
+  const TempDirectory model;  // without weights
+  static_cast<void>(model.write("config.json", "{}"));
+  for (const auto& [flag, value, problem] :
+       {std::tuple("--temperature", "-1", "temperature -1 is not a number from 0 up"),
+        std::tuple("--top-p", "7", "top-p 7 is not in (0, 1]"),
+        std::tuple("--max-tokens", "0", "--max-tokens 0: expected 1 or more")}) {
+    const CommandResult result =
+        run_winnow({"chat", "--model", model.path().string(), flag, value});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr(problem));
+  }
 }
 
 TEST(Chat, RefusesWhatItCannotDo) {

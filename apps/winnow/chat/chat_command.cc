@@ -12,6 +12,8 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
+#include "base/error.h"
+#include "engine/request.h"
 #include "server/sampling_defaults.h"
 
 namespace winnow::cli {
@@ -88,6 +90,8 @@ GenerateOptions answer_options(const ChatFlags& flags) {
 
 int run_chat(const ChatFlags& flags) {
   const GenerateOptions options = answer_options(flags);
+  engine::validate(options.sampling);  // before the model is loaded, which may take long
+  require(options.max_tokens >= 1, "--max-tokens {}: expected 1 or more", options.max_tokens);
   LoadOptions load = flags.load;
   load.reuse_prefixes = true;
   Llm llm = Llm::load(load);

@@ -11,6 +11,7 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
+#include "engine/request.h"
 #include "eval/hyperscale.h"
 #include "eval/tasks/programs.h"
 
@@ -64,6 +65,7 @@ int run_hyperscale(const HyperscaleFlags& flags) {
   require(!flags.widths.empty() && std::ranges::min(flags.widths) >= 1,
           "--widths: expected numbers of chains");
   const int widest = std::ranges::max(flags.widths);
+  engine::validate(flags.sampling);
   require(widest == 1 || flags.sampling.temperature > 0.0,
           "--temperature 0: {} chains would all be the same", widest);
   const TaskData data = read_task_data(flags.data);

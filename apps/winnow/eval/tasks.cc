@@ -8,6 +8,7 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
+#include "engine/request.h"
 #include "eval/tasks/choice_formats.h"
 #include "eval/tasks/programs.h"
 
@@ -80,6 +81,7 @@ Json pass_at(const eval::Journal& journal, std::span<const eval::Question> quest
 
 int run_answers(const TasksFlags& flags, const eval::TextTask& task) {
   require(flags.max_tokens >= 0, "--max-tokens {}: expected 0 or more", flags.max_tokens);
+  engine::validate(flags.sampling);
   require(flags.samples == 1 || flags.sampling.temperature > 0.0,
           "--temperature 0: {} answers would all be the same", flags.samples);
   const TaskData data = read_task_data(flags.data);
