@@ -77,7 +77,7 @@ TEST_F(ChatOnATerminal, LoadsWhatItSaved) {
   Terminal chat(chat_words());
   expect(chat, "Hello", kAnswered);
   const json messages = saved(chat);
-  expect(chat, "/clear", "");
+  expect(chat, "/clear", "a new chat begins");
   EXPECT_EQ(saved(chat).size(), 0U);
   const std::string file = directory_.write("first.json", json{{"messages", messages}}.dump());
   expect(chat, "/load " + file, "questions and answers: 1");
@@ -85,7 +85,7 @@ TEST_F(ChatOnATerminal, LoadsWhatItSaved) {
   const std::string bad = directory_.write("bad.json", R"([{"role": "assistant", "content": ""}])");
   expect(chat, "/load " + bad, "bad.json: a message of the assistant where the user's turn is");
   EXPECT_EQ(saved(chat), messages);
-  expect(chat, "/system Be brief.", "");
+  expect(chat, "/system Be brief.", "a new chat begins, under this system message");
   EXPECT_EQ(saved(chat).front().at("role"), "system");
 }
 
@@ -141,7 +141,7 @@ TEST(Chat, SaysThatItFillsTheModelsPositions) {
   const CommandResult full =
       run_winnow(chat_words({"--temperature", "0"}, "4000"), sea + "\nGo on.\n");
   EXPECT_THAT(full.err, HasSubstr("the chat fills the model's 4,096 positions: /undo, or /clear"));
-  EXPECT_THAT(full.err, Not(HasSubstr("/set max-tokens")));
+  EXPECT_THAT(full.err, Not(HasSubstr("cut off")));
   EXPECT_THAT(full.err, HasSubstr("send less, /undo the answer before, or /clear the chat"));
 }
 
@@ -154,9 +154,10 @@ TEST_F(ChatOnATerminal, CtrlCEndsTheAnswerAndNotTheChat) {
       "when dense");  // the status of a running answer
   chat.type(kCtrlC);
   ASSERT_TRUE(chat.await(kAnswered)) << chat.transcript();
-  EXPECT_THAT(chat.transcript(), Not(HasSubstr("the answer has all the tokens")));
+  EXPECT_THAT(chat.transcript(), Not(HasSubstr("cut off")));
   expect(chat, "/set max-tokens 4", "");
   expect(chat, "Go on.", "prompt tokens from the cache");
+  ASSERT_TRUE(chat.await("winnow: cut off at 4 tokens; /set max-tokens 8 allows more"));
   ASSERT_TRUE(chat.await(kAsks));
   chat.type("never sent");
   ASSERT_TRUE(chat.await("never sent"));
@@ -268,6 +269,14 @@ TEST(Chat, WithoutATerminalEveryLineIsAMessage) {
   EXPECT_THAT(result.err, HasSubstr(kAnswered));
   EXPECT_THAT(result.err, HasSubstr("/set temperature: expected a number, found \"2 3\""));
   EXPECT_THAT(result.err, HasSubstr("/nothing: no such command"));
+}
+
+TEST(Chat, SaysThatAnAnswerWasCutOff) {
+  const CommandResult result =
+      run_winnow(chat_words({"--temperature", "0"}, "3"), "Hello\n/bye\nmore\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("cut off at 3 tokens; --max-tokens 6 allows more"));
+  EXPECT_EQ(result.err.find("cut off"), result.err.rfind("cut off")) << "/bye ends the chat";
 }
 
 TEST(Chat, RefusesNumbersBeforeItLoadsTheModel) {

@@ -29,6 +29,12 @@ std::string trimmed(std::string_view text) {
              : std::string(text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin));
 }
 
+// How answers may become longer than one of so many tokens.
+std::string cut_off_note(std::size_t tokens) {
+  return fmt::format("cut off at {} tokens; {} {} allows more", tokens,
+                     input_is_terminal() ? "/set max-tokens" : "--max-tokens", 2 * tokens);
+}
+
 // A remark on how an answer ended; empty if there is nothing to say. `tokens`: of the chat.
 std::string ending_note(const Sample& sample, int tokens, int positions) {
   if (sample.finish_reason == "length" && tokens >= positions) {
@@ -36,7 +42,7 @@ std::string ending_note(const Sample& sample, int tokens, int positions) {
                        grouped(positions));
   }
   if (sample.finish_reason == "length") {
-    return "the answer has all the tokens that /set max-tokens allows";
+    return cut_off_note(sample.token_ids.size());
   }
   if (sample.finish_reason == "out_of_memory") {
     return "the cache is full: allow it more memory with --kv-gib, or /clear the chat";
@@ -52,7 +58,7 @@ Chat::Chat(Llm& llm, const GenerateOptions& options, std::string system)
 }
 
 std::span<const Chat::Command> Chat::commands() {
-  static constexpr std::array<Command, 11> kCommands{{
+  static constexpr std::array<Command, 12> kCommands{{
       {"/help", "", "this list", &Chat::help},
       {"/clear", "", "begin a new chat", &Chat::clear},
       {"/system", "[TEXT]", "begin a new chat under this system message; without: show it",
@@ -65,6 +71,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/stats", "", "the last answer's speed, and what each head's cache holds", &Chat::stats},
       {"/quit", "", "end (also Ctrl-D)", &Chat::quit},
       {"/exit", "", "the same", &Chat::quit},
+      {"/bye", "", "the same", &Chat::quit},
   }};
   return kCommands;
 }
@@ -141,6 +148,7 @@ void Chat::help(const std::string& /*argument*/) {
 
 void Chat::clear(const std::string& /*argument*/) {
   conversation_.clear();
+  print_note("a new chat begins\n");
 }
 
 void Chat::system(const std::string& text) {
@@ -150,6 +158,7 @@ void Chat::system(const std::string& text) {
     return;
   }
   conversation_.set_system(text);
+  print_note("a new chat begins, under this system message\n");
 }
 
 void Chat::set(const std::string& assignment) {
