@@ -1,5 +1,6 @@
 #include "base/threads.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/no_signals.h"
+#include "base/note.h"
 
 namespace winnow {
 namespace {
@@ -205,6 +207,12 @@ void set_threads(int count) {
   const int threads = count > 0 ? count : available_cores();
   const std::scoped_lock alone(team_mutex());
   if (threads != team()->size()) {
+    if (const int cores = available_cores(); threads > cores) {
+      note(
+          fmt::format("{} threads, but this process may use {} cores only: more threads than "
+                      "cores are slower",
+                      threads, cores));
+    }
     team() = std::make_unique<Team>(threads);
   }
 }

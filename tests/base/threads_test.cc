@@ -142,6 +142,18 @@ TEST(FixedThreads, HoldTheTeamWhileOthersSetIt) {
   set_threads(0);
 }
 
+TEST(SetThreads, TellsThatThereAreFewerCores) {
+  const auto said = [](int count) {
+    ::testing::internal::CaptureStderr();
+    const WithThreads team(count);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said(static_cast<int>(std::thread::hardware_concurrency()) + 1)
+                .find("more threads than cores are slower"),
+            std::string::npos);
+  EXPECT_EQ(said(1), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Counts, Threads, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace
