@@ -413,7 +413,11 @@ TEST_F(GgufModelTest, QuantisedTensorsBecomeBf16) {
   EXPECT_EQ(sizes.quantized.types, (std::vector<std::string>{"F32", "Q8_0"}));
   EXPECT_EQ(sizes.quantized.in_file, blocks.size() + kTurned * sizeof(float));
   EXPECT_EQ(sizes.held, (32 * 32 + kTurned) * sizeof(bf16));
+  ::testing::internal::CaptureStderr();
   const TensorView& embedding = opened.tensor("model.embed_tokens.weight");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("converts 1 matrices that GGUF quantised to bf16"))
+      << "those in F32 are not quantised";
   ASSERT_EQ(embedding.dtype, DType::bf16);
   for (int i = 0; i < 32 * 32; ++i) {
     const int expected = i / 32 - i % 32;  // times 0.5

@@ -148,16 +148,18 @@ bool Weights::wants(const std::string& name, const Entry& entry, Which which) co
          (which == Which::all || (which == Which::unpacked ? entry.unpacked : !entry.packed));
 }
 
-// Prints a note before the conversion, which takes a while.
+// Prints a note before the conversion of what takes more memory by it, and a while.
 void Weights::announce(Which which) const {
   std::size_t count = 0;
   std::size_t stored = 0;
   std::size_t taken = 0;
   for (const auto& [name, entry] : matrices_) {
-    if (wants(name, entry, which)) {
+    const std::size_t values =
+        static_cast<std::size_t>(element_count(entry.shape)) * dtype_size(type_);
+    if (wants(name, entry, which) && entry.matrix.stored_bytes < values) {
       ++count;
       stored += entry.matrix.stored_bytes;
-      taken += static_cast<std::size_t>(element_count(entry.shape)) * dtype_size(type_);
+      taken += values;
     }
   }
   if (count > 0) {
