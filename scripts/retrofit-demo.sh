@@ -35,4 +35,5 @@ echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diar
 "$winnow" generate --model "$out" --prompt-file assets/demo_prompt.txt --max-tokens 17
 echo "Loss, ratio, and what each layer and head evicts: $out/training/curves.html"
 echo
-echo "Next: $winnow chat --model $out"
+echo "One code found is no test: expect lost needles after so few steps."
+echo "Next, in some 2 minutes: $winnow eval suite --model assets/base --compressed $out --quick"

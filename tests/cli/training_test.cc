@@ -146,6 +146,8 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     words.insert(words.end(), with_kind.begin(), with_kind.end());
     const CommandResult result = succeed(words);
     EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
+    EXPECT_THAT(result.out, HasSubstr("the model after 4 steps; CR "));
+    EXPECT_THAT(result.out, HasSubstr(" of the target 2.00: missed\n"));
     EXPECT_THAT(read_text(file(out + "/training/curves.html")),
                 AllOf(HasSubstr("<polyline"), HasSubstr("layer 1"), HasSubstr("held out")));
     const auto lines = metrics(out);

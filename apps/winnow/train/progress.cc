@@ -30,6 +30,9 @@ void TrainingProgress::begin() {
 void TrainingProgress::step(const train::StepReport& report) {
   seconds_per_step_ =
       seconds_per_step_ == 0.0 ? report.seconds : 0.9 * seconds_per_step_ + 0.1 * report.seconds;
+  if (report.eviction) {
+    target_ = 1.0 / (1.0 - report.eviction->target);
+  }
   const bool last = report.step == steps_;
   if (!terminal_ && !last && Clock::now() < next_) {
     return;
@@ -38,8 +41,8 @@ void TrainingProgress::step(const train::StepReport& report) {
   std::string line = fmt::format("step {}/{}  {} {:.4f}", report.step, steps_,
                                  distilled_ ? "KL" : "loss", report.loss);
   if (report.eviction) {
-    line += fmt::format("  CR {:.2f} of {:.2f}", 1.0 / (1.0 - report.eviction->share + 1e-9),
-                        1.0 / (1.0 - report.eviction->target));
+    line +=
+        fmt::format("  CR {:.2f} of {:.2f}", 1.0 / (1.0 - report.eviction->share + 1e-9), target_);
     if (report.eviction->price > 0.0) {
       line += fmt::format("  price {:.3f}", report.eviction->price);
     }
@@ -66,10 +69,19 @@ void TrainingProgress::held_out(std::int64_t step, const eval::PerplexityResult&
   clear();
   std::string line = fmt::format("step {}: held out: perplexity {:.3f}", step, result.perplexity());
   if (result.divergence) {
+    reached_ = result.compression_ratio;
     line += fmt::format(", KLD {:.4f} nats/token, CR {:.2f}", result.divergence->kld,
                         result.compression_ratio);
   }
   print_note(line + "\n");
+}
+
+std::string TrainingProgress::verdict() const {
+  constexpr double kNear = 0.95;  // texts differ in what they need
+  return target_ == 0.0 || reached_ == 0.0
+             ? ""
+             : fmt::format("; CR {:.2f} of the target {:.2f}: {}", reached_, target_,
+                           reached_ >= kNear * target_ ? "reached" : "missed");
 }
 
 void TrainingProgress::clear() {

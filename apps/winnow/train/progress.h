@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "eval/perplexity.h"
 #include "train/trainer.h"
@@ -22,6 +23,9 @@ class TrainingProgress {
   void begin();
   void step(const train::StepReport& report);
   void held_out(std::int64_t step, const eval::PerplexityResult& result);
+  /// "; CR 3.10 of the target 4.00: missed", by the last measurement on held-out text; empty if
+  /// there is no target or was no measurement.
+  [[nodiscard]] std::string verdict() const;
   /// Removes the line, so that other output can follow.
   void clear();
 
@@ -35,6 +39,8 @@ class TrainingProgress {
   std::int64_t tokens_;  // per step
   bool drawn_ = false;
   double seconds_per_step_ = 0.0;  // a running mean
+  double target_ = 0.0;            // compression ratio; 0: none
+  double reached_ = 0.0;           // on held-out text; 0: not measured
   Clock::time_point next_ = Clock::now();
 };
 

@@ -241,8 +241,8 @@ int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldO
                     trainer.steps_done()));
     return kInterrupted;
   }
-  print(fmt::format("{}: the model after {} steps\n{}: its curves\n", flags.out,
-                    trainer.steps_done(), curves.string()));
+  print(fmt::format("{}: the model after {} steps{}\n{}: its curves\n", flags.out,
+                    trainer.steps_done(), progress.verdict(), curves.string()));
   return kSuccess;
 }
 
