@@ -223,7 +223,8 @@ int run_demo(const DemoFlags& flags) {
     columns.push_back({"base model", run_silently(demo, *base, "base model")});
   }
   print_table(demo, columns);
-  print("\n  The compressed run beside each of the others:\n");
+  print(
+      "\n  The compressed run beside the others (KLD: difference of the predictions, 0: none):\n");
   print_divergence(columns);
 
   const engine::CacheUsage& cache = columns.front().run.cache;
