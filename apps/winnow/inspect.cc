@@ -11,6 +11,7 @@
 #include "apps/winnow/model_memory.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
+#include "base/error.h"
 #include "engine/options.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
@@ -26,6 +27,7 @@ constexpr double kPer = 1024.0;  // tokens
 struct InspectOptions {
   LoadOptions load;
   std::string kv_dtype = "bf16";
+  int context = 4096;
   bool json = false;
 };
 
@@ -312,11 +314,12 @@ std::string architectures() {
 }
 
 int run_inspect(const InspectOptions& options) {
+  require(options.context >= 1, "--context {}: expected 1 or more", options.context);
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
       cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
-  const ModelMemory memory = memory_of(checkpoint, format);
+  const ModelMemory memory = memory_of(checkpoint, format, options.context);
   if (options.json) {
     print_json(to_json(checkpoint, options, cost, memory));
   } else {
@@ -340,6 +343,7 @@ void add_inspect(CLI::App& app, Run& run) {
       ->required();
   add_probe_flags(*command, options->load.probe, options->load.probe_threshold);
   own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");
+  own.option("--context", options->context, "N", "Tokens of the chat that must fit into memory");
   add_json_flag(own, options->json);
   command->set_version_flag("--architectures", architectures,
                             "List the architectures that winnow reads, and end");

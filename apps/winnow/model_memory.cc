@@ -14,8 +14,6 @@
 namespace winnow::cli {
 namespace {
 
-constexpr int kChatTokens = 4096;
-
 Compression trained_compression(const model::ModelSpec& spec) {
   const kvcache::RuleTraits& rule = kvcache::traits_of(engine::trained_rule(spec));
   if (rule.marks) {
@@ -33,14 +31,14 @@ double in_memory(const quantized::WeightSizes& sizes) {
 
 }  // namespace
 
-ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format) {
+ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format, int tokens) {
   using engine::WeightStorage;
   const model::ModelSpec& spec = checkpoint.spec();
   ModelMemory memory;
   memory.weights = engine::weight_memory(checkpoint, WeightStorage::as_stored).all();
   memory.int8 = engine::weight_bytes(spec, WeightStorage::int8);
   memory.int4 = engine::weight_bytes(spec, WeightStorage::int4);
-  memory.chat_tokens = std::min(kChatTokens, spec.max_positions);
+  memory.chat_tokens = std::min(tokens, spec.max_positions);
   const SequenceBytes chat =
       sequence_bytes(spec, format, memory.chat_tokens, trained_compression(spec));
   memory.chat_dense = chat.dense;

@@ -23,7 +23,8 @@ struct ModelMemory {
 
   [[nodiscard]] bool fits() const { return weights + chat <= available; }
 };
-ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format);
+/// With a chat of `tokens`, or of the model's positions if these are fewer.
+ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format, int tokens);
 
 /// "weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + 48.0 MiB for one chat of 4,096 tokens; ..."
 std::string memory_text(const ModelMemory& memory);

@@ -310,6 +310,9 @@ TEST(Inspect, TellsArchitectureRetrofitAndCache) {
       dms.at("memory").at("available_bytes");  // changes all the time
   EXPECT_EQ(flag, dms);
   EXPECT_EQ(run_winnow({"inspect", "--json"}).code, 1);
+  const json brief = run_json({"inspect", "--json", "--context", "1024", kRetrofitted});
+  EXPECT_EQ(brief.at("memory").at("chat_tokens"), 1024);
+  EXPECT_LT(brief.at("memory").at("chat_bytes_dense"), dms.at("memory").at("chat_bytes_dense"));
   const json fp8 = run_json({"inspect", "--json", "--kv-dtype", "fp8", kRetrofitted});
   EXPECT_LT(fp8.at("kv_cache").at("dense_bytes_per_1k_tokens"),
             cache.at("dense_bytes_per_1k_tokens"));
