@@ -2,8 +2,9 @@
 import json
 
 import jsonschema
+import openai
 import pytest
-from conftest import MODEL
+from conftest import MODEL, serving
 from test_http import post, rendered
 
 CHAT = "/v1/chat/completions"
@@ -88,7 +89,14 @@ def test_of_allowed_tools_alone_one_is_called(server):
             assert call["function"]["name"] == "stop_clock"
 
 
-def test_streams_tell_the_same_calls(client):
+@pytest.mark.parametrize("interval", ["0", "1000"])  # tokens one by one, or several calls at once
+def test_streams_tell_the_same_calls(interval):
+    with serving("--stream-interval", interval, "--deterministic") as server:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        check_streamed_calls(client)
+
+
+def check_streamed_calls(client):
     fields = {"model": MODEL, "messages": USER, "tools": TOOLS, "tool_choice": "required",
               "max_tokens": 300, "temperature": 1, "seed": 5}
     whole = client.chat.completions.create(**fields).choices[0]
@@ -96,6 +104,8 @@ def test_streams_tell_the_same_calls(client):
     for piece in client.chat.completions.create(stream=True, **fields):
         for choice in piece.choices:
             reasons += [choice.finish_reason] if choice.finish_reason else []
+            told = [delta.index for delta in choice.delta.tool_calls or []]
+            assert len(told) == len(set(told)), piece  # some clients read one entry of a call
             for delta in choice.delta.tool_calls or []:
                 if delta.function.name:
                     calls[delta.index] = [delta.function.name, ""]

@@ -51,8 +51,8 @@ bool CompletionJob::Slot::called() const {
           Json::accept(calls.back()["function"]["arguments"].get_ref<const std::string&>()));
 }
 
-// Extracts tool calls from a piece's text: returns them as a stream's deltas and adds them to
-// the answer. null: there are none.
+// Extracts tool calls from a piece's text: returns them as a stream's deltas, one for each call,
+// and adds them to the answer. null: there are none.
 nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
   Slot& slot = slots_[static_cast<std::size_t>(index)];
   if (!slot.parser) {
@@ -77,6 +77,8 @@ nlohmann::ordered_json CompletionJob::take_calls(int index, Piece& piece) {
       deltas.back()["function"]["arguments"] = delta.arguments;
       Json& begun = deltas.back();
       begun["index"] = call;
+    } else if (!deltas.is_null()) {  // of the same call: clients may read one entry alone
+      deltas.back()["function"]["arguments"].get_ref<std::string&>() += delta.arguments;
     } else {
       deltas.push_back({{"index", call}, {"function", {{"arguments", delta.arguments}}}});
     }
