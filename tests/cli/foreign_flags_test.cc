@@ -33,6 +33,11 @@ TEST(ForeignFlags, AreNamedInWinnowsWords) {
               "(vLLM's --max-model-len is --max-context here; see");
   expect_hint({"serve", "--model", kBase, "--enable-prefix-caching"},
               "(vLLM's --enable-prefix-caching is the default; --no-prefix-cache turns it off; ");
+  expect_hint({"serve", "--model", kBase, "--trust-remote-code"},
+              "(vLLM's --trust-remote-code is not needed: winnow runs no code of a model; drop it; "
+              "see winnow serve --help)");
+  expect_hint({"serve", "--model", kBase, "--pipeline-parallel-size", "2"},
+              "is not supported: --tensor-parallel splits a model; see");
   expect_hint({"serve", "-hf", "some-org/some-model"}, "llama.cpp's -hf is --model here");
   expect_hint({"chat", "--model", kBase, "--temp", "1"},
               "llama.cpp's --temp is --temperature here");
