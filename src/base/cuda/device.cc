@@ -94,6 +94,7 @@ DeviceMemory allocate(std::size_t bytes) {
   void* memory = nullptr;
   const cudaError_t code = cudaMalloc(&memory, bytes);
   if (code != cudaSuccess) {
+    cudaGetLastError();  // clears the error, which the next launch would report as its own
     std::size_t free = 0;
     std::size_t total = 0;
     cudaMemGetInfo(&free, &total);  // zeros when this fails as well
