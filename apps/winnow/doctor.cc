@@ -184,7 +184,8 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "one chat: what a\ndense sequence takes. dense: any model. compressed: only models "
       "retrofitted with DMS, at a measured ratio of\n{:g} and at least a window of {} entries. "
       "--weights int8 or int4, --kv-dtype, --context and --cr show other cases;\nwinnow inspect "
-      "MODEL tells the same of a model.\n\n  {:<9}{:<20}{:>10}{:>12}{:>13}{:>13}\n",
+      "MODEL tells the same of a model. On a GPU fewer fit if the server copies matrices for "
+      "prompts\n(docs/serving.md).\n\n  {:<9}{:<20}{:>10}{:>12}{:>13}{:>13}\n",
       grouped(options.context), options.weights == "auto" ? "bf16" : options.weights,
       options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "dense",
       "compressed");

@@ -434,6 +434,7 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_NEAR(dense / left, 0.9, 0.02) << "as much as the server's cache takes";
   const CommandResult table = run_winnow({"doctor"});
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
+  EXPECT_THAT(table.out, HasSubstr("On a GPU fewer fit if the server copies matrices"));
   EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           256 MiB     180 MiB"));
   const json& fits = result.at("fits");
   EXPECT_TRUE(std::ranges::is_sorted(fits.begin(), fits.begin() + 14, {}, [](const json& row) {
