@@ -39,7 +39,8 @@ check_format() {
 }
 
 # A build compiles for one architecture only. This compiles device code for the oldest supported
-# architecture and for Hopper, and the host code of CUDA builds, which other builds leave out.
+# architecture, the code for Hopper for Hopper, and the host code of CUDA builds, which other builds
+# leave out.
 # It generates no machine code. Without file names it checks all files.
 check_devices() {
   local nvcc file kernels=() hosts=()
@@ -60,11 +61,24 @@ check_devices() {
   fi
   (($# > 0)) || mapfile -t kernels < <(sources '*.cu')
   compile_for sm_80 < <(printf '%s\n' "${kernels[@]}" | grep -v '_sm90\.cu$')
-  compile_for sm_90a < <(printf '%s\n' "${kernels[@]}" | grep '_sm90\.cu$')
+  compile_for sm_90a < <(printf '%s\n' "${kernels[@]}" | with_hopper_code)
   (($# == 0 || ${#hosts[@]} > 0)) || return 0
   cmake -S . -B build/device-check -G Ninja -DWINNOW_CUDA=ON -DWINNOW_BUILD_BENCHMARKS=ON \
     -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
   scripts/check_device_hosts.py build/device-check "${hosts[@]}"
+}
+
+# Prints those of the files named on standard input that have code for Hopper: *_sm90.cu, and files
+# that have or include a branch for it. The branches of src/base/ come with them.
+with_hopper_code() {
+  local file branches
+  branches=$(git grep --untracked -l '__CUDA_ARCH__ >= 900' -- 'src/*.cu*' ':!src/base')
+  while read -r file; do
+    if [[ $file == *_sm90.cu ]] ||
+      g++ -MM -MG -nostdinc -x c++ -I src -I include -I tests "$file" | grep -F "$branches" >/dev/null; then
+      echo "$file"
+    fi
+  done
 }
 
 # compile_for ARCHITECTURE: compiles the files named on standard input. It does not optimise: that
