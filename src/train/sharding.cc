@@ -6,7 +6,8 @@
 namespace winnow::train {
 namespace {
 
-// Adjacent tensors of one layer and role, and their end.
+// Adjacent tensors of one layer and role, and their end. Embedding and head are used one after the
+// other, so each is a run.
 struct Run {
   int layer;
   Role role;
@@ -18,7 +19,8 @@ std::vector<Run> runs_of(const ParameterList& list) {
   std::vector<Run> runs;
   for (const Parameter& parameter : list.list()) {
     const int layer = layer_of(parameter.name);
-    if (runs.empty() || runs.back().layer != layer || runs.back().role != parameter.role) {
+    if (runs.empty() || runs.back().layer != layer || runs.back().role != parameter.role ||
+        parameter.role == Role::embedding) {
       if (!runs.empty()) {
         runs.back().end = parameter.offset;
       }

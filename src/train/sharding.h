@@ -29,7 +29,8 @@ int layer_of(std::string_view name);
 /// A rank holds its parts of all sections, one after another.
 class Sharding {
  public:
-  /// Stage 1 has one section. In stage 3, each layer has one section per role.
+  /// Stage 1 has one section. In stage 3, each layer has one section per role, and embedding and
+  /// head have one each.
   Sharding(const ParameterList& list, ZeroStage stage, int rank, int ranks, bool whole_matrices);
 
   /// In the order of the flat arrays.

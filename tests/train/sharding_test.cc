@@ -124,6 +124,23 @@ TEST(MemoryPlan, StageThreeSharesOutWeights) {
   EXPECT_LT(states(three), 0.6 * states(one));
 }
 
+// A rank that held all of one would send or add it alone.
+TEST(Sharding, CutsEmbeddingAndHeadEach) {
+  const model::ModelSpec spec =
+      testing::tiny_config("qwen2", testing::kTinySizes, {{"tie_word_embeddings", false}});
+  const ParameterList list(spec, Trained::everything);
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+    const Parameter& parameter = list.find(name);
+    for (const int rank : {0, 1}) {
+      const Sharding sharding(list, ZeroStage::everything, rank, 2, false);
+      const auto [begin, end] =
+          sharding.held({parameter.offset, parameter.offset + parameter.count});
+      EXPECT_NEAR(static_cast<double>(end - begin), 0.5 * static_cast<double>(parameter.count), 8.0)
+          << name << " of rank " << rank;
+    }
+  }
+}
+
 // Per parameter, stage 1 takes 6 + 12 / N bytes, stage 3 16 / N plus whole tensors; a teacher 2,
 // or 2 / N.
 TEST(DeviceStates, AreThePlansOfBothStages) {
