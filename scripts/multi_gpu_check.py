@@ -142,7 +142,7 @@ def number(value: float | None, digits: int = 0) -> str:
 def run_tests(check: Check) -> str:
     """Each program's tests on ranks, in shards side by side; a pair of devices for every two ranks."""
     rows = []
-    for name, tests, shards in (("train_test", "*CudaTrainingRanks*", 4), ("parallel_test", "*Cuda*", 1),
+    for name, tests, shards in (("train_test", "*CudaTrainingRanks*:*CudaShardedTraining*", 4), ("parallel_test", "*Cuda*", 1),
                                 ("api_test", "*CudaRankTeam*", check.args.shards)):
         if not check.wants(name):
             continue

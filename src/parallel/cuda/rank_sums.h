@@ -38,7 +38,7 @@ struct Parts {
 void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
                std::size_t count, cudaStream_t stream);
 
-/// The same for `ranks` parts that are complete already, as their hosts know, and that do not
+/// The same for `ranks` parts that are complete already, as hosts or events ensure, and that do not
 /// change until this is complete: no kernel waits. `sum` may be one of the parts.
 void sum_complete_parts(const Parts& parts, int ranks, float* sum, bool add, std::size_t count,
                         cudaStream_t stream);

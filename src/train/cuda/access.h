@@ -12,12 +12,19 @@ inline constexpr int kEmbeddingPlace = -1;
 class PlaceAccess {
  public:
   virtual ~PlaceAccess() = default;
-  /// The pass's stream is about to read the matrices of `place`, and then those of `next`.
-  virtual void open(int place, int next) = 0;
+  /// The pass's stream is about to read the matrices of `place`, and then those of the layer
+  /// `next`, if it is one.
+  virtual void open(int /*place*/, int /*next*/) {}
   /// It is about to add to their gradients, which are zero.
   virtual void open_gradients(int /*place*/) {}
   /// It has added all of one part of a batch.
   virtual void close_gradients(int /*place*/) {}
 };
+
+/// For models that are whole on this device.
+inline PlaceAccess& whole_model() {
+  static PlaceAccess access;
+  return access;
+}
 
 }  // namespace winnow::train::cuda

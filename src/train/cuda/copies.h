@@ -21,12 +21,17 @@ void copy_async(const winnow::cuda::PinnedBuffer<T>& to, const winnow::cuda::Dev
                       "copy from the device");
 }
 
-/// Copies within the device.
+/// Copies within a device, or from one that shows its memory.
 template <class T>
 void copy_async(T* to, const T* from, std::size_t count, cudaStream_t stream) {
   winnow::cuda::check(
       cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToDevice, stream),
       "copy on the device");
+}
+
+/// Copies from pageable host memory, after all work on the default stream.
+inline void copy_to_device(void* to, const void* from, std::size_t bytes) {
+  winnow::cuda::check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
 }
 
 /// Sets every byte to 0.

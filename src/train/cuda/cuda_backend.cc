@@ -275,10 +275,8 @@ void CudaBackend::run_head(const DevicePass& pass, MainLoss loss) {
   const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
   double* const sum = &sums_.data()->loss;
   const int head = spec_.layer_count();  // its place
-  if (decoder_.access != nullptr) {
-    decoder_.access->open(head, cuda::kEmbeddingPlace);
-    decoder_.access->open_gradients(head);
-  }
+  decoder_.access->open(head, cuda::kEmbeddingPlace);
+  decoder_.access->open_gradients(head);
   if (loss == MainLoss::language_model) {
     head_.language_model_loss(pass, student_, decoder_.hidden(), targets, gradients_, gradient(),
                               sum);
@@ -287,9 +285,7 @@ void CudaBackend::run_head(const DevicePass& pass, MainLoss loss) {
     head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
                             options_.retrofit->divergence, gradients_, gradient(), sum);
   }
-  if (decoder_.access != nullptr) {
-    decoder_.access->close_gradients(head);
-  }
+  decoder_.access->close_gradients(head);
 }
 
 std::vector<std::int64_t> CudaBackend::marked() {
@@ -317,9 +313,6 @@ void CudaBackend::run_backward() {
 
 // Ranks add up gradients in each part.
 void CudaBackend::skip_part() {
-  if (decoder_.access == nullptr) {
-    return;
-  }
   for (int place = spec_.layer_count(); place >= cuda::kEmbeddingPlace; --place) {
     decoder_.access->open_gradients(place);
     decoder_.access->close_gradients(place);

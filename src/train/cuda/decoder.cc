@@ -49,34 +49,16 @@ DevicePass DeviceDecoder::pass_of(const DevicePass& pass, int layer) const {
   return own;
 }
 
-void DeviceDecoder::open(int place, int next) const {
-  if (access != nullptr) {
-    access->open(place, next);
-  }
-}
-
-void DeviceDecoder::open_gradients(int place) const {
-  if (access != nullptr) {
-    access->open_gradients(place);
-  }
-}
-
-void DeviceDecoder::close_gradients(int place) const {
-  if (access != nullptr) {
-    access->close_gradients(place);
-  }
-}
-
 void DeviceDecoder::forward(const DevicePass& pass, const DeviceWeights& weights,
                             const std::int32_t* tokens) {
-  open(kEmbeddingPlace, 0);
+  access->open(kEmbeddingPlace, 0);
   ops::cuda::embed(input(0), weights.embedding, tokens, pass.tokens, spec_.hidden, pass.stream);
   if (spec_.embedding_multiplier != 1.0F) {
     ops::cuda::scale(input(0), stream_size_, spec_.embedding_multiplier, pass.stream);
   }
   layer_inputs_.forward(pass, weights, tokens, input(0));
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
-    open(layer, layer + 1);
+    access->open(layer, layer + 1);
     layer_forward(pass_of(pass, layer), weights.layers[static_cast<std::size_t>(layer)],
                   input(layer), activations(layer), input(layer + 1));
   }
@@ -89,8 +71,8 @@ void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weight
   for (int layer = spec_.layer_count() - 1; layer >= 0; --layer) {
     const auto index = static_cast<std::size_t>(layer);
     DevicePass of_layer = pass_of(pass, layer);
-    open(layer, layer - 1);
-    open_gradients(layer);
+    access->open(layer, layer - 1);
+    access->open_gradients(layer);
     if (keep_ == Keep::inputs) {
       of_layer.recomputed = true;
       DevicePass again = of_layer;
@@ -99,17 +81,17 @@ void DeviceDecoder::backward(const DevicePass& pass, const DeviceWeights& weight
     }
     layer_backward(of_layer, weights.layers[index], input(layer), activations(layer),
                    gradients.layers[index], gradient);
-    close_gradients(layer);
+    access->close_gradients(layer);
   }
   layer_inputs_.backward(pass, weights, tokens, input(0), gradients, gradient.exact);
   if (spec_.embedding_multiplier != 1.0F) {
     ops::cuda::scale(gradient.exact, stream_size_, spec_.embedding_multiplier, pass.stream);
   }
   if (gradients.embedding != nullptr) {
-    open_gradients(kEmbeddingPlace);
+    access->open_gradients(kEmbeddingPlace);
     ops::cuda::embed_backward(gradients.embedding, gradient.exact, tokens, pass.tokens,
                               spec_.hidden, pass.stream);
-    close_gradients(kEmbeddingPlace);
+    access->close_gradients(kEmbeddingPlace);
   }
 }
 

@@ -25,13 +25,10 @@ class DeviceDecoder {
   void backward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens,
                 const DeviceGradients& gradients, const StreamGradient& gradient);
 
-  /// Is notified of the places that a pass enters and leaves; null: all weights are in memory.
-  PlaceAccess* access = nullptr;
+  /// Is notified of the places that a pass enters and leaves.
+  PlaceAccess* access = &whole_model();
 
  private:
-  void open(int place, int next) const;
-  void open_gradients(int place) const;
-  void close_gradients(int place) const;
   [[nodiscard]] float* input(int layer) const;
   /// `pass` restricted to one layer.
   [[nodiscard]] DevicePass pass_of(const DevicePass& pass, int layer) const;

@@ -1,14 +1,10 @@
 #include "train/cuda/frozen_weights.h"
 
-#include "base/error.h"
+#include "train/cuda/copies.h"
 #include "train/rounded.h"
 
 namespace winnow::train::cuda {
 namespace {
-
-void copy_to_device(void* to, const void* from, std::size_t bytes) {
-  winnow::cuda::check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
-}
 
 RankParts parts_of(const ParameterList& list, const model::ModelSpec& spec, ZeroStage stage,
                    int rank, int ranks) {

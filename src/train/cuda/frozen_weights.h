@@ -31,7 +31,7 @@ class FrozenWeights : public PlaceAccess {
   void take_matrix(const Parameter& parameter, const bf16* values) const;
 
   ParameterList list_;
-  RankParts parts_;
+  RankParts parts_;                            // whole models use its offsets only
   winnow::cuda::DeviceBuffer<bf16> matrices_;  // all, or what this rank holds
   winnow::cuda::DeviceBuffer<float> vectors_;
   std::optional<PlaceMatrices> places_;  // of parts

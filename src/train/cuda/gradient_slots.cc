@@ -1,7 +1,5 @@
 #include "train/cuda/gradient_slots.h"
 
-#include "train/cuda/copies.h"
-
 namespace winnow::train::cuda {
 
 GradientSlots::GradientSlots(const Peers& peers, const RankParts& parts,
@@ -26,10 +24,11 @@ float* GradientSlots::address_of(const Parameter& parameter) const {
          (parameter.offset - parts_.matrices_of(layer).first);
 }
 
-// The other ranks' hosts are behind the close() before, in which they recorded that they read this
-// buffer: two layers follow each other, and between embedding and head ranks meet here.
+// The other ranks' hosts are behind the close() in which they recorded that they read this buffer:
+// the layer in between has closed since. The head follows the embedding of the part before, so
+// ranks meet here.
 void GradientSlots::open(int place) {
-  if (!is_layer(place)) {
+  if (!parts_.is_layer(place)) {
     peers_.meet();
   }
   const std::size_t slot = slot_of(place);

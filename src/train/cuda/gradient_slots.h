@@ -34,9 +34,8 @@ class GradientSlots {
     winnow::cuda::Event added;   // by this rank's pass
     winnow::cuda::Event summed;  // by this rank
   };
-  [[nodiscard]] bool is_layer(int place) const { return place >= 0 && place < parts_.layers(); }
   [[nodiscard]] std::size_t slot_of(int place) const {
-    return is_layer(place) ? static_cast<std::size_t>(place % 2) : 2;
+    return parts_.is_layer(place) ? static_cast<std::size_t>(place % 2) : 2;
   }
 
   const Peers& peers_;

@@ -2,15 +2,11 @@
 
 #include <cmath>
 
+#include "train/cuda/copies.h"
 #include "train/cuda/optimizer.h"
 
 namespace winnow::train::cuda {
 namespace {
-
-void copy_to_device(float* to, std::span<const float> from) {
-  winnow::cuda::check(cudaMemcpy(to, from.data(), from.size_bytes(), cudaMemcpyHostToDevice),
-                      "copy to the device");
-}
 
 AdamWStep step_of(const AdamWOptions& options, const AdamW::Update& update) {
   const auto steps = static_cast<double>(update.step);
@@ -54,9 +50,9 @@ Moments HeldState::fetch_moments() {
 }
 
 void HeldState::store(std::span<const float> values) {
-  copy_to_device(values_.data(), values);
-  copy_to_device(first_moments_.data(), host_first_moments_.span());
-  copy_to_device(second_moments_.data(), host_second_moments_.span());
+  copy_to_device(values_.data(), values.data(), values.size_bytes());
+  copy_to_device(first_moments_.data(), host_first_moments_.data(), host_first_moments_.bytes());
+  copy_to_device(second_moments_.data(), host_second_moments_.data(), host_second_moments_.bytes());
   winnow::cuda::wait_for_default_stream();
 }
 

@@ -2,19 +2,21 @@
 #pragma once
 
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "parallel/cuda/device_ranks.h"
 
 namespace winnow::train::cuda {
 
-/// Each rank makes one; all call its functions together.
+/// Each rank makes one; all call its functions together. A rank that fails takes its memory with
+/// it: others that still read it may report an illegal access before they learn its reason.
 class Peers {
  public:
   /// `host` must outlive this. `device`: this rank's.
   Peers(parallel::Communicator& host, int device) : host_(host) {
     if (host.size() > 1) {
-      host.meet();  // others may still be loading
+      host.meet();  // others may still begin
       devices_.emplace(host, device);
     }
   }
@@ -30,6 +32,7 @@ class Peers {
     if (!devices_) {
       return {own};
     }
+    meet();  // others may still be loading
     std::vector<T*> all;
     for (void* address : devices_->exchange(const_cast<std::remove_const_t<T>*>(own))) {
       all.push_back(static_cast<T*>(address));

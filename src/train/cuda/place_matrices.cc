@@ -18,11 +18,7 @@ void copy_rounded(bf16* to, const bf16* from, std::size_t count, cudaStream_t st
 
 PlaceMatrices::PlaceMatrices(const RankParts& parts, LayerSlots& slots,
                              const winnow::cuda::Stream& passes)
-    : parts_(parts),
-      layers_(parts.layers()),
-      slots_(slots),
-      passes_(passes),
-      end_(parts.largest_end()) {}
+    : parts_(parts), slots_(slots), passes_(passes), end_(parts.largest_end()) {}
 
 const bf16* PlaceMatrices::address_of(const Parameter& parameter) const {
   if (parameter.role == Role::embedding) {
@@ -33,10 +29,10 @@ const bf16* PlaceMatrices::address_of(const Parameter& parameter) const {
 }
 
 void PlaceMatrices::open(int place, int next) {
-  if (!is_layer(place)) {
+  if (!parts_.is_layer(place)) {
     return gather(place, end_.data(), passes_.get());
   }
-  slots_.open(this, place, is_layer(next) ? next : -1,
+  slots_.open(this, place, parts_.is_layer(next) ? next : -1,
               [this](int layer, bf16* to, cudaStream_t stream) { gather(layer, to, stream); });
 }
 

@@ -30,10 +30,8 @@ class PlaceMatrices {
 
  private:
   void gather(int place, bf16* to, cudaStream_t stream) const;
-  [[nodiscard]] bool is_layer(int place) const { return place >= 0 && place < layers_; }
 
   const RankParts& parts_;
-  int layers_;
   LayerSlots& slots_;
   const winnow::cuda::Stream& passes_;
   winnow::cuda::DeviceBuffer<bf16> end_;  // the embedding or the head

@@ -21,7 +21,9 @@ class RankParts {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int ranks() const { return static_cast<int>(of_rank_.size()); }
-  [[nodiscard]] int layers() const { return static_cast<int>(places_.size()) - 2; }
+  [[nodiscard]] bool is_layer(int place) const {
+    return place >= 0 && place + 2 < static_cast<int>(places_.size());
+  }
   [[nodiscard]] const Sharding& own() const { return of_rank_[static_cast<std::size_t>(rank_)]; }
   [[nodiscard]] std::size_t largest() const;
 

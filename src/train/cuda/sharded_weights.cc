@@ -29,6 +29,7 @@ float* ShardedWeights::gradient(const Parameter& parameter) const {
 }
 
 void ShardedWeights::begin_update() {
+  matrix_gradients_.complete();  // of a pass that no update follows
   clear_async(gradients_, stream_.get());
   clear_async(vector_gradients_, stream_.get());
   // Sums of other streams add to the gradients: not before they are zero.

@@ -1,8 +1,6 @@
 // The model that devices train when they share out all of its state.
 #pragma once
 
-#include <optional>
-
 #include "train/cuda/gradient_slots.h"
 #include "train/cuda/place_matrices.h"
 #include "train/cuda/student_weights.h"

@@ -1,6 +1,7 @@
 #include "train/cuda/student_weights.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "train/cuda/copies.h"
 #include "train/cuda/optimizer.h"
@@ -10,6 +11,7 @@ namespace {
 
 // What this rank holds of parameters in host memory.
 std::span<const float> held_of(const Parameters& parameters, const RankParts& parts) {
+  assert(!parameters.is_whole() || parts.own().sections().size() == 1);
   return parameters.is_whole() ? parts.own().sections().front().partition.own(parameters.values())
                                : parameters.values();
 }

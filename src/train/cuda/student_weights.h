@@ -1,8 +1,6 @@
 // Weights and gradients of the model that a device trains.
 #pragma once
 
-#include <memory>
-
 #include "train/cuda/access.h"
 #include "train/cuda/frozen_weights.h"
 #include "train/cuda/held_state.h"

@@ -41,8 +41,11 @@ void expect_update_like_one(const World& world, const TrainingOptions& options, 
   expect_changes_near(world, "begin", "all", "one", 0.2);
 }
 
+// Three layers take turns in two buffers.
 TEST_P(CudaShardedTraining, UpdatesLikeOne) {
-  const World world;
+  auto sizes = testing::kTinySizes;
+  sizes.layers = 3;
+  const World world(testing::tiny_config("llama", sizes));
   for (TrainingOptions options : every_shared_training()) {
     for (const Activations activations : {Activations::keep, Activations::recompute}) {
       options.activations = activations;
@@ -58,9 +61,11 @@ TEST_P(CudaShardedTraining, TrainsEveryKindOfLayer) {
                                   {"moe_intermediate_size", 160},
                                   {"mlp_only_layers", {1}},
                                   {"tie_word_embeddings", false}};
+  auto sizes = testing::kWideSizes;
+  sizes.layers = 5;
   for (const model::ModelSpec& spec :
-       {testing::wide_config("qwen3_moe", experts), testing::hybrid_config("qwen3_next"),
-        testing::wide_config("qwen2")}) {
+       {testing::tiny_config("qwen3_moe", sizes, experts), testing::hybrid_config("qwen3_next"),
+        testing::tiny_config("qwen2", sizes)}) {
     SCOPED_TRACE(spec.family);
     const World world(spec);
     for (const TrainingOptions& options :
