@@ -97,6 +97,12 @@ def test_no_file_but_the_pages(server, path):
     assert head_of(answer) == "HTTP/1.1 404 Not Found"
 
 
+def test_the_page_has_its_files(server):
+    links = re.findall(r'(?:href|src)="(/[^"]*)"', httpx.get(server.url + "/").text)
+    assert any("icon" in link for link in links)  # browsers ask for one anyhow
+    assert {link: httpx.get(server.url + link).status_code for link in links} == dict.fromkeys(links, 200)
+
+
 def test_request_ids(server):
     assert httpx.get(server.url + "/health", headers={"x-request-id": "a-b.7"}).headers[
         "x-request-id"] == "a-b.7"
