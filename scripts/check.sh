@@ -50,8 +50,9 @@ check_devices() {
     [[ -f $file ]] || { echo "devices: $file: no such file" >&2; return 1; }
     case $file in
       *.cu) kernels+=("$file") ;;
+      *.cuh) mapfile -t -O ${#kernels[@]} kernels < <(sources '*.cu' | including "$file") ;;
       *.cc) hosts+=("$file") ;;
-      *) echo "devices: $file: expected a .cu or .cc file" >&2; return 1 ;;
+      *) echo "devices: $file: expected a .cu, .cuh or .cc file" >&2; return 1 ;;
     esac
   done
   # fmt 9 does not compile in nvcc's host pass, which compile_for leaves out.
@@ -68,17 +69,25 @@ check_devices() {
   scripts/check_device_hosts.py build/device-check "${hosts[@]}"
 }
 
-# Prints those of the files named on standard input that have code for Hopper: *_sm90.cu, and files
-# that have or include a branch for it. The branches of src/base/ come with them.
-with_hopper_code() {
-  local file branches
-  branches=$(git grep --untracked -l '__CUDA_ARCH__ >= 900' -- 'src/*.cu*' ':!src/base')
+# Prints those of the files named on standard input that are, or include, one of the files named in
+# the argument, one per line.
+including() {
+  local file
   while read -r file; do
-    if [[ $file == *_sm90.cu ]] ||
-      g++ -MM -MG -nostdinc -x c++ -I src -I include -I tests "$file" | grep -F "$branches" >/dev/null; then
+    if g++ -MM -MG -nostdinc -x c++ -I src -I include -I tests "$file" | grep -F "$1" >/dev/null; then
       echo "$file"
     fi
   done
+}
+
+# Prints those of the files named on standard input that have code for Hopper: *_sm90.cu, and files
+# that have or include a branch for it. The branches of src/base/ come with them.
+with_hopper_code() {
+  local files
+  mapfile -t files
+  printf '%s\n' "${files[@]}" | grep '_sm90\.cu$' || true
+  printf '%s\n' "${files[@]}" | grep -v '_sm90\.cu$' |
+    including "$(git grep --untracked -l '__CUDA_ARCH__ >= 900' -- 'src/*.cu*' ':!src/base')"
 }
 
 # compile_for ARCHITECTURE: compiles the files named on standard input. It does not optimise: that

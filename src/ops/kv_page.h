@@ -34,7 +34,7 @@ std::string_view format_name(EntryFormat format);
 /// part contiguous:
 ///   keys    [head_dim][kPageEntries]   channel-major: one channel of all entries is one vector
 ///   values  [kPageEntries][head_dim]   (q4: rows padded to a multiple of 16 codes)
-/// scales  [2][kPageEntries] bf16     of keys, then of values; absent in f32 and bf16
+///   scales  [2][kPageEntries] bf16     of keys, then of values; absent in f32 and bf16
 /// An entry of a scaled format represents code * scale, with one scale for each key and for each
 /// value. The codes of q4 index the levels of a codebook (codebook.h); 16 codes are two
 /// 32-bit words: code i is nibble i / 2 of word i % 2, so that one shift per lane brings all of
