@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <span>
 
 #include "parallel/on_ranks.h"
 #include "train/training_world.h"
@@ -77,6 +78,25 @@ inline void expect_near(const StepReport& report, const StepReport& expected) {
   EXPECT_NEAR(report.decision_norm, expected.decision_norm, 2e-2 * expected.decision_norm + 1e-9);
   if (expected.eviction) {
     EXPECT_NEAR(report.eviction->share, expected.eviction->share, 5e-3);
+  }
+}
+
+/// A whole run that learns, to rounding.
+inline void expect_learns_like(std::span<const StepReport> reports,
+                               std::span<const StepReport> expected) {
+  ASSERT_LT(expected.back().loss, 0.7 * expected.front().loss);
+  ASSERT_EQ(reports.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(reports[i].loss, expected[i].loss, 0.03 * expected[i].loss) << i;
+  }
+}
+
+/// The losses after the first `done` updates of `whole`, to rounding.
+inline void expect_goes_on_like(std::span<const StepReport> rest, std::span<const StepReport> whole,
+                                std::size_t done) {
+  ASSERT_EQ(rest.size(), whole.size() - done);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    EXPECT_NEAR(rest[i].loss, whole[done + i].loss, 0.02 * whole[done + i].loss + 2e-4) << i;
   }
 }
 

@@ -41,10 +41,7 @@ TEST_F(CudaTrainingRanks, LearnLikeOne) {
        {testing::language_options(), testing::pretraining_options()}) {
     const auto expected = steps_on(1, options, world, 30, "", "one");
     const auto reports = steps_on(kDevices, options, world, 30, "", "all");
-    ASSERT_LT(expected.back().loss, 0.7 * expected.front().loss);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_NEAR(reports[i].loss, expected[i].loss, 0.03 * expected[i].loss) << i;
-    }
+    expect_learns_like(reports, expected);
   }
 }
 
@@ -56,9 +53,7 @@ TEST_F(CudaTrainingRanks, GoOnWithAnyNumber) {
     steps_on(kDevices, options, world, 3, "", "middle");
     for (const int count : {1, kDevices}) {
       const auto rest = steps_on(count, options, world, 3, "middle", "end");
-      for (std::size_t i = 0; i < rest.size(); ++i) {
-        EXPECT_NEAR(rest[i].loss, whole[3 + i].loss, 0.02 * whole[3 + i].loss + 2e-4) << i;
-      }
+      expect_goes_on_like(rest, whole, 3);
     }
   }
 }
