@@ -107,6 +107,8 @@ sanitized_kvcache=(
   '*CudaTokenAttention.SeesWhatTheHostSees/quest_*_D80*')
 # Whole steps in one kernel, for one and for few sequences. Memcheck only, because of linear layers.
 sanitized_engine='*CudaBackendTest.ComputesWhatTheCpuComputes/llama_fp8:*CudaBackendTest.ComputesWhatTheCpuComputes/qwen3_streaming_fp8:*CudaFewSequences.DecodesEachAsByItself/llama_fp8'
+# A training step: of a small model, and of one with biases of experts and sinks.
+sanitized_train='*CudaTrainingOf*/*_family_llama__tiny__language:*CudaTrainingOf*/*_family_gpt_oss__language'
 # Racecheck does not understand a warp whose lanes read or write, synchronise, and let one lane arrive
 # at a barrier: it reports the data that linear layers pass from warp to warp as races. For a batch
 # they are one kernel, which other tests begin with.
@@ -132,6 +134,7 @@ check_with_sanitizers() {
     for filter in "${sanitized_kvcache[@]}"; do sanitize "$tool" kvcache "$filter"; done
   done
   sanitize memcheck engine "$sanitized_engine"
+  sanitize memcheck train "$sanitized_train"
   wait_for_all
 }
 

@@ -66,10 +66,13 @@ DeviceGradients StudentWeights::gradients(bool with_omegas) const {
 }
 
 void StudentWeights::apply(const AdamWOptions& options, const AdamW::Update& update) {
-  // An update is of one role: of matrices or of what comes after them.
-  const bool matrices = update.begin < parts_.matrices();
-  held_.apply(options, update, parts_.own().held({update.begin, update.end}), held_gradients(),
-              matrices ? rounded() : nullptr, stream_.get());
+  const auto apply_to = [&](std::size_t begin, std::size_t end, bf16* rounded_values) {
+    held_.apply(options, update, parts_.own().held({begin, end}), held_gradients(), rounded_values,
+                stream_.get());
+  };
+  const std::size_t middle = std::clamp(parts_.matrices(), update.begin, update.end);
+  apply_to(update.begin, middle, rounded());
+  apply_to(middle, update.end, nullptr);  // vectors are not rounded
 }
 
 MuonArrays StudentWeights::muon_arrays() const {
