@@ -42,11 +42,11 @@ retrofit-demo: configured ## Teach the model in assets/ to compress its cache, a
 	@scripts/retrofit-demo.sh
 
 .PHONY: test
-test: build ## Build and run all tests but those of large clients
+test: build ## Build and run all tests but those with clients from PyPI
 	@ctest --preset release -j "$$(($$(nproc) + 1))"  # many tests wait for another process
 
 .PHONY: test-clients
-test-clients: build ## Ask a server with lm-eval, guidellm and Open WebUI from PyPI (1.5 GB)
+test-clients: build ## Ask a server with the clients that people use, from PyPI (2 GB)
 	@ctest --preset clients
 
 .PHONY: python
