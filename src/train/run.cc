@@ -1,5 +1,9 @@
 #include "train/run.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/error.h"
@@ -40,6 +44,7 @@ class Run {
       if (options_.on_step) {
         options_.on_step(report);
       }
+      keep(report);
       const bool last = report.step == steps;
       if (last || due(options_.eval_every)) {
         evaluate();
@@ -74,6 +79,19 @@ class Run {
     if (options_.on_held_out) {
       options_.on_held_out(trainer_.steps_done(), result);
     }
+  }
+
+  // The configuration names the ratio of that moment, not the one that the run leads to.
+  void keep(const StepReport& report) {
+    if (std::ranges::find(options_.keep_at, report.step) == options_.keep_at.end()) {
+      return;
+    }
+    ExportedModel model = export_model(trainer_, options_.save_type);
+    if (report.eviction) {
+      const double ratio = std::round(100.0 / (1.0 - report.eviction->target)) / 100.0;
+      (model.spec.dms ? model.spec.dms->target_cr : model.spec.dmc->target_cr) = ratio;
+    }
+    save_model(options_.out / fmt::format("step-{}", report.step), model);
   }
 
   void checkpoint() {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "train/held_out.h"
 #include "train/trainer.h"
@@ -18,6 +19,8 @@ struct RunOptions {
   std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
   /// Steps between measurements on held-out text; 0: only before the first step and after the last.
   std::int64_t eval_every = 0;
+  /// Steps after which the model is also written to step-N in `out`, to be kept.
+  std::vector<std::int64_t> keep_at;
   DType save_type = DType::bf16;
 
   /// Called as the run advances.

@@ -399,6 +399,7 @@ TEST_F(Training, SaysWhatIsWrong) {
   expect_error(train("x", {"--schedule", "zigzag"}), "--schedule zigzag");
   expect_error(train("x", {"--resume"}), "--resume");
   expect_error(train("x", {"--save-every", "-1"}), "--save-every -1");
+  expect_error(train("x", {"--keep-at", "5"}), "--keep-at 5");
   expect_error(train("x", {"--eval-every", "-1"}), "--eval-every -1");
   expect_error(train("x", {"--valid-tokens", "-1"}), "--valid-tokens -1");
   expect_error(train("x", {"--threads", "-1"}), "--threads -1");

@@ -66,6 +66,27 @@ TEST(Run, WritesAModelThatTheEngineRuns) {
   EXPECT_EQ(losses_in(metrics_of(world, "out")).size(), 10U);
 }
 
+// A kept model is what a run that ends there writes, with the ratio of that moment.
+TEST(Run, KeepsModelsOnTheWay) {
+  const World world;
+  RunOptions options = run_options(world, "whole");
+  options.keep_at = {6};
+  Trainer whole(short_run(), world.base(), world.shards());
+  run_training(whole, nullptr, options);
+
+  RunOptions stopped = run_options(world, "stopped");
+  int left = 6;
+  stopped.should_stop = [&left] { return left-- == 0; };
+  Trainer part(short_run(), world.base(), world.shards());
+  EXPECT_FALSE(run_training(part, nullptr, stopped));
+
+  const model::Checkpoint kept = model::Checkpoint::open(world.path("whole") / "step-6");
+  expect_same_tensors(kept.tensors(), model::Checkpoint::open(world.path("stopped")).tensors());
+  const double share = short_run().retrofit->ramp.share(6 - 1 - 3);
+  EXPECT_NEAR(kept.spec().dms->target_cr, 1.0 / (1.0 - share), 0.005);
+  EXPECT_LT(kept.spec().dms->target_cr, 3.0);
+}
+
 // Wherever a run was interrupted, the resumed one repeats it to the bit.
 TEST(Run, InterruptedAndTakenUpIsTheSame) {
   const World world;

@@ -72,6 +72,10 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
            "Continue from the last checkpoint in --out, to the bit (default: off)");
   run.option("--save-every", flags.save_every, "N",
              "Steps between checkpoints; 0: only at the end");
+  run.open_option("--keep-at", flags.keep_at, "N,...",
+                  "Also keep the model after these steps, each in the folder step-N of --out "
+                  "(default: none)")
+      ->delimiter(',');
   run.option("--eval-every", flags.eval_every, "N",
              "Steps between evaluations on held-out data; 0: only before and after");
   run.option("--valid-tokens", flags.valid_tokens, "N", "Most held-out tokens; 0: all");

@@ -57,6 +57,7 @@ struct TrainingFlags {
   std::string save_dtype = "bf16";
   std::int64_t save_every = 100;
   std::int64_t eval_every = 0;
+  std::vector<std::int64_t> keep_at;
   std::int64_t valid_tokens = 32768;
 
   std::string method = "dms";

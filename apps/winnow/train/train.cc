@@ -32,9 +32,9 @@ namespace fs = std::filesystem;
 
 // Flags that may differ when a run is resumed.
 const std::vector<std::string> kNotTheRecipe{
-    "help",        "config",     "out",          "data",          "valid",     "valid-tokens",
-    "save-every",  "eval-every", "dry-run",      "resume",        "threads",   "device",
-    "activations", "save-dtype", "final-offset", "data-parallel", "zero-stage"};
+    "help",       "config",      "out",        "data",         "valid",         "valid-tokens",
+    "save-every", "keep-at",     "eval-every", "dry-run",      "resume",        "threads",
+    "device",     "activations", "save-dtype", "final-offset", "data-parallel", "zero-stage"};
 // Flags that may differ between ranks.
 const std::vector<std::string> kOfOneRank{"help", "config", "threads"};
 
@@ -76,6 +76,10 @@ void check_numbers(const TrainingFlags& flags) {
            {"--valid-tokens", flags.valid_tokens},
            {"--threads", flags.threads}}) {
     require(value >= 0, "{} {}: expected 0 or more", flag, value);
+  }
+  for (const std::int64_t step : flags.keep_at) {
+    require(step >= 1 && step <= flags.steps, "--keep-at {}: expected steps from 1 to {}", step,
+            flags.steps);
   }
 }
 
@@ -218,6 +222,7 @@ train::RunOptions run_options(const TrainingFlags& flags, const train::Shards& s
   run.resume = flags.resume;
   run.save_every = flags.save_every;
   run.eval_every = flags.eval_every;
+  run.keep_at = flags.keep_at;
   run.save_type = parse_save_dtype(flags.save_dtype);
   return run;
 }
