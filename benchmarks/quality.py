@@ -26,6 +26,7 @@ from pathlib import Path
 from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "assets/make"))
+import reasoning  # noqa: E402
 import tasks  # noqa: E402
 
 RULES = ("h2o", "tova", "streaming", "quest")
@@ -69,6 +70,13 @@ def problems(count: int, draw, seed: int) -> str:
         problem = draw(rng)
         lines.append(json.dumps({"question": problem.question, "answer": f"{problem.answer}\n#### {problem.result}"}))
     return "\n".join(lines) + "\n"
+
+
+def programs(count: int, longest: int, seed: int) -> str:
+    """Register programs, whose worked solutions are up to `longest` tokens long."""
+    rng = Random(seed)
+    drawn = (reasoning.problem(rng, longest=longest) for _ in range(count))
+    return "".join(json.dumps({"question": p.question, "answer": f"{p.solution}\n#### {p.result:03d}"}) + "\n" for p in drawn)
 
 
 class Table:
@@ -116,6 +124,11 @@ class Table:
                     path.write_text(problems(count, draw, seed))
             found[name] = Measure(["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--shots", str(SHOTS),
                                    "--shots-data", str(shots), "--max-tokens", "120"])  # fmt: skip
+        if args.programs:
+            file, longest = args.work / "programs.jsonl", min(reasoning.LONGEST, self.positions // 2)
+            if not file.exists():
+                file.write_text(programs(args.programs, longest, 20261122))
+            found["programs"] = Measure(["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--max-tokens", str(longest)])
         plain = ["--style", "plain", "--chains", "3", "--hops", "2", "--max-tokens", "80"]
         for length in map(int, args.lengths.split(",")):
             beyond = length > self.positions
@@ -226,6 +239,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lengths", default="4096,8192")
     parser.add_argument("--eval-tokens", type=int, default=32768, help="of each text; 0: all")
     parser.add_argument("--problems", type=int, default=100)
+    parser.add_argument("--programs", type=int, default=0, help="register programs (assets/make/reasoning.py)")
     parser.add_argument("--repeats", type=int, default=10,
                         help="needles per depth, half beyond the positions; variables: five times as many texts")  # fmt: skip
     parser.add_argument("--places", nargs="*", default=[], metavar="DEVICE=JOBS",
