@@ -52,7 +52,7 @@ def training_text(corpus: Path, gsm8k: Path, max_bytes_per_source: int):
         yield "\n".join(secret.sentences + [text for qa in secret.questions for text in qa])
 
 
-def train(texts) -> Tokenizer:
+def train(texts, vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -62,7 +62,7 @@ def train(texts) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         special_tokens=SPECIALS,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -76,7 +76,7 @@ def train(texts) -> Tokenizer:
     return tokenizer
 
 
-def save(tokenizer: Tokenizer, out: Path) -> None:
+def save(tokenizer: Tokenizer, out: Path, context: int = 4096) -> None:
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"), pretty=False)
     config = {
@@ -86,7 +86,7 @@ def save(tokenizer: Tokenizer, out: Path) -> None:
         "additional_special_tokens": [USER, ASSISTANT],
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": 4096,
+        "model_max_length": context,
     }
     (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
