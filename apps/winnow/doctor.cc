@@ -15,10 +15,12 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/processor.h"
+#include "base/read_bandwidth.h"
 #include "base/threads.h"
 #include "engine/cache_memory.h"
 #include "engine/options.h"
 #include "engine/weight_memory.h"
+#include "model/cost.h"
 #include "model/spec.h"
 #include "ops/kv_page.h"
 #include "winnow/version.h"
@@ -43,7 +45,13 @@ struct DoctorOptions {
 struct Place {
   std::string name;  // its --device value, or the memory size of one that is not here
   std::size_t free_memory = 0;
+  double bandwidth = 0.0;  // bytes per second; 0: not measured
 };
+
+// What the measurement itself takes is 1 GiB.
+double host_bandwidth() {
+  return available_host_memory() > 2 * kGibibyte ? measure_read_bandwidth() : 0.0;
+}
 
 // Devices that can compute with such weights.
 std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& options) {
@@ -56,7 +64,7 @@ std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& option
   const bool only_devices =
       engine::parse_weights(options.weights, list.devices.empty()) == engine::WeightStorage::fp8;
   if (!only_devices) {
-    places.push_back({"cpu", available_host_memory()});
+    places.push_back({"cpu", available_host_memory(), host_bandwidth()});
   }
   for (std::size_t i = 0; i < list.devices.size(); ++i) {
     places.push_back({fmt::format("cuda:{}", i), list.devices[i].free_memory});
@@ -69,6 +77,7 @@ struct Row {
   std::string_view shape;
   model::ModelSpec spec;
   double weights = 0.0;
+  double read = 0.0;  // of the weights, those that one token reads
   SequenceBytes sequence;
 };
 
@@ -79,7 +88,9 @@ std::vector<Row> rows_of(const DoctorOptions& options) {
   std::vector<Row> rows;
   for (const std::string_view shape : shape_names()) {
     const model::ModelSpec spec = *find_shape(shape);
-    rows.push_back({shape, spec, engine::weight_bytes(spec, storage),
+    const double weights = engine::weight_bytes(spec, storage);
+    rows.push_back({shape, spec, weights,
+                    weights * model::read_weights(spec, 1.0) / model::stored_weights(spec),
                     sequence_bytes(spec, format, options.context, {options.cr, kWindow})});
   }
   std::ranges::stable_sort(rows, {}, &Row::weights);
@@ -95,6 +106,13 @@ long long sequences(double memory, const Row& row, double each) {
   return static_cast<long long>(static_cast<double>(room) / each);
 }
 
+// The most tokens per second of one stream: each token reads its weights from memory. Null if the
+// bandwidth is not known.
+nlohmann::ordered_json most_tokens(const Place& place, const Row& row) {
+  return place.bandwidth > 0.0 ? nlohmann::ordered_json(place.bandwidth / row.read)
+                               : nlohmann::ordered_json();
+}
+
 nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorOptions& options) {
   const std::vector<Row> rows = rows_of(options);
   auto result = nlohmann::ordered_json::array();
@@ -104,6 +122,7 @@ nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorO
       result.push_back({{"device", place.name},
                         {"shape", row.shape},
                         {"weight_bytes", row.weights},
+                        {"most_tokens_per_s", most_tokens(place, row)},
                         {"sequence_bytes_dense", row.sequence.dense},
                         {"sequence_bytes_compressed", row.sequence.compressed},
                         {"sequences_dense", sequences(memory, row, row.sequence.dense)},
@@ -167,11 +186,16 @@ std::string too_large(const Row& row, double memory) {
   return format.empty() ? "too large" : fmt::format("too large; fits with --weights {}", format);
 }
 
+std::string most_tokens_text(const Place& place, const Row& row) {
+  const nlohmann::ordered_json most = most_tokens(place, row);
+  return most.is_null() ? "-" : fmt::format("{:.3g}/s", most.get<double>());
+}
+
 std::string fits_row(const Place& place, const Row& row) {
   const auto memory = static_cast<double>(place.free_memory);
   const std::string cells =
       memory > row.weights
-          ? fmt::format("{:>13}{:>13}", grouped(sequences(memory, row, row.sequence.dense)),
+          ? fmt::format("{:>11}{:>10}{:>12}", most_tokens_text(place, row), grouped(sequences(memory, row, row.sequence.dense)),
                         grouped(sequences(memory, row, row.sequence.compressed)))
           : "    " + too_large(row, memory);
   return fmt::format("  {:<9}{:<20}{:>10}{:>12}{}\n", place.name, row.shape,
@@ -181,14 +205,15 @@ std::string fits_row(const Place& place, const Row& row) {
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
   std::string text = fmt::format(
       "\nSequences of {} tokens that fit beside the weights; weights in {}, cache entries in {}. "
-      "one chat: what a\ndense sequence takes. dense: any model. compressed: only models "
-      "retrofitted with DMS, at a measured ratio of\n{:g} and at least a window of {} entries. "
-      "--weights int8 or int4, --kv-dtype, --context and --cr show other cases;\nwinnow inspect "
+      "one chat: what a\ndense sequence takes. decode: the most tokens of one short chat, each of "
+      "which reads its weights from memory.\ndense: any model. compressed: only models "
+      "retrofitted with DMS, at a measured ratio of {:g} and at least\na window of {} entries. "
+      "--weights int8 or int4, --kv-dtype, --context and --cr show other cases; winnow inspect\n"
       "MODEL tells the same of a model. On a GPU fewer fit if the server copies matrices for "
-      "prompts\n(docs/serving.md).\n\n  {:<9}{:<20}{:>10}{:>12}{:>13}{:>13}\n",
+      "prompts\n(docs/serving.md).\n\n  {:<9}{:<20}{:>10}{:>12}{:>11}{:>10}{:>12}\n",
       grouped(options.context), options.weights == "auto" ? "bf16" : options.weights,
-      options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "dense",
-      "compressed");
+      options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "decode",
+      "dense", "compressed");
   const std::vector<Row> rows = rows_of(options);
   for (const Place& place : places) {
     for (const Row& row : rows) {

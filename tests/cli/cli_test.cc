@@ -417,6 +417,10 @@ TEST(Bench, FullLoadServesEveryRequest) {
   EXPECT_THAT(refused.err, HasSubstr("--load 40-20: expected two lengths, such as 1000/1000"));
 }
 
+json row_of(const json& fits, const char* shape) {
+  return *std::ranges::find_if(fits, [&](const json& row) { return row.at("shape") == shape; });
+}
+
 TEST(Doctor, TellsMachineAndWhatFits) {
   const json result = run_json({"doctor", "--json", "--context", "1024", "--cr", "4"});
   EXPECT_GT(result.at("memory_bytes"), result.at("available_bytes"));
@@ -426,6 +430,13 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_EQ(small.at("device"), "cpu");
   EXPECT_EQ(small.at("shape"), "smollm2-135m");
   EXPECT_EQ(small.at("weight_bytes"), 2 * 134'479'872) << "the 2-D weights of SmolLM2-135M";
+  EXPECT_GT(small.at("most_tokens_per_s"), 1.0);
+  const auto reads = [&](const json& row) {
+    return row.at("weight_bytes").get<double>() * row.at("most_tokens_per_s").get<double>();
+  };
+  const json& fits = result.at("fits");
+  EXPECT_NEAR(reads(fits.at(1)) / reads(fits.at(0)), 1.0, 1e-9) << "all weights for each token";
+  EXPECT_GT(reads(row_of(fits, "qwen3-30b-a3b")), 5 * reads(fits.at(0))) << "few experts";
   EXPECT_EQ(small.at("sequence_bytes_dense"), 1024 * 30 * 3 * 64 * 2 * 2);
   EXPECT_EQ(small.at("sequence_bytes_compressed"), 256 * 30 * 3 * 64 * 2 * 2);
   EXPECT_GT(small.at("sequences_compressed"), small.at("sequences_dense"));
@@ -436,7 +447,6 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
   EXPECT_THAT(table.out, HasSubstr("On a GPU fewer fit if the server copies matrices"));
   EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           256 MiB     180 MiB"));
-  const json& fits = result.at("fits");
   EXPECT_TRUE(std::ranges::is_sorted(fits.begin(), fits.begin() + 14, {}, [](const json& row) {
     return row.at("weight_bytes").get<double>();
   }));
@@ -470,6 +480,7 @@ TEST(Doctor, PlansForADeviceThatIsNotHere) {
   const json rows = run_json({"doctor", "--json", "--memory-gib", "0.5"}).at("fits");
   for (const json& row : rows) {
     EXPECT_EQ(row.at("device"), "0.5 GiB");
+    EXPECT_TRUE(row.at("most_tokens_per_s").is_null()) << "not measured";
   }
   const json& small = rows.at(0);
   const double left = 0.5 * (1 << 30) - 2 * 134'479'872;
