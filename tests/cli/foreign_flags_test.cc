@@ -36,6 +36,8 @@ TEST(ForeignFlags, AreNamedInWinnowsWords) {
   expect_hint({"serve", "--model", kBase, "--trust-remote-code"},
               "(vLLM's --trust-remote-code is not needed: winnow runs no code of a model; drop it; "
               "see winnow serve --help)");
+  expect_hint({"serve", "--model", kBase, "--revision", "main"},
+              "(vLLM's --revision is --model NAME@REVISION here; see");
   expect_hint({"serve", "--model", kBase, "--pipeline-parallel-size", "2"},
               "is not supported: --tensor-parallel splits a model; see");
   expect_hint({"serve", "-hf", "some-org/some-model"}, "llama.cpp's -hf is --model here");
