@@ -194,10 +194,10 @@ std::string most_tokens_text(const Place& place, const Row& row) {
 std::string fits_row(const Place& place, const Row& row) {
   const auto memory = static_cast<double>(place.free_memory);
   const std::string cells =
-      memory > row.weights
-          ? fmt::format("{:>11}{:>10}{:>12}", most_tokens_text(place, row), grouped(sequences(memory, row, row.sequence.dense)),
-                        grouped(sequences(memory, row, row.sequence.compressed)))
-          : "    " + too_large(row, memory);
+      memory > row.weights ? fmt::format("{:>11}{:>10}{:>12}", most_tokens_text(place, row),
+                                         grouped(sequences(memory, row, row.sequence.dense)),
+                                         grouped(sequences(memory, row, row.sequence.compressed)))
+                           : "    " + too_large(row, memory);
   return fmt::format("  {:<9}{:<20}{:>10}{:>12}{}\n", place.name, row.shape,
                      readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }
