@@ -28,14 +28,29 @@ __device__ inline uint2 codes_of(const Eight& x, float factor) {
   return {words[0], words[1]};
 }
 
+/// The larger magnitude; infinity if `value` is NaN.
+__device__ inline float larger_magnitude(float largest, float value) {
+  return isnan(value) ? INFINITY : fmaxf(largest, fabsf(value));
+}
+
 __device__ inline float largest_of(const Eight& x) {
   float largest = 0.0F;
 #pragma unroll
   for (const float value : x.values) {
-    largest = fmaxf(largest, fabsf(value));
-    largest = isnan(value) ? INFINITY : largest;
+    largest = larger_magnitude(largest, value);
   }
   return largest;
+}
+
+/// From values whose largest magnitude is known to their codes, and back.
+struct CodeScale {
+  float factor = 0.0F;
+  float scale = 0.0F;
+};
+
+__device__ inline CodeScale scale_of(float largest) {
+  const bool vanishes = largest <= kF8E4M3Max / FLT_MAX;
+  return vanishes ? CodeScale{} : CodeScale{kF8E4M3Max / largest, largest / kF8E4M3Max};
 }
 
 /// The largest x of a block of kCodeThreads threads, returned to each. Once per kernel.
@@ -81,11 +96,9 @@ __device__ void write_codes(const Fp8RowsTo& out, int cols, const Load& load) {
   for (int column = begin + kKept * kStep; column < cols; column += kStep) {
     largest = fmaxf(largest, largest_of(load_eight(rounded(column).values)));
   }
-  largest = block_max(largest);
-  const bool vanishes = largest <= kF8E4M3Max / FLT_MAX;
-  const float factor = vanishes ? 0.0F : kF8E4M3Max / largest;
+  const auto [factor, scale] = scale_of(block_max(largest));
   if (threadIdx.x == 0) {
-    out.scales[blockIdx.x] = vanishes ? 0.0F : largest / kF8E4M3Max;
+    out.scales[blockIdx.x] = scale;
   }
   auto* codes = reinterpret_cast<uint2*>(out.codes + std::size_t{blockIdx.x} * cols);
 #pragma unroll

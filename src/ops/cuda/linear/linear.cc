@@ -259,10 +259,10 @@ void Linear::multiply(float* y, const Fp8Rows& x, const Fp8Rows& weight, int row
       {y, y, weight.codes, x.codes, weight.scales, x.scales}, stream);
 }
 
-void Linear::multiply_add(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
-                          int inputs, cudaStream_t stream) {
+void Linear::multiply_add(float* y, const float* c, const Fp8Rows& x, const Fp8Rows& weight,
+                          int rows, int outputs, int inputs, cudaStream_t stream) {
   run({Kind::fp8_add, rows, outputs, inputs, 0},
-      {y, y, weight.codes, x.codes, weight.scales, x.scales}, stream);
+      {y, c, weight.codes, x.codes, weight.scales, x.scales}, stream);
 }
 
 void Linear::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,

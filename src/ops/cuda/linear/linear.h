@@ -58,7 +58,11 @@ class Linear {
   void multiply(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
                 int inputs, cudaStream_t stream, int stride = 0);
   void multiply_add(float* y, const Fp8Rows& x, const Fp8Rows& weight, int rows, int outputs,
-                    int inputs, cudaStream_t stream);
+                    int inputs, cudaStream_t stream) {
+    multiply_add(y, y, x, weight, rows, outputs, inputs, stream);
+  }
+  void multiply_add(float* y, const float* c, const Fp8Rows& x, const Fp8Rows& weight, int rows,
+                    int outputs, int inputs, cudaStream_t stream);
 
   /// dx [rows, inputs] = dy [rows, outputs] weight, or += with `add`; `batch` as above.
   void input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
