@@ -26,17 +26,11 @@ using namespace winnow;
 using namespace winnow::train;
 
 struct Flags {
-  std::map<std::string, std::string> values{{"shape", "llama-3.2-1b"},
-                                            {"length", "4096"},
-                                            {"sequences", "4"},
-                                            {"micro-batch", "4"},
-                                            {"decisions", "borrowed"},
-                                            {"window", "256"},
-                                            {"updates", "3"},
-                                            {"activations", "keep"},
-                                            {"ranks", "1"},
-                                            {"zero-stage", "1"},
-                                            {"json", ""}};
+  std::map<std::string, std::string> values{
+      {"shape", "llama-3.2-1b"}, {"length", "4096"},        {"sequences", "4"},
+      {"micro-batch", "4"},      {"decisions", "borrowed"}, {"window", "256"},
+      {"updates", "3"},          {"activations", "keep"},   {"ranks", "1"},
+      {"zero-stage", "1"},       {"dtype", "bf16"},         {"json", ""}};
   Flags(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
       const std::string name = std::string(argv[i]).substr(2);
@@ -111,6 +105,7 @@ TrainingOptions options_of(const Flags& flags) {
   options.zero_stage = flags.size("zero-stage") == 3 ? ZeroStage::everything : ZeroStage::moments;
   options.activations =
       flags.values.at("activations") == "recompute" ? Activations::recompute : Activations::keep;
+  options.fp8_products = flags.values.at("dtype") == "fp8";
   options.learning_rate = 1e-5;
   const std::string decisions = flags.values.at("decisions");
   if (decisions != "none") {

@@ -156,6 +156,10 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
   }
   require(!options.cuda_device || options.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
+  require(!options.fp8_products || options.cuda_device,
+          "--dtype fp8: runs on a CUDA device only; the CPU computes in bf16 or fp32");
+  require(!options.fp8_products || options.zero_stage != ZeroStage::everything,
+          "--dtype fp8 with --zero-stage 3: ranks gather weights in bf16; --zero-stage 1 has both");
   if (options.muon) {
     require(in_unit(options.muon->momentum), "--momentum {}: expected 0 or more, less than 1",
             options.muon->momentum);

@@ -82,6 +82,8 @@ struct TrainingOptions {
 
   std::optional<int> cuda_device;  // nullopt: the CPU
   DType compute = DType::bf16;
+  /// On a CUDA device: products of layers are in fp8, but for gradients of weights.
+  bool fp8_products = false;
   Activations activations = Activations::automatic;
 
   std::optional<RetrofitOptions> retrofit;  // nullopt: the language-model loss

@@ -367,6 +367,8 @@ TEST_F(Training, ChecksFlagsBeforeItReadsData) {
     EXPECT_FALSE(fs::exists(file("x"))) << names;
   };
   refused({"--save-dtype", "int8"}, "--save-dtype int8");
+  refused({"--dtype", "fp4"}, "--dtype fp4: expected bf16, fp32 or fp8");
+  refused({"--dtype", "fp8"}, "--dtype fp8: runs on a CUDA device only");
   refused({"--valid", file("nope")}, "--valid " + file("nope") + ": there is no such file");
   refused({"--data", file("folder"), file("data.jsonl")},
           "--data " + file("folder") + ": a folder that tokenize-data made stands alone");

@@ -350,6 +350,14 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
                 o.retrofit->dmc.emplace().pooled = 13;
               }).starts_with("--fixed-pooling: entries of 13 tokens"));
   EXPECT_TRUE(refusal([](auto& o) { o.muon = {1.0}; }).starts_with("--momentum 1"));
+  EXPECT_EQ(refusal([](auto& o) { o.fp8_products = true; }),
+            "--dtype fp8: runs on a CUDA device only; the CPU computes in bf16 or fp32");
+  EXPECT_TRUE(refusal([](auto& o) {
+                o.fp8_products = true;
+                o.compute = DType::bf16;
+                o.cuda_device = 0;
+                o.zero_stage = ZeroStage::everything;
+              }).starts_with("--dtype fp8 with --zero-stage 3"));
   EXPECT_TRUE(refusal([](auto& o) {
                 o.retrofit->dms.source = Source::adapter;
                 o.muon.emplace();

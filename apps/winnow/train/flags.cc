@@ -90,9 +90,11 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.option("--zero-stage", flags.zero_stage, "N",
              "What ranks share out: 1: the optimiser's state; 3: weights and gradients too, which "
              "are whole for a layer or two at a time (less memory)");
-  run.option("--dtype", flags.dtype, "TYPE",
-             "Forward products in bf16, where the CPU has it, or fp32; sums, gradients and the "
-             "optimiser are in fp32");
+  run.option(
+      "--dtype", flags.dtype, "TYPE",
+      "Products in bf16, where the CPU has it; on the CPU fp32; on an H100 or H200 fp8: those "
+      "of layers, but for gradients of weights. Sums, gradients and the optimiser are in "
+      "fp32");
   run.option(
       "--activations", flags.activations, "KIND",
       "keep: until the backward pass (faster, more memory); recompute: layer by layer; auto: "
@@ -350,10 +352,11 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
                                                                                     : 1e-5);
   options.weight_decay = flags.weight_decay;
   options.clip = flags.clip;
-  require(flags.dtype == "bf16" || flags.dtype == "fp32", "--dtype {}: expected bf16 or fp32",
-          flags.dtype);
+  require(flags.dtype == "bf16" || flags.dtype == "fp32" || flags.dtype == "fp8",
+          "--dtype {}: expected bf16, fp32 or fp8", flags.dtype);
   options.cuda_device = engine::parse_device(flags.device);
   options.compute = flags.dtype == "fp32" ? DType::f32 : DType::bf16;
+  options.fp8_products = flags.dtype == "fp8";
   options.activations = parse_activations(flags.activations);
   if (flags.retrofit) {
     options.retrofit = retrofit_options(flags);

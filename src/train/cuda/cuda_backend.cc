@@ -92,7 +92,8 @@ class CudaBackend : public Backend {
   std::optional<cuda::DeviceDecoder> teacher_decoder_;
   cuda::DeviceDecoder decoder_;
   cuda::DeviceHead head_;
-  mutable ops::cuda::Linear linear_;
+  mutable cuda::Products products_;
+  std::optional<cuda::Fp8Copies> fp8_;  // if products are in fp8
   std::optional<cuda::Muon> muon_;
 
   model::RopeTables ropes_;
@@ -175,6 +176,9 @@ void CudaBackend::load_weights(const FindTensor& find) {
   }
   student_ = trained_->weights(frozen_ ? &*frozen_ : nullptr);
   gradients_ = trained_->gradients(!options_.retrofit || !options_.retrofit->uniform_weights);
+  if (options_.fp8_products) {
+    products_.use(fp8_.emplace(options_, base_config_, teacher_, student_, stream_.get()));
+  }
 }
 
 void CudaBackend::warm_up() {
@@ -186,7 +190,7 @@ void CudaBackend::warm_up() {
     pass_.merge_span = options_.retrofit->merge_span;
   }
   pass_.far_dropout = options_.far_dropout ? &*options_.far_dropout : nullptr;
-  linear_.search(true);
+  products_.linear().search(true);
   if (options_.retrofit) {  // the student is compared with its teacher at least once
     run_forward(MainLoss::distillation);
   }
@@ -195,9 +199,9 @@ void CudaBackend::warm_up() {
   }
   run_backward();
   if (muon_) {
-    muon_->warm_up(linear_, stream_.get());
+    muon_->warm_up(products_.linear(), stream_.get());
   }
-  linear_.search(false);
+  products_.linear().search(false);
 }
 
 void CudaBackend::begin_update() {
@@ -210,27 +214,25 @@ void CudaBackend::begin_update() {
 }
 
 DevicePass CudaBackend::pass_of(const model::ModelSpec& spec) const {
-  DevicePass pass;
-  pass.spec = &spec;
-  pass.tokens = static_cast<int>(tokens_);
-  pass.first_key = inputs_.first_key();
-  pass.chunk_key = inputs_.chunk_key();
-  pass.positions = inputs_.positions();
-  pass.ropes = &ropes_;
-  pass.angles = angles_.data();
-  pass.mode = pass_.mode;
-  pass.tau = pass_.tau;
-  pass.merge_span = pass_.merge_span;
-  pass.far_dropout = pass_.far_dropout;
-  pass.channel_factor = inputs_.channel_factor();
-  pass.noise = inputs_.noise();
-  pass.losses = inputs_.losses();
-  pass.marked = marked_.data();
-  pass.first_bad = &sums_.data()->first_bad;
-  pass.linear = &linear_;
-  pass.scratch = &scratch_;
-  pass.stream = stream_.get();
-  return pass;
+  return {.spec = &spec,
+          .tokens = static_cast<int>(tokens_),
+          .first_key = inputs_.first_key(),
+          .chunk_key = inputs_.chunk_key(),
+          .positions = inputs_.positions(),
+          .ropes = &ropes_,
+          .angles = angles_.data(),
+          .mode = pass_.mode,
+          .tau = pass_.tau,
+          .merge_span = pass_.merge_span,
+          .far_dropout = pass_.far_dropout,
+          .channel_factor = inputs_.channel_factor(),
+          .noise = inputs_.noise(),
+          .losses = inputs_.losses(),
+          .marked = marked_.data(),
+          .first_bad = &sums_.data()->first_bad,
+          .linear = &products_,
+          .scratch = &scratch_,
+          .stream = stream_.get()};
 }
 
 void CudaBackend::run(const Kind& kind, const std::function<void()>& work) {
@@ -349,11 +351,14 @@ void CudaBackend::apply(const AdamW::Update& update) {
 }
 
 void CudaBackend::apply(const MuonUpdate& update) {
-  muon_->apply(update, trained_->muon_arrays(), linear_, stream_.get());
+  muon_->apply(update, trained_->muon_arrays(), products_.linear(), stream_.get());
 }
 
 void CudaBackend::end_update() {
   trained_->end_update();
+  if (fp8_) {
+    fp8_->refresh(stream_.get());
+  }
 }
 
 void CudaBackend::fetch_values() {

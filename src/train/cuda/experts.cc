@@ -191,8 +191,7 @@ void beside_forward(const DevicePass& pass, const DeviceLayerWeights& w, const D
   RoutedExperts(pass, w, a).forward(scratch.beside);
   ops::cuda::round(a.experts_branch, scratch.beside, count, pass.stream);
   project_dense(pass, w, a);
-  activate_dense(pass, w, a, scratch.product);
-  pass.linear->multiply(a.shared_branch, scratch.product, w.down, pass.tokens, hidden,
+  pass.linear->multiply(a.shared_branch, dense_product(pass, w, a), w.down, pass.tokens, hidden,
                         pass.layer_spec().feed_forward.dense_width(), pass.stream);
   add_normed(pass, a.shared_branch, w.shared_post_norm, 1.0F, out, out);
   add_normed(pass, a.experts_branch, w.experts_post_norm, 1.0F, out, out);
@@ -235,8 +234,7 @@ void experts_forward(const DevicePass& pass, const DeviceLayerWeights& w,
     return;
   }
   const int hidden = pass.spec->hidden;
-  activate_dense(pass, w, a, pass.scratch->product);
-  pass.linear->multiply_add(out, pass.scratch->product, w.down, pass.tokens, hidden, width,
+  pass.linear->multiply_add(out, out, dense_product(pass, w, a), w.down, pass.tokens, hidden, width,
                             pass.stream);
   if (w.down_bias != nullptr) {
     ops::cuda::add_bias(out, pass.tokens, hidden, w.down_bias, pass.stream);

@@ -1,5 +1,6 @@
 #include "train/cuda/feed_forward.h"
 
+#include "ops/cuda/activation.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/training/training_experts.h"
 #include "train/cuda/copies.h"
@@ -67,6 +68,21 @@ void activate_dense(const DevicePass& pass, const DeviceLayerWeights& w, const D
   if (has_gate(spec)) {
     ops::cuda::gate_rows(product, a.shared_logits, pass.tokens, inner, pass.stream);
   }
+}
+
+ProductRows dense_product(const DevicePass& pass, const DeviceLayerWeights& w,
+                          const DeviceActivations& a) {
+  const model::FeedForwardSpec& spec = pass.layer_spec().feed_forward;
+  const bool is_swiglu =
+      spec.gated && ops::GatedActivation{spec.activation, spec.clamp}.is_swiglu();
+  const auto codes = pass.linear->codes_for(w.down);
+  if (is_swiglu && !has_gate(spec) && codes) {  // which has a kernel that writes codes
+    ops::cuda::silu_multiply(*codes, a.gate_up, pass.tokens, spec.dense_width(),
+                             first_projections(spec, w).bias, pass.stream);
+    return *codes;
+  }
+  activate_dense(pass, w, a, pass.scratch->product);
+  return pass.scratch->product;
 }
 
 void dense_backward(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,

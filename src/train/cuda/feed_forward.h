@@ -8,7 +8,11 @@ namespace winnow::train::cuda::detail {
 /// Computes a.gate_up, and the logits of the output's gate, if there is one.
 void project_dense(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a);
 
-/// product [T, width]: the input of the last matrix.
+/// The input of the last matrix [T, width], in scratch.product or as codes for its product.
+ProductRows dense_product(const DevicePass& pass, const DeviceLayerWeights& w,
+                          const DeviceActivations& a);
+
+/// product [T, width]: the same in bf16.
 void activate_dense(const DevicePass& pass, const DeviceLayerWeights& w, const DeviceActivations& a,
                     bf16* product);
 

@@ -1,14 +1,15 @@
-// One decoder layer on a device, forward and backward: train/layer.h in bf16.
+// One decoder layer on a device, forward and backward: train/layer.h in bf16, with products in fp8
+// on request.
 #pragma once
 
 #include <cstdint>
 
 #include "base/cuda/device.h"
 #include "model/rope_tables.h"
-#include "ops/cuda/linear/linear.h"
 #include "ops/cuda/training/training_decisions.h"
 #include "train/cuda/activations.h"
 #include "train/cuda/device_tensors.h"
+#include "train/cuda/products.h"
 #include "train/cuda/shared_entries.h"
 #include "train/decisions.h"
 
@@ -41,7 +42,7 @@ struct DevicePass {
   unsigned long long* marked =
       nullptr;               // [compressing layers, decisions], added to; null: not counted
   int* first_bad = nullptr;  // PassSums::not_finite
-  ops::cuda::Linear* linear = nullptr;
+  Products* linear = nullptr;
   const LayerScratch* scratch = nullptr;
   cudaStream_t stream = nullptr;
 
@@ -52,7 +53,7 @@ struct DevicePass {
   /// fills it. Null: no other layer reads the layer's entries.
   const DeviceEntries<bf16>* shared = nullptr;
   const DeviceEntries<float>* shared_gradients = nullptr;
-  DeviceLayerInput embedding;
+  DeviceLayerInput embedding = {};
 
   [[nodiscard]] const model::LayerSpec& layer_spec() const { return spec->layer(layer); }
   [[nodiscard]] const model::AttentionSpec& attention() const { return *layer_spec().attention(); }

@@ -74,7 +74,7 @@ void take_input(const DevicePass& pass, bf16* input, const float* stream,
 
 // A part's last product and how it is added to the residual stream.
 struct Branch {
-  const bf16* x;       // [T, inputs]
+  ProductRows x;       // [T, inputs]
   const bf16* weight;  // [hidden, inputs]
   const float* bias;   // or null
   int inputs;
@@ -204,10 +204,9 @@ void mlp(const DevicePass& pass, const DeviceLayerWeights& w, const float* input
   if (output == nullptr && !spec.norm_after) {
     return;
   }
-  detail::activate_dense(pass, w, a, pass.scratch->product);
   add_branch(pass,
-             {pass.scratch->product, w.down, w.down_bias, spec.feed_forward.dense_width(),
-              w.mlp_post_norm, a.mlp_branch},
+             {detail::dense_product(pass, w, a), w.down, w.down_bias,
+              spec.feed_forward.dense_width(), w.mlp_post_norm, a.mlp_branch},
              a.middle, output);
 }
 

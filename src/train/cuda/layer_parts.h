@@ -45,10 +45,12 @@ inline void add_normed(const DevicePass& pass, const bf16* branch, const float* 
 }
 
 /// Columns of attention's projections: those of q, k and v that the layer has.
-inline int qkv_width(const DevicePass& pass) {
-  const model::AttentionSpec& attention = pass.attention();
+inline int qkv_width(const model::AttentionSpec& attention) {
   return attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
          (attention.projects_values() ? attention.value_width() : 0);
+}
+inline int qkv_width(const DevicePass& pass) {
+  return qkv_width(pass.attention());
 }
 
 /// The entries that attention reads, once they are computed.

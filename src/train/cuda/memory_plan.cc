@@ -5,6 +5,7 @@
 
 #include "train/backend.h"
 #include "train/cuda/decoder.h"
+#include "train/cuda/fp8_copies.h"
 #include "train/cuda/head.h"
 #include "train/cuda/muon.h"
 #include "train/cuda/sharded_weights.h"
@@ -34,6 +35,9 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
   if (options.muon) {
     parts.push_back(
         {"Muon's products", Muon::bytes(list, of_ranks.own().sections().front().partition)});
+  }
+  if (options.fp8_products) {
+    parts.push_back({"fp8 copies of matrices", Fp8Copies::bytes(options, base)});
   }
   if (distilled) {
     parts.push_back(

@@ -6,10 +6,12 @@
 #include "model/supported.h"
 #include "ops/cuda/experts/experts.h"
 #include "ops/cuda/general/training_attention.h"
+#include "ops/cuda/linear/linear.h"
 #include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_delta.h"
+#include "train/cuda/fp8_copies.h"
 #include "train/parameters.h"
 
 namespace winnow::train::cuda {
@@ -87,6 +89,14 @@ void require_supported_by_muon(const model::ModelSpec& spec) {
   }
 }
 
+void require_fp8_products(const model::ModelSpec& spec) {
+  require(ops::cuda::has_fp8_products(),
+          "--dtype fp8: needs a device of compute capability 9.0 (H100, H200) and CUDA 12.9");
+  require(spec.hidden % kFp8Width == 0,
+          "--dtype fp8: the model has {} hidden channels, products in fp8 need a multiple of {}",
+          spec.hidden, kFp8Width);
+}
+
 }  // namespace
 
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
@@ -100,6 +110,9 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
   require_supported_feed_forwards(spec);
   if (options.muon) {
     require_supported_by_muon(spec);
+  }
+  if (options.fp8_products) {
+    require_fp8_products(spec);
   }
   const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {

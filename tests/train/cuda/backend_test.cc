@@ -11,6 +11,7 @@
 
 #include "base/cuda/device.h"
 #include "base/error.h"
+#include "ops/cuda/linear/linear.h"
 #include "train/cuda/training_cases.h"
 #include "train/tiny_model.h"
 
@@ -185,6 +186,9 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaTrainingOf, ::testing::ValuesIn(cases()), n
 
 TEST_P(CudaTrainingOf, GivesTheLossesAndGradientsOfTheCpu) {
   const Case& c = GetParam();
+  if (c.fp8 && !ops::cuda::has_fp8_products()) {
+    GTEST_SKIP() << "the device does not multiply in fp8";
+  }
   const Batch batch = random_batch(160, c.base.vocab, {0, 3, 50, 51, 120}, 5);
   const Batch other = random_batch(160, c.base.vocab, {0, 70, 158}, 6);
   DecisionPass pass;
@@ -242,6 +246,14 @@ TEST_F(CudaTraining, RefusesMuonOfMatricesThatItCannotMultiply) {
   TrainingOptions options = options_of({"", base}, 0);
   options.muon.emplace();
   expect_refusal(options, base, "shared_expert_gate");
+}
+
+TEST_F(CudaTraining, RefusesFp8WithoutMatricesForIt) {
+  const model::ModelSpec base = testing::tiny_config("llama");
+  TrainingOptions options = options_of({"", base}, 0);
+  options.fp8_products = true;
+  expect_refusal(options, base,
+                 ops::cuda::has_fp8_products() ? "24 hidden channels" : "compute capability 9.0");
 }
 
 TEST_F(CudaTraining, RefusesRecurrentValuesThatItCannotMultiply) {
