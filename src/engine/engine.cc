@@ -227,7 +227,7 @@ void Engine::drop_prefixes() {
 // Drops the least recently used prefix; false when there is none.
 bool Engine::drop_prefix() {
   std::optional<PrefixCache::Prefix> prefix = prefixes_.take_oldest();
-  if (prefix && prefix->unstored && store_ != nullptr) {
+  if (prefix && prefix->is_unstored() && store_ != nullptr) {
     store_->put({std::move(prefix->tokens), prefix->state->save()});
   }
   return prefix.has_value();

@@ -8,18 +8,20 @@ namespace winnow::engine {
 
 using Tokens = std::span<const std::int32_t>;
 
-struct PrefixCache::Node {
+template <class State>
+struct PrefixTree<State>::Node {
   Node* parent = nullptr;
   std::vector<std::int32_t> edge;  // tokens from the parent to this node; empty only at the root
   std::map<std::int32_t, std::unique_ptr<Node>> children;  // by the first token of their edges
-  std::unique_ptr<SequenceState> state;
+  std::shared_ptr<const State> state;
   StateNumber number = 0;  // the state's number for the listener
   std::uint64_t used = 0;
   Purpose purpose = Purpose::interval;
 };
 
 // The place where tokens end in the tree: `beyond` tokens past `node` on an edge to a child.
-struct PrefixCache::Place {
+template <class State>
+struct PrefixTree<State>::Place {
   Node* node = nullptr;
   std::size_t depth = 0;  // of `node`, in tokens
   std::size_t beyond = 0;
@@ -33,12 +35,15 @@ std::size_t common_length(Tokens a, Tokens b) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(PrefixListener* listener) : listener_(listener) {
+template <class State>
+PrefixTree<State>::PrefixTree(PrefixListener* listener) : listener_(listener) {
   roots_[nullptr] = std::make_unique<Node>();
 }
-PrefixCache::~PrefixCache() = default;
+template <class State>
+PrefixTree<State>::~PrefixTree() = default;
 
-PrefixCache::Place PrefixCache::walk(Node& root, Tokens tokens) {
+template <class State>
+auto PrefixTree<State>::walk(Node& root, Tokens tokens) -> Place {
   Place place{&root, 0, 0};
   while (place.depth < tokens.size()) {
     const Tokens rest = tokens.subspan(place.depth);
@@ -57,13 +62,15 @@ PrefixCache::Place PrefixCache::walk(Node& root, Tokens tokens) {
   return place;
 }
 
-PrefixCache::Match PrefixCache::find(Tokens tokens, const Adapter& adapter) {
+template <class State>
+auto PrefixTree<State>::find(Tokens tokens, const Adapter& adapter) -> Match {
   const auto root = roots_.find(adapter);
   if (root == roots_.end()) {
     return {};
   }
   const Place place = walk(*root->second, tokens);
-  Match match{.common = static_cast<int>(place.depth + place.beyond)};
+  Match match;
+  match.common = static_cast<int>(place.depth + place.beyond);
   std::size_t depth = place.depth;
   for (Node* node = place.node; node->parent != nullptr; node = node->parent) {
     if (node->state) {
@@ -71,7 +78,7 @@ PrefixCache::Match PrefixCache::find(Tokens tokens, const Adapter& adapter) {
       if (node->purpose == Purpose::interval) {
         node->purpose = Purpose::continuation;
       }
-      match.state = node->state.get();
+      match.state = node->state;
       match.length = static_cast<int>(depth);
       break;
     }
@@ -80,8 +87,9 @@ PrefixCache::Match PrefixCache::find(Tokens tokens, const Adapter& adapter) {
   return match;
 }
 
-void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Purpose purpose,
-                         const Adapter& adapter) {
+template <class State>
+void PrefixTree<State>::insert(Tokens tokens, std::shared_ptr<const State> state, Purpose purpose,
+                               const Adapter& adapter) {
   assert(!tokens.empty() && state->length() == static_cast<int>(tokens.size()));
   auto& root = roots_[adapter];
   if (!root) {
@@ -97,7 +105,22 @@ void PrefixCache::insert(Tokens tokens, std::unique_ptr<SequenceState> state, Pu
   touch(node);
 }
 
-void PrefixCache::tell_stored(const Node& node, Tokens tokens, const Adapter& adapter) const {
+template <class State>
+bool PrefixTree<State>::touch(Tokens tokens, const Adapter& adapter) {
+  const auto root = roots_.find(adapter);
+  if (root == roots_.end()) {
+    return false;
+  }
+  const Place place = walk(*root->second, tokens);
+  if (place.depth != tokens.size() || !place.node->state) {
+    return false;
+  }
+  touch(*place.node);
+  return true;
+}
+
+template <class State>
+void PrefixTree<State>::tell_stored(const Node& node, Tokens tokens, const Adapter& adapter) const {
   std::size_t known = tokens.size() - node.edge.size();
   const Node* base = node.parent;
   for (; base->parent != nullptr && !base->state; base = base->parent) {
@@ -108,7 +131,8 @@ void PrefixCache::tell_stored(const Node& node, Tokens tokens, const Adapter& ad
 }
 
 // The node for `tokens`, created if needed.
-PrefixCache::Node& PrefixCache::node_at(Node& root, Tokens tokens) {
+template <class State>
+auto PrefixTree<State>::node_at(Node& root, Tokens tokens) -> Node& {
   Place place = walk(root, tokens);
   if (place.beyond > 0) {  // a new node splits the edge
     auto& slot = place.node->children[tokens[place.depth]];
@@ -134,19 +158,21 @@ PrefixCache::Node& PrefixCache::node_at(Node& root, Tokens tokens) {
   return *place.node;
 }
 
-void PrefixCache::touch(Node& node) {
+template <class State>
+void PrefixTree<State>::touch(Node& node) {
   by_use_.erase(node.used);
   node.used = ++clock_;
   by_use_[node.used] = &node;
 }
 
-std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
+template <class State>
+auto PrefixTree<State>::take_oldest() -> std::optional<Prefix> {
   if (by_use_.empty()) {
     return std::nullopt;
   }
   Node* node = by_use_.begin()->second;
   by_use_.erase(by_use_.begin());
-  Prefix prefix{tokens_to(*node), std::move(node->state), is_unstored(*node)};
+  Prefix prefix{tokens_to(*node), std::move(node->state), adapter_of(*node), node->purpose};
   if (listener_ != nullptr) {
     listener_->prefix_removed(node->number);
   }
@@ -155,22 +181,25 @@ std::optional<PrefixCache::Prefix> PrefixCache::take_oldest() {
   return prefix;
 }
 
-std::optional<PrefixCache::Unstored> PrefixCache::take_unstored() {
+template <class State>
+auto PrefixTree<State>::take_unstored() -> std::optional<Unstored> {
   for (const auto& [used, node] : by_use_) {
     if (is_unstored(*node)) {
       node->purpose = Purpose::stored;
-      return Unstored{tokens_to(*node), node->state.get()};
+      return Unstored{tokens_to(*node), node->state};
     }
   }
   return std::nullopt;
 }
 
 // Only states without an adapter are stored in files.
-bool PrefixCache::is_unstored(const Node& node) const {
+template <class State>
+bool PrefixTree<State>::is_unstored(const Node& node) const {
   return node.purpose == Purpose::continuation && adapter_of(node) == nullptr;
 }
 
-const PrefixCache::Adapter& PrefixCache::adapter_of(const Node& node) const {
+template <class State>
+auto PrefixTree<State>::adapter_of(const Node& node) const -> const Adapter& {
   const Node* root = &node;
   while (root->parent != nullptr) {
     root = root->parent;
@@ -179,7 +208,8 @@ const PrefixCache::Adapter& PrefixCache::adapter_of(const Node& node) const {
       ->first;
 }
 
-std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {
+template <class State>
+std::vector<std::int32_t> PrefixTree<State>::tokens_to(const Node& node) {
   std::vector<std::int32_t> tokens;
   for (const Node* at = &node; at != nullptr; at = at->parent) {
     tokens.insert(tokens.begin(), at->edge.begin(), at->edge.end());
@@ -188,7 +218,8 @@ std::vector<std::int32_t> PrefixCache::tokens_to(const Node& node) {
 }
 
 // Removes nodes that lead to no state, and merges edges that no longer branch.
-void PrefixCache::tidy(Node* node) {
+template <class State>
+void PrefixTree<State>::tidy(Node* node) {
   while (node->parent != nullptr && !node->state && node->children.empty()) {
     Node* parent = node->parent;
     parent->children.erase(node->edge.front());
@@ -203,7 +234,8 @@ void PrefixCache::tidy(Node* node) {
   }
 }
 
-std::size_t PrefixCache::tokens() const {
+template <class State>
+std::size_t PrefixTree<State>::tokens() const {
   std::size_t total = 0;
   std::vector<const Node*> todo;
   for (const auto& [adapter, root] : roots_) {
@@ -219,5 +251,7 @@ std::size_t PrefixCache::tokens() const {
   }
   return total;
 }
+
+template class PrefixTree<SequenceState>;
 
 }  // namespace winnow::engine

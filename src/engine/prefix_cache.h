@@ -14,51 +14,59 @@
 
 namespace winnow::engine {
 
+/// Why a state was stored.
+enum class PrefixPurpose : std::uint8_t {
+  interval,      // stored at regular intervals, in case others branch here
+  continuation,  // others have branched here, or will continue from here
+  stored,        // a continuation that is already on disk, or will be written by its copy
+};
+
 /// A radix tree of token sequences. Some of its nodes hold the state of a cache that has taken
 /// exactly the tokens from the root to the node. Under eviction a state cannot be cut to a shorter
-/// one, so only prefixes with a stored state can be used. The tree shows where sequences branch,
-/// and the engine stores a state there. States share pages with each other and with running
-/// sequences.
-class PrefixCache {
+/// one, so only prefixes with a stored state can be used. `State` has a length().
+template <class State>
+class PrefixTree {
  public:
   /// The adapter with which a state was computed; null: the model alone. Each adapter has a tree of
   /// its own, because the same tokens have different entries under it.
   using Adapter = std::shared_ptr<const model::Lora>;
+  using Purpose = PrefixPurpose;
 
   struct Match {
-    const SequenceState* state = nullptr;  // of the longest known prefix, or null
-    int length = 0;                        // of that prefix
-    int common = 0;                        // tokens shared with some earlier sequence
-  };
-
-  /// Why a state was stored.
-  enum class Purpose : std::uint8_t {
-    interval,      // stored at regular intervals, in case others branch here
-    continuation,  // others have branched here, or will continue from here
-    stored,        // a continuation that is already on disk
+    std::shared_ptr<const State> state;  // of the longest known prefix, or null
+    int length = 0;                      // of that prefix
+    int common = 0;                      // tokens shared with some earlier sequence
   };
 
   struct Prefix {
     std::vector<std::int32_t> tokens;
-    std::unique_ptr<SequenceState> state;
-    bool unstored = false;  // worth storing on disk, but not there; false with an adapter
+    std::shared_ptr<const State> state;
+    Adapter adapter;
+    Purpose purpose = Purpose::interval;
+
+    /// Worth storing on disk, but not there. States with an adapter are never stored in files.
+    [[nodiscard]] bool is_unstored() const {
+      return purpose == Purpose::continuation && adapter == nullptr;
+    }
   };
 
   /// `listener` (may be null) must outlive this.
-  explicit PrefixCache(PrefixListener* listener = nullptr);
-  ~PrefixCache();
+  explicit PrefixTree(PrefixListener* listener = nullptr);
+  ~PrefixTree();
 
   /// The longest prefix of `tokens` with a stored state, which is marked as used now.
   Match find(std::span<const std::int32_t> tokens, const Adapter& adapter = nullptr);
   /// Stores `state`, the cache after `tokens`; replaces an existing one.
-  void insert(std::span<const std::int32_t> tokens, std::unique_ptr<SequenceState> state,
+  void insert(std::span<const std::int32_t> tokens, std::shared_ptr<const State> state,
               Purpose purpose = Purpose::continuation, const Adapter& adapter = nullptr);
+  /// Whether there is a state of exactly these tokens, which is marked as used now.
+  bool touch(std::span<const std::int32_t> tokens, const Adapter& adapter);
   /// Removes and returns the least recently used state; nullopt when there is none.
   std::optional<Prefix> take_oldest();
 
   struct Unstored {
     std::vector<std::int32_t> tokens;
-    const SequenceState* state = nullptr;
+    std::shared_ptr<const State> state;
   };
   /// A state worth storing on disk that is not there yet. Marks it as stored.
   std::optional<Unstored> take_unstored();
@@ -87,5 +95,9 @@ class PrefixCache {
   std::map<std::uint64_t, Node*> by_use_;           // nodes with a state, least recently used first
   std::uint64_t clock_ = 0;
 };
+
+/// The states in the cache's memory. They share pages with each other and with running sequences.
+/// The tree shows where sequences branch, and the engine stores a state there.
+using PrefixCache = PrefixTree<SequenceState>;
 
 }  // namespace winnow::engine

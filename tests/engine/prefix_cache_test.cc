@@ -121,6 +121,8 @@ TEST(PrefixCache, AdaptersShareNothing) {
   EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4}, adapter(1)).common, 0);
   EXPECT_EQ(cache.tokens(), 5U);
   EXPECT_EQ(cache.size(), 2U);
+  EXPECT_TRUE(cache.touch(Tokens{1, 2, 3}, adapter(0)));
+  EXPECT_FALSE(cache.touch(Tokens{1, 2, 3}, adapter(1)));
   // States with an adapter are not stored in files.
   const auto unstored = cache.take_unstored();
   ASSERT_TRUE(unstored);
@@ -130,7 +132,7 @@ TEST(PrefixCache, AdaptersShareNothing) {
   const auto oldest = cache.take_oldest();
   ASSERT_TRUE(oldest);
   EXPECT_EQ(oldest->tokens, (Tokens{1, 2, 3}));
-  EXPECT_FALSE(oldest->unstored);
+  EXPECT_FALSE(oldest->is_unstored());
 }
 
 TEST(PrefixCache, WhatWasUsedLeastRecentlyGoesFirst) {
@@ -146,6 +148,18 @@ TEST(PrefixCache, WhatWasUsedLeastRecentlyGoesFirst) {
   EXPECT_FALSE(cache.take_oldest());
   EXPECT_EQ(alive, 0);
   EXPECT_EQ(cache.tokens(), 0U);
+}
+
+TEST(PrefixCache, ATouchIsAUse) {
+  int alive = 0;
+  PrefixCache cache;
+  insert(cache, {1, 1, 1}, &alive);
+  insert(cache, {2, 2}, &alive);
+  EXPECT_FALSE(cache.touch(Tokens{1, 1}, nullptr));
+  EXPECT_FALSE(cache.touch(Tokens{1, 1, 1, 1}, nullptr));
+  EXPECT_TRUE(cache.touch(Tokens{1, 1, 1}, nullptr));
+  EXPECT_EQ(cache.take_oldest()->tokens, (Tokens{2, 2}));
+  EXPECT_EQ(cache.take_oldest()->tokens, (Tokens{1, 1, 1}));
 }
 
 TEST(PrefixCache, TellsWhatIsWorthAPlaceOnDisk) {
@@ -168,7 +182,7 @@ TEST(PrefixCache, TellsWhatIsWorthAPlaceOnDisk) {
   EXPECT_FALSE(cache.take_unstored());
   put({5}, Purpose::continuation);
   for (std::optional<PrefixCache::Prefix> prefix; (prefix = cache.take_oldest());) {
-    EXPECT_EQ(prefix->unstored, prefix->tokens == Tokens{5});
+    EXPECT_EQ(prefix->is_unstored(), prefix->tokens == Tokens{5});
     EXPECT_EQ(prefix->state->length(), static_cast<int>(prefix->tokens.size()));
   }
   EXPECT_EQ(cache.tokens(), 0U);
