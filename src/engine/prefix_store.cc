@@ -26,12 +26,7 @@ constexpr std::chrono::seconds kPauseAfterFailure{30};
 constexpr std::chrono::hours kOldestTemporary{1};
 
 std::size_t bytes_of(const SavedState& state) {
-  const kvcache::SavedSequence& cache = state.cache;
-  return state.tokens.size() * sizeof(std::int32_t) + cache.entries.size() + cache.marks.size() +
-         cache.state.size() +
-         (cache.archived.size() + cache.logits.size() + cache.open.size() + cache.positions.size() +
-          cache.attention.size() + cache.query_statistics.size()) *
-             sizeof(float);
+  return state.tokens.size() * sizeof(std::int32_t) + kvcache::bytes_of(state.cache);
 }
 
 std::string file_name(Sha256 hash, std::size_t length) {

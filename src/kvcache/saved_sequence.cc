@@ -95,6 +95,13 @@ PageNeed page_need(const SavedSequence& saved, const CacheShape& shape, const Ru
 
 }  // namespace
 
+std::size_t bytes_of(const SavedSequence& saved) {
+  const std::size_t words = saved.archived.size() + saved.logits.size() + saved.open.size() +
+                            saved.positions.size() + saved.attention.size() +
+                            saved.query_statistics.size() + saved.state.size();
+  return saved.entries.size() + saved.marks.size() + words * sizeof(float);
+}
+
 int window_entries(const Rule& rule, int length) {
   return rule.traits->merges ? 0 : rule.window_entries(length);
 }

@@ -35,6 +35,9 @@ struct SavedSequence {
   bool operator==(const SavedSequence&) const = default;
 };
 
+/// Bytes of all lists.
+std::size_t bytes_of(const SavedSequence& saved);
+
 /// Entries that a window of `rule` holds in pages after `length` tokens. (DMC: 0, an average.)
 int window_entries(const Rule& rule, int length);
 

@@ -11,6 +11,8 @@
 #include "base/cuda/device.h"
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/device_states.h"
+#include "kvcache/cuda/page_copy.h"
+#include "kvcache/cuda/sequence_kernels.h"
 #include "kvcache/rule.h"
 #include "kvcache/saved_sequence.h"
 #include "kvcache/sequence_cache.h"
@@ -54,6 +56,18 @@ class DeviceCache {
   /// Waits for `stream`.
   std::optional<int> restore(const SequenceLimits& limits, const SavedSequence& saved,
                              cudaStream_t stream);
+
+  /// Describes a copy of a sequence. Waits for `stream`.
+  [[nodiscard]] PageCopy describe(int slot, cudaStream_t stream) const;
+  /// Bytes of page-locked memory that its pages take.
+  [[nodiscard]] std::size_t memory_of(const PageCopy& copy) const;
+  /// Copies the pages of the sequence that was just described to `memory`. Waits for that.
+  void copy_out(int slot, const PageCopy& copy, std::byte* memory, cudaStream_t stream) const;
+  /// As restore(), from what copy_out() has copied.
+  std::optional<int> copy_in(const SequenceLimits& limits, const PageCopy& copy, std::byte* memory,
+                             cudaStream_t stream);
+  /// As save(), from what copy_out() has copied.
+  [[nodiscard]] SavedSequence save(const PageCopy& copy, const std::byte* memory) const;
 
   /// The view for kernels that handle all layers, and the one for kernels of one layer.
   [[nodiscard]] const CacheView& view() const { return view_; }
@@ -157,9 +171,30 @@ class DeviceCache {
 
   // device_cache_state.cc
   struct RowRange;
-  // The window entries of a row in a SavedSequence, and its marks under DMS. Rows are the KV heads
-  // of all layers.
+  // The rows of a copy of a sequence, and in `pages` the number of their pages.
+  [[nodiscard]] std::vector<CopiedRow> copied_rows(int slot, std::span<const std::int32_t> archived,
+                                                   std::size_t& pages) const;
+  [[nodiscard]] std::vector<RowRange> staged_ranges(const PageCopy& copy) const;
+  // Describes the transfer of the rows to kernels, in `tables`, and of their pages.
+  [[nodiscard]] PageTransfer stage(int slot, const RowRange& range, std::int32_t* tables,
+                                   std::byte* pages) const;
+  // Appends the entries of a range's pages to those of `saved`, of which there are `count`.
+  void pack(const RowRange& range, const std::byte* pages, SavedSequence& saved,
+            std::size_t& count) const;
+  // The inverse; `count` is the number of entries unpacked so far.
+  void unpack(const SavedSequence& saved, std::size_t& count, const RowRange& range,
+              std::byte* pages) const;
+  // Opens a slot for what was saved, without its pages, which `copy` describes then; nullopt when
+  // there is no room.
+  std::optional<int> open_saved(const SequenceLimits& limits, const SavedSequence& saved,
+                                PageCopy& copy, cudaStream_t stream);
+  // Completes it when its pages are there.
+  void complete(int slot, std::size_t pages, cudaStream_t stream);
+  // The window entries of a row in a SavedSequence. Rows are the KV heads of all layers.
   [[nodiscard]] int saved_window(int slot, int row) const;
+
+  // device_cache_tables.cc
+  // A row's marks under DMS.
   [[nodiscard]] std::size_t marks_of(int slot, std::size_t row) const;
   // The rows of full layers.
   [[nodiscard]] std::vector<std::size_t> full_rows() const;
@@ -169,8 +204,6 @@ class DeviceCache {
   [[nodiscard]] std::vector<T> full_part(std::span<const T> all, std::size_t width) const;
   template <class T>
   [[nodiscard]] std::vector<T> whole_table(std::span<const T> part, std::size_t width) const;
-  [[nodiscard]] std::vector<RowRange> transfer_ranges(int slot,
-                                                      std::span<const std::int32_t> archived) const;
   // A sequence's part of a table [layers, slots, kv_heads, stride]: reads the first `wanted` values
   // of each row, or writes the given values of each row, followed by zeros.
   template <class T>
