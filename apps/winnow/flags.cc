@@ -80,6 +80,9 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
                     "Stretch a plain RoPE by YaRN: X times the model's positions (default: not)");
   group.option("--kv-gib", options.kv_gib, "GIB",
                "Most memory for the cache in GiB; 0: nine tenths of what the weights leave");
+  group.option("--host-gib", options.host_gib, "GIB",
+               "Memory of the host in GiB to which prefixes and preempted sequences move from the "
+               "cache, instead of being computed again; 0: none");
   group.option(
       "--dtype", options.dtype, "TYPE",
       "Computation in bf16, fp32 or, on a CUDA device with --weights fp8, fp8 (products of "

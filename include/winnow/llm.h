@@ -48,6 +48,10 @@ struct LoadOptions {
   std::optional<int> window = {};  // dms, dms_quest, dms_budget: instead of the checkpoint's
   std::string kv_dtype = {};       // bf16, fp8, int8, q4 or fp32; empty: as `dtype`, bf16 for fp8
   double kv_gib = 0.0;  // most memory for cached entries; 0: nine tenths of what weights leave
+  /// The host's memory in GiB for prefixes and preempted sequences that leave the cache: they move
+  /// there and back instead of being computed again; 0: none. On a CUDA device it is page-locked
+  /// when the model is loaded. Not with several CUDA devices.
+  double host_gib = 0.0;
 
   /// Of computation: bf16, fp32 or, on cuda with fp8 weights, fp8, in which prompts and large
   /// batches are multiplied.

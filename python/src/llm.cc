@@ -74,6 +74,7 @@ void bind_llm(nb::module_& module) {
       .def_rw("window", &LoadOptions::window, nb::arg().none())
       .def_rw("kv_dtype", &LoadOptions::kv_dtype)
       .def_rw("kv_gib", &LoadOptions::kv_gib)
+      .def_rw("host_gib", &LoadOptions::host_gib)
       .def_rw("dtype", &LoadOptions::dtype)
       .def_rw("weights", &LoadOptions::weights)
       .def_rw("device", &LoadOptions::device)

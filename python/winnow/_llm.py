@@ -42,6 +42,8 @@ class LLM:
     window         of "dms", "dms_quest" and "dms_budget": instead of the checkpoint's
     kv_dtype       how entries are stored: "bf16", "fp8", "int8", "fp32", ...; None: as `dtype`
     kv_gib         most memory for entries; 0: nine tenths of what the weights leave
+    host_gib       memory of the host for preempted sequences, which move there and back instead of
+                   being computed again; 0: none
     weights        "auto" (as stored), "int8", "int4", or on cuda "fp8", made while loading
     dtype          of computation: "bf16" or "fp32"
     threads        0: one per core. One team serves all models of a process; the last load sets it
@@ -66,6 +68,7 @@ class LLM:
         window: int | None = None,
         kv_dtype: str | None = None,
         kv_gib: float = 0.0,
+        host_gib: float = 0.0,
         weights: str = "auto",
         dtype: str = "bf16",
         threads: int = 0,
@@ -85,6 +88,7 @@ class LLM:
         options.window = window
         options.kv_dtype = kv_dtype or ""
         options.kv_gib = kv_gib
+        options.host_gib = host_gib
         options.weights = weights
         options.dtype = dtype
         options.threads = threads

@@ -83,7 +83,7 @@ class CpuRunner : public Runner {
   CpuRunner(const model::Model& model, const EngineConfig& config, parallel::Communicator* ranks)
       : model_(model),
         tiled_(amx_packed_weights(model, config)),
-        cache_(fitted(config.cache, model, ranks), model.cache_shape()) {
+        cache_(fitted(config, model, ranks), model.cache_shape()) {
     context_ = {config.compute, config.deterministic, &workspace_, tiled_ ? &*tiled_ : nullptr,
                 ranks};
   }
@@ -136,10 +136,13 @@ class CpuRunner : public Runner {
   [[nodiscard]] bool forks_share_pages() const override { return true; }
 
  private:
-  static kvcache::CacheConfig fitted(kvcache::CacheConfig cache, const model::Model& model,
+  // Copies of sequences take their part of the same memory.
+  static kvcache::CacheConfig fitted(const EngineConfig& config, const model::Model& model,
                                      const parallel::Communicator* ranks) {
+    kvcache::CacheConfig cache = config.cache;
     if (cache.max_bytes == kAllThereIs) {
-      cache.max_bytes = all_there_is(model.weights(), ranks == nullptr ? 1 : ranks->size());
+      const std::size_t all = all_there_is(model.weights(), ranks == nullptr ? 1 : ranks->size());
+      cache.max_bytes = std::max(all - std::min(all, config.host_bytes), all / 10);
     }
     return cache;
   }

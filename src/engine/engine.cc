@@ -63,6 +63,9 @@ Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* 
       runner_(backend.make_runner(config)),
       store_(store),
       remote_(remote),
+      host_(config.host_bytes > 0
+                ? std::make_unique<HostTier>(runner_->make_host_copies(config.host_bytes), store)
+                : nullptr),
       prefixes_(config.prefix_listener) {
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
@@ -222,12 +225,15 @@ CacheUsage Engine::take_usage(RequestId request, int sample) {
 void Engine::drop_prefixes() {
   while (drop_prefix()) {
   }
+  while (host_ && host_->drop_prefix()) {
+  }
 }
 
-// Drops the least recently used prefix; false when there is none.
+// Drops the least recently used prefix, which moves to the host's memory or to the store; false
+// when there is none.
 bool Engine::drop_prefix() {
   std::optional<PrefixCache::Prefix> prefix = prefixes_.take_oldest();
-  if (prefix && prefix->is_unstored() && store_ != nullptr) {
+  if (prefix && !(host_ && host_->keep(*prefix)) && prefix->is_unstored() && store_ != nullptr) {
     store_->put({std::move(prefix->tokens), prefix->state->save()});
   }
   return prefix.has_value();
@@ -241,7 +247,7 @@ bool Engine::store_prefix() {
   if (prefix) {
     store_->put({std::move(prefix->tokens), prefix->state->save()});
   }
-  return prefix.has_value();
+  return prefix.has_value() || (host_ && host_->store_prefix());
 }
 
 EngineStats Engine::stats() const {
@@ -251,6 +257,9 @@ EngineStats Engine::stats() const {
   stats.prefixes = prefixes_.size();
   stats.page_bytes = runner_->page_bytes();
   stats.state_bytes = runner_->state_bytes();
+  if (host_) {
+    stats.host = host_->stats();
+  }
   return stats;
 }
 

@@ -13,6 +13,7 @@
 #include "base/stopwatch.h"
 #include "engine/drafter.h"
 #include "engine/expected_peak.h"
+#include "engine/host_tier.h"
 #include "engine/keep_estimate.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -35,8 +36,9 @@ struct EngineConfig {
   int draft_tokens = 0;         // the most drafted tokens per sequence and step; 0: no drafts
   bool reuse_prefixes =
       false;  // finished sequences keep their cache for others with the same prefix
-  std::optional<std::size_t> prefix_bytes;    // prefixes are dropped while the cache in use is more
-                                              // than this; nullopt: a quarter of the cache
+  std::optional<std::size_t> prefix_bytes;  // prefixes are dropped while the cache in use is more
+                                            // than this; nullopt: a quarter of the cache
+  std::size_t host_bytes = 0;  // of the host's memory for prefixes and preempted sequences
   PrefixListener* prefix_listener = nullptr;  // must outlive the engine
   WeightStorage weights = WeightStorage::as_stored;
   bool fp8_products = false;       // for prompts and large batches, with fp8 weights on a device
@@ -68,9 +70,10 @@ struct EngineStats {
   std::int64_t reused_tokens = 0;    // part of prompt_tokens: found in the cache
   std::int64_t prefix_hits = 0;      // sequences that found a prefix
   std::int64_t prefix_misses = 0;
-  double plan_seconds = 0.0;     // planning: choosing the sequences of a step
-  double forward_seconds = 0.0;  // the model, and choosing tokens on the device
-  double sample_seconds = 0.0;   // choosing tokens on the host, finishing, prefixes
+  std::optional<HostTierStats> host;  // with EngineConfig::host_bytes
+  double plan_seconds = 0.0;          // planning: choosing the sequences of a step
+  double forward_seconds = 0.0;       // the model, and choosing tokens on the device
+  double sample_seconds = 0.0;        // choosing tokens on the host, finishing, prefixes
 };
 
 /// Continuous batching with chunked prefill over one compressed cache.
@@ -80,8 +83,9 @@ struct EngineStats {
 /// config.step_tokens and the decoding sequences. New sequences are admitted in order while the
 /// cache is expected to hold what they will need (expected_peak.h). If pages run out nevertheless,
 /// unused prefixes are dropped first. Then the youngest sequence is preempted: its pages are freed,
-/// and it is computed again later. A request only fails when it does not fit alone.
-/// Not thread-safe: one caller drives it.
+/// and it is computed again later. With config.host_bytes, prefixes and preempted sequences move to
+/// the host's memory instead, as far as there is room (host_tier.h). A request only fails when it
+/// does not fit alone. Not thread-safe: one caller drives it.
 class Engine {
  public:
   /// `backend`, `store` and `remote` (these two may be null) must outlive the engine. The store
@@ -152,10 +156,17 @@ class Engine {
   void ask_sources(Sequence& sequence);
   void wait_for_states() const;
   [[nodiscard]] bool may_begin_with_a_prefix(const Sequence& sequence) const;
-  void open_cache(Sequence& sequence);
+  bool open_cache(Sequence& sequence);
   void count_admitted(Sequence& sequence);
   void open_known(Sequence& sequence);
   void open_coming(Sequence& sequence, int known);
+
+  // engine_host.cc: the host's memory.
+  void set_aside(Sequence& sequence);
+  void restore_set_aside(Sequence& sequence);
+  int open_hosted(Sequence& sequence, int known);
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const HostCopy& copy);
 
   // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);
@@ -197,6 +208,7 @@ class Engine {
   std::unique_ptr<const Drafter> drafter_ = std::make_unique<PromptLookup>();
   PrefixStore* store_;
   StateSource* remote_;
+  std::unique_ptr<HostTier> host_;  // null: there is none
   PrefixCache prefixes_;
   std::size_t prefix_bytes_ = 0;
   KeepEstimate estimate_;

@@ -127,11 +127,13 @@ bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
   return true;
 }
 
-// Frees the pages of the youngest running sequence and puts it at the front of the queue.
+// Frees the pages of the youngest running sequence and puts it at the front of the queue. What it
+// held is set aside in the host's memory, or computed again.
 void Engine::preempt_youngest(std::vector<Share>& shares) {
   SequencePtr victim = std::move(running_.back());
   running_.pop_back();
   std::erase_if(shares, [&](const Share& share) { return share.sequence == victim.get(); });
+  set_aside(*victim);
   victim->cache.reset();
   victim->forget_draft();
   victim->uncommitted = 0;
@@ -159,9 +161,13 @@ void Engine::admit(std::vector<Share>& shares) {
       break;
     }
     Sequence& sequence = **next;
-    open_cache(sequence);
+    if (!open_cache(sequence)) {
+      crowded_ = true;
+      break;
+    }
     while (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
       if (!drop_drafts(shares) && !drop_prefix()) {
+        crowded_ = crowded_ || host_ != nullptr;  // do not restore it again in every step
         sequence.cache.reset();
         return;
       }
@@ -246,7 +252,9 @@ void Engine::ask_sources(Sequence& sequence) {
     return;
   }
   const std::span<const std::int32_t> prompt(sequence.tokens);
-  auto known = static_cast<std::size_t>(prefixes_.find(prompt.first(prompt.size() - 1)).length);
+  const auto tokens = prompt.first(prompt.size() - 1);
+  auto known = static_cast<std::size_t>(
+      std::max(prefixes_.find(tokens).length, host_ ? host_->find(tokens, nullptr).length : 0));
   for (StateSource* source : {static_cast<StateSource*>(store_), remote_}) {
     if (source == nullptr) {
       continue;
@@ -259,25 +267,32 @@ void Engine::ask_sources(Sequence& sequence) {
   }
 }
 
-// Opens a cache for the sequence: with a known prefix of its tokens if there is one, else empty.
-void Engine::open_cache(Sequence& sequence) {
+// Opens a cache for the sequence: with what was set aside when it was preempted, or with a known
+// prefix of its tokens if there is one, else empty. False if it should wait for room.
+bool Engine::open_cache(Sequence& sequence) {
+  restore_set_aside(sequence);
+  if (sequence.cache || sequence.set_aside) {
+    return sequence.cache != nullptr;
+  }
   sequence.reused = 0;
   sequence.branch = 0;
   sequence.left = 0;
-  const int prompt = sequence.prompt_length();
-  const kvcache::SequenceLimits limits{prompt, prompt + sequence.spec->max_tokens};
   if (may_begin_with_a_prefix(sequence)) {
     open_known(sequence);
   } else if (sequence.spec->beginning && !sequence.is_scored() && !sequence.is_watched()) {
-    sequence.cache = runner_->restore(limits, *sequence.spec->beginning);
+    sequence.cache = runner_->restore(sequence.limits(), *sequence.spec->beginning);
     sequence.reused = sequence.cached();
   }
   if (!sequence.cache) {
-    sequence.cache = runner_->open(limits);
+    sequence.cache = runner_->open(sequence.limits());
   }
+  return true;
 }
 
 void Engine::count_admitted(Sequence& sequence) {
+  if (std::exchange(sequence.set_aside, nullptr)) {
+    return;  // it goes on where it was preempted
+  }
   if (!std::exchange(sequence.admitted, true) && sequence.sample == 0 &&
       sequence.spec->on_admitted) {
     sequence.spec->on_admitted();
@@ -296,6 +311,7 @@ void Engine::open_known(Sequence& sequence) {
   const auto tokens = std::span(sequence.tokens).first(static_cast<std::size_t>(most));
   const auto& adapter = sequence.spec->adapter;
   open_coming(sequence, prefixes_.find(tokens, adapter).length);
+  const int common = open_hosted(sequence, prefixes_.find(tokens, adapter).length);
   const PrefixCache::Match match = prefixes_.find(tokens, adapter);
   if (!sequence.cache && match.state != nullptr) {
     sequence.cache = match.state->fork();
@@ -303,7 +319,7 @@ void Engine::open_known(Sequence& sequence) {
   sequence.reused = sequence.cached();
   sequence.left = sequence.reused;
   // A client that saves the prompt's cache may send the prompt again.
-  const int branch = std::max(match.common, sequence.saved_length());
+  const int branch = std::max({match.common, common, sequence.saved_length()});
   if (branch >= sequence.reused + kLeastPrefix) {
     sequence.branch = branch;
   }

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "engine/host_copies.h"
+
 namespace winnow::engine {
 
 using Tokens = std::span<const std::int32_t>;
@@ -253,5 +255,6 @@ std::size_t PrefixTree<State>::tokens() const {
 }
 
 template class PrefixTree<SequenceState>;
+template class PrefixTree<HostCopy>;
 
 }  // namespace winnow::engine

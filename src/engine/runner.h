@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "engine/host_copies.h"
 #include "engine/request.h"
 #include "kvcache/page_need.h"
 #include "kvcache/rule.h"
@@ -66,6 +67,8 @@ class Runner {
   /// and the rule that follows from `limits` (kvcache::validate).
   virtual std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
                                                  const kvcache::SavedSequence& saved) = 0;
+  /// At most `max_bytes` of the host's memory for copies of sequences. This runner must outlive it.
+  virtual std::unique_ptr<HostCopies> make_host_copies(std::size_t max_bytes);
   /// Prepares an adapter for later shares. Throws Error if the device cannot run it or has no room
   /// for it.
   virtual void prepare(const model::Lora& /*adapter*/) {}

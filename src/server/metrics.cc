@@ -36,6 +36,24 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
   add("winnow_prefixes", "gauge", "States in the prefix cache.", engine.prefixes, page);
 }
 
+void add_host(const engine::HostTierStats& host, std::string& page) {
+  add("winnow_host_bytes", "gauge", "Bytes of states in the host's memory (--host-gib).",
+      host.bytes, page);
+  add("winnow_host_prefixes", "gauge", "Prefixes among these states.", host.prefixes, page);
+  add("winnow_host_saved_total", "counter",
+      "Prefixes and preempted sequences copied to the host's memory.", host.saved, page);
+  add("winnow_host_restored_total", "counter", "States copied back into the cache.", host.restored,
+      page);
+  add("winnow_host_restored_tokens_total", "counter", "Tokens of these states.",
+      host.restored_tokens, page);
+  add("winnow_host_refused_total", "counter", "States without room in the host's memory.",
+      host.refused, page);
+  constexpr std::string_view kSeconds = "winnow_host_seconds_total";
+  describe(kSeconds, "counter", "Time for copying states to the host's memory and back.", page);
+  page += fmt::format("{}{{direction=\"out\"}} {:.6f}\n", kSeconds, host.save_seconds);
+  page += fmt::format("{}{{direction=\"in\"}} {:.6f}\n", kSeconds, host.restore_seconds);
+}
+
 void add_store(const engine::PrefixStoreStats& store, std::string& page) {
   add("winnow_stored_prefix_hits_total", "counter", "States of prefixes read from disk.",
       store.hits, page);
@@ -132,6 +150,9 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
   add_engine_seconds(report, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),
       page);
+  if (report.engine.host) {
+    add_host(*report.engine.host, page);
+  }
   if (report.store) {
     add_store(*report.store, page);
   }

@@ -211,6 +211,7 @@ Server::Server(const LoadOptions& options, ServerConfig config)
                      {"cache", kvcache::rule_name(engine.cache.rule)},
                      {"kv_dtype", ops::format_name(engine.cache.format)},
                      {"kv_capacity_bytes", parts_->engine->report().engine.capacity_bytes},
+                     {"host_capacity_bytes", engine.host_bytes},
                      {"max_context", parts_->service.context()},
                      {"max_sequences", config.max_sequences},
                      {"max_requests", config.engine.most_samples},

@@ -78,6 +78,7 @@ EngineConfig any_engine(const Taught& taught) {
   config.cache.cr = *rc::gen::element(1.0, 2.0, 4.0);
   config.step_tokens = *rc::gen::inRange(1, 64);
   config.max_sequences = *rc::gen::inRange(1, 9);
+  config.host_bytes = *rc::gen::element<std::size_t>(0, 0, 20'000, std::size_t{1} << 22);
   config.compute = DType::f32;
   config.deterministic = true;
   config.reuse_prefixes = *rc::gen::element(false, true, true);
@@ -94,7 +95,7 @@ void show(const EngineConfig& config, const std::vector<Client>& clients) {
   RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << ops::format_name(config.cache.format)
            << " cr " << config.cache.cr << " bytes " << config.cache.max_bytes << " step "
            << config.step_tokens << " sequences " << config.max_sequences << " drafts "
-           << config.draft_tokens << '\n';
+           << config.draft_tokens << " host " << config.host_bytes << '\n';
   for (const Client& client : clients) {
     RC_LOG() << "  prompt " << client.request.prompt.size() << " new " << client.request.max_tokens
              << " samples " << client.request.samples << " temperature "

@@ -151,6 +151,7 @@ inline Answers serve_alone(const Backend& backend, EngineConfig config, Client c
   config.step_tokens = 512;
   config.max_sequences = 100;
   config.reuse_prefixes = false;
+  config.host_bytes = 0;
   config.draft_tokens = 0;
   client.request.draft_tokens.reset();
   client.arrives = 0;

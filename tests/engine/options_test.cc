@@ -100,6 +100,7 @@ TEST(Options, ValuesReachTheEngine) {
                                                 o.window = 9;
                                                 o.kv_dtype = "int8";
                                                 o.kv_gib = 0.5;
+                                                o.host_gib = 0.25;
                                                 o.dtype = "fp32";
                                                 o.chunk = 77;
                                                 o.deterministic = true;
@@ -108,6 +109,7 @@ TEST(Options, ValuesReachTheEngine) {
   EXPECT_EQ(config.cache.window, 9);
   EXPECT_EQ(config.cache.format, ops::EntryFormat::i8);
   EXPECT_EQ(config.cache.max_bytes, std::size_t{1} << 29);
+  EXPECT_EQ(config.host_bytes, std::size_t{1} << 28);
   EXPECT_EQ(config.compute, DType::f32);
   EXPECT_EQ(config.step_tokens, 77);
   EXPECT_TRUE(config.deterministic);
@@ -148,7 +150,24 @@ TEST(Options, CacheErrorsNameTheFlag) {
   EXPECT_THAT(options_error([](auto& o) { o.kv_dtype = "q3"; }), StartsWith("--kv-dtype q3"));
   for (const double bad : {-1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(options_error([&](auto& o) { o.kv_gib = bad; }), StartsWith("--kv-gib"));
+    EXPECT_THAT(options_error([&](auto& o) { o.host_gib = bad; }), StartsWith("--host-gib"));
   }
+}
+
+TEST(Options, HostMemoryIsOfThisHostAndForOneDevice) {
+  EXPECT_EQ(resolve_options({}, dense_model()).host_bytes, 0U);
+  EXPECT_THAT(options_error([](auto& o) { o.host_gib = 90'000.0; }),
+              StartsWith("--host-gib 90000: this process may use "));
+  const auto split = [](auto& o) {
+    o.host_gib = 0.25;
+    o.tensor_parallel = 2;
+  };
+  EXPECT_EQ(options_error(split), "no error");
+  EXPECT_EQ(options_error([&](auto& o) {
+              split(o);
+              o.device = "cuda";
+            }),
+            "--host-gib 0.25 with --tensor-parallel and --device cuda: runs on one device only");
 }
 
 TEST(Options, ACacheHoldsOnePageOfEachHead) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/cuda/pinned_copies.h"
 #include "engine/drafter.h"
 #include "model/cuda/decode_steps.h"
 #include "model/cuda/device_lora.h"
@@ -120,6 +121,29 @@ int slot_of(const SequenceState* sequence) {
   return static_cast<const CudaSequence*>(sequence)->slot();
 }
 
+class CudaCopies : public HostCopies {
+ public:
+  CudaCopies(Device& device, std::size_t max_bytes)
+      : device_(device), copies_(device.cache, max_bytes) {}
+
+  std::unique_ptr<HostCopy> copy(const SequenceState& sequence,
+                                 const FreeSome& free_some) override {
+    device_.select();
+    return copies_.copy(slot_of(&sequence), free_some, device_.stream.get());
+  }
+  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
+                                         const HostCopy& copy) override {
+    device_.select();
+    const auto slot = copies_.restore(limits, copy, device_.stream.get());
+    return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
+  }
+  [[nodiscard]] std::size_t used_bytes() const override { return copies_.used_bytes(); }
+
+ private:
+  Device& device_;
+  PinnedCopies copies_;
+};
+
 class CudaRunner : public Runner {
  public:
   CudaRunner(int device, const DeviceModel& model, const kvcache::CacheConfig& config,
@@ -137,6 +161,11 @@ class CudaRunner : public Runner {
     device_.select();
     const auto slot = device_.cache.restore(limits, saved, device_.stream.get());
     return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
+  }
+
+  std::unique_ptr<HostCopies> make_host_copies(std::size_t max_bytes) override {
+    device_.select();
+    return std::make_unique<CudaCopies>(device_, max_bytes);
   }
 
   void prepare(const model::Lora& adapter) override {

@@ -64,6 +64,13 @@ TEST_P(CudaRules, ServeManyInATightPool) {
     }
     EXPECT_EQ(got, expected);
     EXPECT_EQ(engine.page_bytes(), 0U);
+    if (options.host_bytes > 0) {
+      const EngineStats stats = engine.stats();
+      EXPECT_LE(stats.host->saved, stats.preemptions);
+      EXPECT_GE(stats.host->restored, stats.host->saved);
+      EXPECT_EQ(stats.host->refused, 0);
+      EXPECT_EQ(stats.host->bytes, 0U);
+    }
     return most;
   };
   const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
@@ -71,6 +78,51 @@ TEST_P(CudaRules, ServeManyInATightPool) {
                           GetParam() == kvcache::RuleKind::quest;
   const std::size_t all = serve(std::size_t{64} << 20);
   EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
+  options.host_bytes = std::size_t{64} << 20;
+  EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
+}
+
+// A prefix that has left the cache comes back from the host's memory, and is computed no more.
+TEST_F(CudaBackend, PrefixesComeBackFromTheHostsMemory) {
+  for (const auto rule :
+       {kvcache::RuleKind::dense, kvcache::RuleKind::dms, kvcache::RuleKind::dmc}) {
+    const Case c = plain_case("hosted", "llama", rule, ops::EntryFormat::bf16);
+    const model::ModelSpec config = config_of(c);
+    model::Model model(config, model::random_weights(config, DType::bf16, 3));
+    model.draw_decisions({.rate = 0.7});
+    EngineConfig options = engine_config(c, true);
+    options.reuse_prefixes = true;
+    options.prefix_bytes = 0;
+    options.host_bytes = std::size_t{64} << 20;
+    const auto backend = make_backend(model, options);
+    Request request;
+    request.prompt = random_tokens(500, config.vocab);
+    request.max_tokens = 1;
+    request.logprobs = 0;
+    Engine engine(*backend, options);
+    const auto answer = [&](Engine& by) {
+      by.submit(request);
+      std::vector<TokenEvent> events;
+      while (!by.idle()) {
+        for (TokenEvent& event : by.step()) {
+          events.push_back(std::move(event));
+        }
+      }
+      EXPECT_EQ(events.size(), 1U);
+      return events.at(0);
+    };
+    answer(engine);
+    EXPECT_EQ(engine.page_bytes(), 0U);
+    const auto more = random_tokens(20, config.vocab);
+    request.prompt.insert(request.prompt.end(), more.begin(), more.end());
+    const std::int64_t computed = engine.throughput().prefill_tokens;
+    const TokenEvent hosted = answer(engine);
+    EXPECT_EQ(engine.throughput().prefill_tokens - computed, 20) << kvcache::rule_name(rule);
+    EXPECT_EQ(engine.stats().host->restored_tokens, 500);
+    options.host_bytes = 0;
+    Engine anew(*backend, options);
+    EXPECT_NEAR(hosted.logprob, answer(anew).logprob, 0.05);
+  }
 }
 
 // A state stored at a prompt's end is forked for a longer prompt, and both for samples.

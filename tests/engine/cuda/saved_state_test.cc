@@ -1,6 +1,7 @@
 // States that were saved on one device and continue there or on another.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -145,6 +146,69 @@ TEST_P(CudaSavedState, GoesOnWithTheSameLogits) {
   EXPECT_LE(relative_error(feed_rest(*other, *restored), feed_rest(*runner, *whole)),
             to_the_bit ? 0.0 : 1e-4);
   expect_same(restored->save(), whole->save(), to_the_bit);
+}
+
+// Copies in page-locked memory: the same state, while others take its slot and its pages, and after
+// a copy whose memory was used again.
+TEST_P(CudaSavedState, ComesBackFromTheHostsMemory) {
+  const auto runner = cuda_->make_runner(config_);
+  const auto never = [] { return false; };
+  auto sequence = runner->open(kLimits);
+  feed(*runner, *sequence, kPrompt);
+  const kvcache::SavedSequence saved = sequence->save();
+  const auto copies = runner->make_host_copies(std::size_t{1} << 24);
+  auto dropped = copies->copy(*sequence, never);
+  ASSERT_NE(dropped, nullptr);
+  const std::size_t bytes = copies->used_bytes();
+  dropped.reset();
+  EXPECT_EQ(copies->used_bytes(), 0U);
+  const auto copy = copies->copy(*sequence, never);
+  ASSERT_NE(copy, nullptr);
+  EXPECT_EQ(copies->used_bytes(), bytes);
+  EXPECT_EQ(copy->length(), kPrompt);
+  const auto kept = sequence->fork();
+  sequence.reset();
+  auto other = runner->open(kLimits);
+  std::ranges::reverse(tokens_);
+  feed(*runner, *other, kPrompt);
+  std::ranges::reverse(tokens_);
+  const auto second = copies->copy(*other, never);
+  ASSERT_NE(second, nullptr);
+  expect_same(copy->save(), saved);
+  const auto restored = copies->restore(kLimits, *copy);
+  ASSERT_NE(restored, nullptr);
+  expect_same(restored->save(), saved);
+  EXPECT_EQ(restored->usage().per_head, kept->usage().per_head);
+  const bool to_the_bit = GetParam().model == std::string_view("llama");
+  EXPECT_LE(relative_error(feed_rest(*runner, *restored), feed_rest(*runner, *kept)),
+            to_the_bit ? 0.0 : 1e-4);
+  expect_same(copy->save(), saved);  // it stays what it was
+}
+
+TEST_P(CudaSavedState, TheHostsMemoryIsBounded) {
+  const auto runner = cuda_->make_runner(config_);
+  const auto sequence = runner->open(kLimits);
+  feed(*runner, *sequence, kPrompt);
+  const auto never = [] { return false; };
+  std::size_t bytes = 0;
+  {
+    const auto copies = runner->make_host_copies(std::size_t{1} << 24);
+    const auto copy = copies->copy(*sequence, never);
+    bytes = copies->used_bytes();
+  }
+  EXPECT_EQ(runner->make_host_copies(bytes - 1)->copy(*sequence, never), nullptr);
+  const auto copies = runner->make_host_copies(bytes + bytes / 2);
+  auto first = copies->copy(*sequence, never);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(copies->copy(*sequence, never), nullptr);
+  int asked = 0;
+  const auto second = copies->copy(*sequence, [&] {
+    first.reset();
+    return ++asked == 1;
+  });
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(asked, 1);
+  expect_same(second->save(), sequence->save());
 }
 
 TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
