@@ -417,6 +417,35 @@ TEST(Bench, FullLoadServesEveryRequest) {
   EXPECT_THAT(refused.err, HasSubstr("--load 40-20: expected two lengths, such as 1000/1000"));
 }
 
+TEST(Bench, APrefixComesFromThreePlaces) {
+  for (const char* rule : {"dense", "dms"}) {
+    Words words{"bench",  "--model",    kSliding, "--cache",  rule, "--prefix", "300",
+                "--json", "--host-gib", "0.05",   "--repeat", "2",  "--kv-gib", "0.05"};
+    if (std::string_view(rule) == "dms") {
+      words.insert(words.end(), {"--cr", "3"});
+    }
+    const json result = run_json(words);
+    EXPECT_EQ(result.at("prefix"), 300);
+    for (const char* place : {"computed", "from_cache", "from_host"}) {
+      EXPECT_EQ(result.at("runs").at(place).size(), 2U) << place;
+      EXPECT_GT(result.at("first_token_seconds").at(place), 0.0) << place;
+    }
+    EXPECT_GT(result.at("state").at("host_bytes"), 0U);
+    EXPECT_GT(result.at("state").at("restore_seconds"), 0.0);
+  }
+  const auto refusal = [](const Words& more) {
+    Words words{"bench", "--model", kSliding, "--cache", "dense", "--prefix", "300"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult refused = run_winnow(words);
+    EXPECT_EQ(refused.code, 1);
+    return refused.err;
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("--prefix: needs --host-gib"));
+  EXPECT_THAT(refusal({"--host-gib", "0.001", "--context", "9"}),
+              HasSubstr("--prefix: excludes --context"));
+  EXPECT_THAT(refusal({"--host-gib", "0.00001"}), HasSubstr("the prefix was not kept"));
+}
+
 json row_of(const json& fits, const char* shape) {
   return *std::ranges::find_if(fits, [&](const json& row) { return row.at("shape") == shape; });
 }

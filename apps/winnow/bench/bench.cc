@@ -51,6 +51,11 @@ int run_bench_command(const BenchOptions& options) {
     print_result(options, setup, run_full_load(*model->backend, setup.engine, *setup.load));
     return kSuccess;
   }
+  if (setup.first_token) {
+    print_result(options, setup,
+                 run_first_token(*model->backend, setup.engine, *setup.first_token));
+    return kSuccess;
+  }
   for (const int batch : options.batches) {
     if (setup.plan.batch) {
       setup.plan.batch = batch;
@@ -88,6 +93,9 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
                    "With --load: how many requests (default: 256)");
   plan.open_option("--max-sequences", options.max_sequences, "N",
                    "With --load: sequences that hold cache at a time (default: 256)");
+  plan.open_option("--prefix", options.prefix, "N",
+                   "Instead of fixed batches: time to the first token of a prompt whose first N "
+                   "tokens are computed, in the cache, or in --host-gib (default: off)");
   plan.open_option(
       "--evict-rate", options.evict_rate, "R",
       fmt::format("{}: draw decisions so that this share is evicted or merged "

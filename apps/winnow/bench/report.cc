@@ -187,4 +187,45 @@ std::string table(const BenchOptions& options, const Setup& setup, const FullLoa
   return text;
 }
 
+nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
+                               const FirstTokenResult& result) {
+  Json json = run_json(options, setup);
+  json.update(Json{{"prefix", setup.first_token->prefix},
+                   {"new_tokens", kNewTokens},
+                   {"first_token_seconds",
+                    {{"computed", median(result.computed)},
+                     {"from_cache", median(result.from_cache)},
+                     {"from_host", median(result.from_host)}}},
+                   {"runs",
+                    {{"computed", result.computed},
+                     {"from_cache", result.from_cache},
+                     {"from_host", result.from_host}}},
+                   {"computed_over_host", median(result.computed) / median(result.from_host)},
+                   {"state",
+                    {{"host_bytes", result.state_bytes},
+                     {"save_seconds", result.save_seconds},
+                     {"restore_seconds", result.restore_seconds}}}});
+  return json;
+}
+
+std::string table(const BenchOptions& options, const Setup& setup, const FirstTokenResult& result) {
+  std::string text = title(options, setup) +
+                     fmt::format(", first token after a prefix of {} tokens and {} others\n\n",
+                                 grouped(setup.first_token->prefix), kNewTokens);
+  const auto row = [&](const std::string& name, const std::vector<double>& seconds) {
+    add_row(text, name,
+            fmt::format("{:>10.2f} ms  (median of {}, {:.2f} to {:.2f})", 1e3 * median(seconds),
+                        seconds.size(), 1e3 * *std::ranges::min_element(seconds),
+                        1e3 * *std::ranges::max_element(seconds)));
+  };
+  row("prefix computed", result.computed);
+  row("in the cache", result.from_cache);
+  row("in the host's memory", result.from_host);
+  add_row(text, "its state",
+          fmt::format("{:>10}, copied out in {:.2f} ms, in in {:.2f} ms",
+                      readable_bytes_of(result.state_bytes), 1e3 * result.save_seconds,
+                      1e3 * result.restore_seconds));
+  return text;
+}
+
 }  // namespace winnow::cli

@@ -36,4 +36,8 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
                                const FullLoadResult& result);
 std::string table(const BenchOptions& options, const Setup& setup, const FullLoadResult& result);
 
+nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
+                               const FirstTokenResult& result);
+std::string table(const BenchOptions& options, const Setup& setup, const FirstTokenResult& result);
+
 }  // namespace winnow::cli

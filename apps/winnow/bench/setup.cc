@@ -15,6 +15,7 @@
 #include "base/host_memory.h"
 #include "base/threads.h"
 #include "engine/options.h"
+#include "engine/state_source.h"
 #include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
@@ -81,6 +82,20 @@ std::optional<FullLoadPlan> load_of(const BenchOptions& options) {
   return plan;
 }
 
+// --prefix, if it was given.
+std::optional<FirstTokenPlan> first_token_of(const BenchOptions& options) {
+  if (!options.prefix) {
+    return std::nullopt;
+  }
+  require(!options.context && !options.depth && !options.prefill && !options.fit &&
+              !options.growth && options.lengths.empty() && options.batches == std::vector{1},
+          "--prefix: excludes --context, --depth, --prefill, --batch, --fit, --growth and --load");
+  require(options.load.host_gib != 0.0, "--prefix: needs --host-gib, with room for two states");
+  require(*options.prefix >= engine::kLeastPrefix && *options.prefix <= kMost,
+          "--prefix {}: expected {} to {}", *options.prefix, engine::kLeastPrefix, kMost);
+  return FirstTokenPlan{.prefix = *options.prefix, .repeat = options.repeat};
+}
+
 // The share of tokens to evict (DMS) or merge (DMC) for a ratio of `cr` over all layers at `depth`.
 // Windows and sliding layers do not depend on decisions.
 double rate_for(double cr, const kvcache::RuleTraits& rule, int window, int depth,
@@ -134,6 +149,10 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   setup.config = std::move(config);
   setup.plan = plan_of(options);
   setup.load = load_of(options);
+  setup.first_token = first_token_of(options);
+  if (setup.first_token) {
+    setup.plan.prefill = setup.first_token->prefix;
+  }
   if (const int most = setup.plan.decode_depth();
       setup.config.max_positions > 0 && most > setup.config.max_positions) {
     print_note(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/llm_load.h"
+#include "apps/winnow/bench/first_token.h"
 #include "apps/winnow/bench/fixed_batch.h"
 #include "apps/winnow/bench/full_load.h"
 #include "model/config.h"
@@ -26,6 +27,7 @@ struct BenchOptions {
   std::string lengths;               // for --load, "IN/OUT"
   std::optional<int> requests;       // with --load
   std::optional<int> max_sequences;  // with --load
+  std::optional<int> prefix;
   int repeat = 3;
   bool growth = false;
   std::optional<double> evict_rate;
@@ -39,7 +41,8 @@ struct Setup {
   model::ModelSpec config;
   engine::EngineConfig engine;
   BenchPlan plan;
-  std::optional<FullLoadPlan> load;  // instead of `plan`
+  std::optional<FullLoadPlan> load;           // instead of `plan`
+  std::optional<FirstTokenPlan> first_token;  // likewise
   std::optional<double> evict_rate;
   double head_spread = 0.0;
 };
