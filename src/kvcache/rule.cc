@@ -95,6 +95,11 @@ int Rule::archive_limit() const {
   return std::max(0, budget - (window + 1));
 }
 
+Spared Rule::spared() const {
+  return drops() && traits->eviction->spares != nullptr ? traits->eviction->spares(*this)
+                                                        : Spared();
+}
+
 bool Rule::observes(int position) const {
   return drops() && traits->eviction->observes != nullptr &&
          traits->eviction->observes(*this, position);

@@ -67,6 +67,7 @@ struct Rule {
   /// Whether archived entries are evicted by scores. Tokens are taken one at a time then, beyond
   /// rows_at_once().
   [[nodiscard]] bool drops() const { return traits->drops(); }
+  [[nodiscard]] Spared spared() const;
   /// Whether the query at `position` adds to the scores by which entries are evicted.
   [[nodiscard]] bool observes(int position) const;
   /// Whether the query at `position` reads only part of what is cached.

@@ -47,8 +47,7 @@ std::vector<int> least_slots(const Rule& rule, const HeadCache& head, std::span<
   const SlotScores& slots = head.slots();
   std::vector<int> least;
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {
-    const auto& spares = rule.traits->eviction->spares;
-    if (spares == nullptr || !spares(rule, head.length(), slots.position(slot))) {
+    if (!rule.spared().has(slots.position(slot), head.length())) {
       least.push_back(static_cast<int>(slot));
     }
   }

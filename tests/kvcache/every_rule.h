@@ -43,6 +43,14 @@ inline std::vector<std::string> every_baseline_name() {
   return names;
 }
 
+/// Rules under which any model runs on a device and queries decide what is dropped or read.
+inline std::vector<kvcache::RuleKind> every_device_rule_by_query() {
+  return rules_that([](const kvcache::RuleTraits& rule) {
+    return rule.has_kernels && !rule.learned() && !rule.calibrated &&
+           (rule.drops() || rule.selects);
+  });
+}
+
 /// The name of a test whose parameter is a rule.
 inline std::string name_of_rule(const ::testing::TestParamInfo<kvcache::RuleKind>& info) {
   return std::string(kvcache::rule_name(info.param));

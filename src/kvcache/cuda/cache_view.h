@@ -32,8 +32,9 @@ struct CacheView {
   /// Rules with a budget: values that follow from each sequence's limits. Null for other rules.
   const std::int32_t* rings = nullptr;    // [slots] streaming: instead of `ring`
   const std::int32_t* sinks = nullptr;    // [slots] streaming
-  const std::int32_t* budgets = nullptr;  // [slots] TOVA, H2O: entries per head
+  const std::int32_t* budgets = nullptr;  // [slots] entries per head
   const std::int32_t* prompts = nullptr;  // [slots] Quest: tokens whose queries see everything
+  const std::int32_t* spared = nullptr;   // [2, slots] Spared: first and newest tokens that stay
 
   std::byte* pool = nullptr;
   std::size_t page_bytes = 0;

@@ -1,7 +1,7 @@
 #include "kvcache/cuda/device_cache.h"
 
 #include <algorithm>
-#include <bit>
+#include <iterator>
 
 #include "base/error.h"
 #include "kvcache/cuda/sequence_kernels.h"
@@ -29,6 +29,12 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
   }
   view.window_stride = pages_for(view.ring);
   return view;
+}
+
+SlotRule slot_rule(const Rule& rule) {
+  const Spared spared = rule.spared();
+  return {rule.window + 1,    rule.sinks,   rule.budget,
+          rule.prompt_tokens, spared.first, spared.newest};
 }
 
 // States for `sequences` sequences, but for no more than fit in half of the memory.
@@ -207,10 +213,12 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
 }
 
 void DeviceCache::upload_rules() {
-  std::vector<std::int32_t> rules;
-  for (const auto& member : {&Rule::window, &Rule::sinks, &Rule::budget, &Rule::prompt_tokens}) {
-    for (const Rule& rule : rules_) {
-      rules.push_back(rule.*member + (member == &Rule::window ? 1 : 0));
+  constexpr std::size_t kValues = std::size(SlotRule{}.values);
+  std::vector<std::int32_t> rules(kValues * rules_.size());
+  for (std::size_t slot = 0; slot < rules_.size(); ++slot) {
+    const SlotRule own = slot_rule(rules_[slot]);
+    for (std::size_t i = 0; i < kValues; ++i) {
+      rules[i * rules_.size() + slot] = own.values[i];
     }
   }
   device_rules_ = winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(rules));
@@ -219,6 +227,7 @@ void DeviceCache::upload_rules() {
   view_.sinks = config_.traits().has_sinks ? view_.rings + slots : nullptr;
   view_.budgets = view_.rings + 2 * slots;
   view_.prompts = view_.rings + 3 * slots;
+  view_.spared = view_.rings + 4 * slots;
 }
 
 void DeviceCache::reserve(int slot, int tokens, cudaStream_t stream) {
@@ -238,8 +247,7 @@ int DeviceCache::open(const Rule& rule, int tokens, cudaStream_t stream) {
   lengths_[static_cast<std::size_t>(slot)] = 0;
   rules_[static_cast<std::size_t>(slot)] = rule;
   if (config_.traits().has_budget) {
-    launch_set_rule(device_rules_.data(), view_.slots, slot,
-                    {rule.window + 1, rule.sinks, rule.budget, rule.prompt_tokens}, stream);
+    launch_set_rule(device_rules_.data(), view_.slots, slot, slot_rule(rule), stream);
   }
   return slot;
 }

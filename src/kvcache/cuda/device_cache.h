@@ -241,7 +241,7 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<std::uint32_t> window_pages_;
   winnow::cuda::DeviceBuffer<std::uint32_t> marks_;
   winnow::cuda::DeviceBuffer<std::int32_t> device_lengths_;
-  winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [4, slots] in CacheView's order
+  winnow::cuda::DeviceBuffer<std::int32_t> device_rules_;  // [6, slots] SlotRule
   // [layers] reaches, then [slots] zeros: sliding windows keep no sinks.
   winnow::cuda::DeviceBuffer<std::int32_t> sliding_;
   winnow::cuda::DeviceBuffer<std::int32_t> layer_heads_;  // [layers], or empty

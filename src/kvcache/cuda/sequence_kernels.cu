@@ -1,3 +1,5 @@
+#include <iterator>
+
 #include "base/cuda/device.h"
 #include "kvcache/cuda/append/next_pages.cuh"
 #include "kvcache/cuda/sequence_kernels.h"
@@ -172,7 +174,7 @@ void launch_fill_free_list(const CacheView& cache, int capacity, cudaStream_t st
 }
 
 void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream) {
-  set_rule_kernel<<<1, 4, 0, stream>>>(rules, slots, slot, rule);
+  set_rule_kernel<<<1, std::size(rule.values), 0, stream>>>(rules, slots, slot, rule);
   winnow::cuda::check_launch("set a sequence's limits");
 }
 

@@ -10,9 +10,9 @@ namespace winnow::kvcache::cuda {
 /// Puts all pages [0, capacity) on the free list.
 void launch_fill_free_list(const CacheView& cache, int capacity, cudaStream_t stream);
 
-/// The values of the rule that follow from a sequence's limits; rules [4, slots], see CacheView.
+/// The values of the rule that follow from a sequence's limits; rules [6, slots], see CacheView.
 struct SlotRule {
-  std::int32_t values[4];  // ring, sinks, budget, prompt tokens
+  std::int32_t values[6];  // ring, sinks, budget, prompt tokens, spared first and newest tokens
 };
 void launch_set_rule(std::int32_t* rules, int slots, int slot, SlotRule rule, cudaStream_t stream);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace winnow::ops {
@@ -21,6 +22,23 @@ struct ScoredLayer {
   const CacheShape& shape;
   int layer;
   int head = 0;  // for score(): the KV head
+};
+
+/// Entries that stay whatever their scores: those of a sequence's first and of its newest tokens.
+struct Spared {
+  int first = 0;
+  int newest = 0;
+
+  [[nodiscard]] constexpr bool has(int position, int length) const {
+    return position < first || position >= length - newest;
+  }
+};
+
+/// How the kernels of a device compute scores.
+enum class DeviceScore : std::uint8_t {
+  attention,           // that the entry has received
+  draw,                // drawn_score()
+  weighted_attention,  // the same times the L1 norm of the value
 };
 
 /// The functions of one rule; evict_by_score() (kvcache/score_eviction.h) calls them. Their results
@@ -50,11 +68,12 @@ struct Eviction {
   /// The size of HeadCache::query_statistics() after `length` tokens.
   std::size_t (*noted_after)(const ScoredLayer& layer, int length) = nullptr;
 
-  /// Whether the entry at `position` must stay after `length` tokens. Enough other entries must be
-  /// there to drop. Null: any entry may go.
-  bool (*spares)(const Rule& rule, int length, int position) = nullptr;
+  /// Enough other entries must be there to drop. Null: any entry may go.
+  Spared (*spares)(const Rule& rule) = nullptr;
   /// Each slot's score. Null: the attention that it has received.
   void (*score)(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) = nullptr;
+  /// The same on devices.
+  DeviceScore device_score = DeviceScore::attention;
   /// Whether scores are summed over the layer's heads, which then drop the same positions.
   bool by_layer = false;
 };

@@ -209,8 +209,9 @@ void expect_attention(const ScoredLayer& layer, const HeadCache& head, std::span
   std::ranges::transform(expected, entries.value_norms, expected.begin(), std::multiplies<>());
 }
 
-bool spare_first_and_answer(const Rule& rule, int /*length*/, int position) {
-  return position < std::min(kExpectedSinks, rule.budget) || position >= rule.prompt_tokens;
+// Entries are dropped at the end of the prompt only, so that the answer stays.
+Spared spare_first(const Rule& rule) {
+  return {.first = std::min(kExpectedSinks, rule.budget)};
 }
 
 }  // namespace
@@ -219,7 +220,7 @@ const Eviction kExpectedAttentionEviction{.held_after = hold_part_of_prompt,
                                           .forgets = true,
                                           .note_queries = note_query,
                                           .noted_after = noted_in_prompt,
-                                          .spares = spare_first_and_answer,
+                                          .spares = spare_first,
                                           .score = expect_attention};
 
 }  // namespace winnow::kvcache

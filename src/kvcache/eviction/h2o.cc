@@ -10,8 +10,8 @@ bool observe_all(const Rule& /*rule*/, int /*position*/) {
   return true;
 }
 
-bool spare_recent_half(const Rule& rule, int length, int position) {
-  return position >= length - rule.budget / 2;
+Spared spare_recent_half(const Rule& rule) {
+  return {.newest = rule.budget / 2};
 }
 
 }  // namespace

@@ -194,8 +194,8 @@ void weigh_redundancy(const ScoredLayer& layer, const HeadCache& head, std::span
   }
 }
 
-bool spare_newest(const Rule& rule, int length, int position) {
-  return position >= length - rkv_window(rule);
+Spared spare_newest(const Rule& rule) {
+  return {.newest = rkv_window(rule)};
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr int kSnapNeighbours = 2;  // on each side: a kernel of 5
 
 // Where the observation window begins.
 int snap_window_begin(const Rule& rule) {
-  return rule.prompt_tokens - std::min(kSnapWindow, rule.budget);
+  return rule.prompt_tokens - spare_snap_window(rule).newest;
 }
 
 }  // namespace
@@ -32,8 +32,8 @@ bool is_in_snap_window(const Rule& rule, int position) {
          position < rule.prompt_tokens;
 }
 
-bool spare_snap_window(const Rule& rule, int /*length*/, int position) {
-  return position >= snap_window_begin(rule);
+Spared spare_snap_window(const Rule& rule) {
+  return {.newest = std::min(kSnapWindow, rule.budget)};
 }
 
 // No entry was dropped yet, so slots are positions.

@@ -13,8 +13,8 @@ constexpr int kSnapWindow = 32;  // the observation window: the prompt's last to
 int hold_part_of_prompt(const Rule& rule, int length);
 /// Whether the query at `position` is in the observation window of a prompt over the budget.
 bool is_in_snap_window(const Rule& rule, int position);
-/// Keeps the observation window and the answer.
-bool spare_snap_window(const Rule& rule, int length, int position);
+/// Keeps the observation window: entries are dropped at the end of the prompt only.
+Spared spare_snap_window(const Rule& rule);
 /// Attention from the window's queries, averaged over neighbours.
 void pool_votes(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores);
 

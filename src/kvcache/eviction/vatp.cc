@@ -20,8 +20,8 @@ bool observe_each(const Rule& /*rule*/, int /*position*/) {
   return true;
 }
 
-bool spare_sinks_and_recent(const Rule& rule, int length, int position) {
-  return position < std::min(kVatpSinks, rule.budget / 4) || position >= length - rule.budget / 2;
+Spared spare_sinks_and_recent(const Rule& rule) {
+  return {.first = std::min(kVatpSinks, rule.budget / 4), .newest = rule.budget / 2};
 }
 
 // The L1 norm of the value's channels from `first` on.
@@ -55,6 +55,7 @@ void weigh_attention(const ScoredLayer& layer, const HeadCache& head, std::span<
 const Eviction kVatpEviction{.held_after = hold_budget,
                              .observes = observe_each,
                              .spares = spare_sinks_and_recent,
-                             .score = weigh_attention};
+                             .score = weigh_attention,
+                             .device_score = DeviceScore::weighted_attention};
 
 }  // namespace winnow::kvcache

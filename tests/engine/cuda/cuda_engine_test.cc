@@ -11,6 +11,7 @@
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_backend_testing.h"
 #include "engine/engine.h"
+#include "kvcache/every_rule.h"
 
 namespace winnow::engine::testing {
 namespace {
@@ -19,13 +20,10 @@ namespace {
 class CudaRules : public OnDevice<::testing::TestWithParam<kvcache::RuleKind>> {};
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRules,
-                         ::testing::Values(kvcache::RuleKind::dense, kvcache::RuleKind::dms,
-                                           kvcache::RuleKind::dmc, kvcache::RuleKind::streaming,
-                                           kvcache::RuleKind::tova, kvcache::RuleKind::h2o,
-                                           kvcache::RuleKind::quest),
-                         [](const auto& info) {
-                           return std::string(kvcache::rule_name(info.param));
-                         });
+                         ::testing::ValuesIn(winnow::testing::rules_that([](const auto& rule) {
+                           return rule.has_kernels && !rule.calibrated;
+                         })),
+                         winnow::testing::name_of_rule);
 
 TEST_P(CudaRules, ServeManyInATightPool) {
   const Case c{
@@ -73,9 +71,9 @@ TEST_P(CudaRules, ServeManyInATightPool) {
     }
     return most;
   };
-  const bool keeps_much = GetParam() == kvcache::RuleKind::dense ||
-                          GetParam() == kvcache::RuleKind::dms ||
-                          GetParam() == kvcache::RuleKind::quest;
+  const kvcache::RuleTraits& rule = kvcache::traits_of(GetParam());
+  const bool keeps_much =
+      rule.keeps_all || rule.marks || rule.budget_of != kvcache::BudgetOf::sequence;
   const std::size_t all = serve(std::size_t{64} << 20);
   EXPECT_LT(serve(std::size_t{keeps_much ? 1024U : 384U} << 10), all);
   options.host_bytes = std::size_t{64} << 20;

@@ -13,6 +13,7 @@
 #include "api/llm_session.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend_testing.h"
+#include "kvcache/every_rule.h"
 #include "model/fixture.h"
 
 namespace winnow::engine::testing {
@@ -113,8 +114,7 @@ TEST_P(CudaFixtures, ComputesWhatTransformersComputed) {
 TEST_P(CudaFixtures, RulesWithRoomForAllComputeTheSame) {
   const std::size_t tokens = expected_.tokens().size();
   const kvcache::SequenceLimits limits{40, static_cast<int>(tokens)};
-  for (const auto rule :
-       {kvcache::RuleKind::tova, kvcache::RuleKind::h2o, kvcache::RuleKind::quest}) {
+  for (const auto rule : winnow::testing::every_device_rule_by_query()) {
     EngineConfig options = loaded_->engine;
     options.cache.rule = rule;
     options.cache.cr = 1.0;

@@ -11,6 +11,7 @@
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_backend_testing.h"
+#include "kvcache/every_rule.h"
 
 namespace winnow::engine::testing {
 namespace {
@@ -92,7 +93,7 @@ TEST_P(CudaFamilyRules, WithABudget) {
   const model::Model model(config, weights_of(config));
   const CpuBackend cpu(model);
   const auto cuda = make_backend(model, engine_config(c, true));
-  for (const RuleKind rule : {RuleKind::tova, RuleKind::h2o, RuleKind::quest}) {
+  for (const RuleKind rule : winnow::testing::every_device_rule_by_query()) {
     for (const double cr : {1.0, kRatio}) {
       SCOPED_TRACE(std::string(kvcache::rule_name(rule)) + " at " + std::to_string(cr));
       c.rule = rule;
@@ -104,7 +105,7 @@ TEST_P(CudaFamilyRules, WithABudget) {
       Session on_cuda(*cuda, device, kTexts);
       const bool all = cr == 1.0;
       expect_same(on_cpu, on_cuda, config.vocab, all ? tolerance_of(c) : kChosen,
-                  all || rule != RuleKind::quest);
+                  all || !kvcache::traits_of(rule).selects);
     }
   }
 }

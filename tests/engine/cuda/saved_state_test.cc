@@ -122,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Cached{"llama", RuleKind::dense}, Cached{"llama", RuleKind::dms},
                       Cached{"llama", RuleKind::dmc}, Cached{"llama", RuleKind::streaming},
                       Cached{"llama", RuleKind::tova}, Cached{"llama", RuleKind::h2o},
-                      Cached{"llama", RuleKind::quest},
+                      Cached{"llama", RuleKind::quest}, Cached{"llama", RuleKind::random},
+                      Cached{"llama", RuleKind::vatp},
                       // Layers that share entries, with heads of two widths or numbers.
                       Cached{"gemma4", RuleKind::dense}, Cached{"gemma4", RuleKind::dms},
                       Cached{"gemma4", RuleKind::streaming}, Cached{"gemma4_moe", RuleKind::dms},

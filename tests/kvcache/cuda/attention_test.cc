@@ -227,6 +227,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::h2o, ops::EntryFormat::f8e4m3, 64, 4, 0, 1, 8.0},
                       Case{RuleKind::h2o, ops::EntryFormat::bf16, 96, 3, 0, 1, 20.0},
                       Case{RuleKind::h2o, ops::EntryFormat::i8, 128, 2, 0, 1, 4.0},
+                      Case{RuleKind::random, ops::EntryFormat::bf16, 64, 4, 0, 1, 8.0},
+                      Case{RuleKind::random, ops::EntryFormat::q4, 128, 2, 0, 1, 20.0, 33},
+                      Case{RuleKind::vatp, ops::EntryFormat::bf16, 64, 4, 0, 1, 4.0},
+                      Case{RuleKind::vatp, ops::EntryFormat::f8e4m3, 128, 8, 0, 1, 5.0, 21},
+                      Case{RuleKind::vatp, ops::EntryFormat::i8, 80, 3, 0, 1, 20.0},
+                      Case{RuleKind::vatp, ops::EntryFormat::q4, 96, 2, 0, 1, 8.0},
                       Case{RuleKind::quest, ops::EntryFormat::bf16, 64, 4, 0, 1, 4.0},
                       Case{RuleKind::quest, ops::EntryFormat::f8e4m3, 128, 2, 0, 1, 12.0},
                       Case{RuleKind::quest, ops::EntryFormat::i8, 80, 3, 0, 1, 100.0},
@@ -267,6 +273,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::h2o, ops::EntryFormat::i8, 48, 2, 0, 1, 8.0},
                       Case{RuleKind::h2o, ops::EntryFormat::bf16, 64, 71, 0, 1, 20.0},
                       Case{RuleKind::h2o, ops::EntryFormat::f8e4m3, 512, 2, 0, 1, 4.0, 33},
+                      Case{RuleKind::random, ops::EntryFormat::i8, 48, 3, 0, 1, 8.0, 40},
+                      Case{RuleKind::vatp, ops::EntryFormat::bf16, 256, 2, 0, 1, 8.0},
+                      Case{RuleKind::vatp, ops::EntryFormat::q4, 40, 3, 0, 1, 5.0},
                       Case{RuleKind::quest, ops::EntryFormat::bf16, 256, 8, 0, 1, 4.0},
                       Case{RuleKind::quest, ops::EntryFormat::q4, 48, 3, 0, 1, 12.0, 21, true},
                       Case{RuleKind::quest, ops::EntryFormat::i8, 64, 71, 0, 1, 8.0},
@@ -287,8 +296,7 @@ TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {
       batch.pop_back();  // so lengths differ
     }
   }
-  const RuleKind rule = GetParam().rule;
-  if (rule == RuleKind::tova || rule == RuleKind::h2o || rule == RuleKind::quest) {
+  if (caches.device().drops() || caches.device().selects()) {
     caches.chunk(sequences[1], 37);
     caches.chunk(sequences[2], 1);
     caches.chunk(sequences[2], 64);

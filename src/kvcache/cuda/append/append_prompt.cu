@@ -176,8 +176,9 @@ __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, cons
     if (keep) {
       kept[count + through - 1] = leaver;
       if (cache.positions != nullptr) {
-        cache.positions[row * cache.entry_stride + archived + count + through - 1] =
-            chunk.length - lead + leaver;
+        const std::size_t entry = row * cache.entry_stride + archived + count + through - 1;
+        cache.positions[entry] = chunk.length - lead + leaver;
+        cache.received[entry] = 0.0F;
       }
     }
     if (token < chunk.tokens) {

@@ -1,4 +1,4 @@
-// A token's attention for TOVA and H2O, for every shape and kind of logits.
+// A token's attention for score eviction, for every shape and kind of logits.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@ namespace winnow::kvcache::cuda {
 
 /// Run by a block: it loads one page after another into shared memory as floats, and each warp
 /// handles a query head.
-template <class Format, int kSteps>
+template <class StoredFormat, int kSteps>
 class GeneralAttention {
  public:
+  using Format = StoredFormat;
   static constexpr int kBits = ops::cuda::kFormatBits<Format>;
   static constexpr int kDim = 0;
   static constexpr bool kScaled = Format::kLargest > 0.0F;

@@ -1,4 +1,4 @@
-// A token's attention for TOVA and H2O on tensor cores, if has_own_kernels().
+// A token's attention for score eviction on tensor cores, if has_own_kernels().
 #pragma once
 
 #include <numbers>
@@ -9,6 +9,7 @@
 #include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
 #include "ops/cuda/decode/warp_attention.cuh"
 #include "ops/cuda/pages/head_vector.cuh"
+#include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 
@@ -23,9 +24,12 @@ __host__ __device__ constexpr int query_floats(int head_dim, int group) {
 }
 
 /// Run by a block: each warp handles some of the pages.
-template <class Codes, int D, class Query>
+template <ops::EntryFormat kType, int D, class Query>
 class MatrixAttention {
+  using Codes = ops::cuda::CodesOf<kType>;
+
  public:
+  using Format = ops::cuda::FormatOf<kType>;
   static constexpr int kBits = ops::cuda::kCodeBits<Codes>;
   static constexpr int kDim = D;
   static constexpr bool kScaled = Codes::kScaled;

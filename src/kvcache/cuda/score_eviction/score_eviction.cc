@@ -35,12 +35,15 @@ void ScoreEvictionAttention::reserve() {
 // The arguments that all launches for a step's or a chunk's tokens share.
 ScoreEvictionArguments ScoreEvictionAttention::arguments(
     int layer, const ops::cuda::AttentionLogits& logits) const {
+  const Eviction& eviction = *cache_.config().traits().eviction;
   return {.cache = cache_.view(),
           .layer = layer,
           .kv_heads = cache_.shape().kv_heads_of(layer),
           .group = cache_.shape().group_of(layer),
           .logits = logits,
-          .by_layer = cache_.config().traits().drops_by_layer(),
+          .observes = eviction.observes != nullptr,
+          .scored = eviction.device_score,
+          .by_layer = eviction.by_layer,
           .batch = 1,
           .slots = nullptr,
           .slot = 0,

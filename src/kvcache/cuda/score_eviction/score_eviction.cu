@@ -1,4 +1,4 @@
-// TOVA and H2O: the kernels.
+// Rules that drop an entry for each token over the budget: the kernels.
 #include "base/cuda/device.h"
 #include "kvcache/cuda/score_eviction/general_attention.cuh"
 #include "kvcache/cuda/score_eviction/matrix_attention.cuh"
@@ -36,10 +36,10 @@ Kernel kernel_of(int head_dim, int group) {
 template <class Query>
 Kernel kernel_for(const ScoreEvictionShape& shape, int group) {
   if (shape.fast) {
-    return ops::cuda::with_shape(
-        shape.format, shape.head_dim, [&]<ops::EntryFormat kType, int D>() {
-          return kernel_of<MatrixAttention<ops::cuda::CodesOf<kType>, D, Query>>(D, group);
-        });
+    return ops::cuda::with_shape(shape.format, shape.head_dim,
+                                 [&]<ops::EntryFormat kType, int D>() {
+                                   return kernel_of<MatrixAttention<kType, D, Query>>(D, group);
+                                 });
   }
   return ops::cuda::with_channel_steps(shape.head_dim, [&]<int kSteps>() {
     return ops::cuda::with_format(shape.format, [&]<ops::EntryFormat kType>() {

@@ -1,5 +1,5 @@
-// TOVA and H2O on the device: attention of one token after another, each of which decides which
-// entries are dropped (kvcache/score_eviction.h).
+// Rules that drop an entry for each token over the budget, on the device: attention of one token
+// after another, each of which may decide which entry goes (kvcache/score_eviction.h).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,13 +1,16 @@
-// TOVA and H2O: a block handles a KV head of a sequence. For one token after another it appends the
-// entry, computes attention, and drops an entry. The blocks of a layer's heads wait for each other
-// only if they must agree (TOVA). docs/method.md; kvcache/score_eviction.cc.
+// A block handles a KV head of a sequence. For one token after another it appends the entry,
+// computes attention, and drops an entry over the budget (TOVA, H2O, VATP, random eviction). The
+// blocks of a layer's heads wait for each other only if they must agree (TOVA). docs/method.md;
+// kvcache/score_eviction.cc.
 #pragma once
 
 #include <climits>
 
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/score_eviction/block_reduce.cuh"
+#include "kvcache/cuda/score_eviction/entry_row.cuh"
 #include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
+#include "kvcache/eviction/drawn_score.h"
 
 namespace winnow::kvcache::cuda {
 
@@ -30,6 +33,7 @@ class ScoreEvictionBlock {
     count_at_ = cache_.archive_counts + row;
     count_ = *count_at_;
     budget_ = cache_.budgets[slot_];
+    spared_ = {cache_.spared[slot_], cache_.spared[cache_.slots + slot_]};
   }
 
   __device__ void run() {
@@ -45,12 +49,14 @@ class ScoreEvictionBlock {
         received_[count_ - 1] = 0.0F;
       }
       attention_.attend(pages_, count_, first_channel(token));
-      note_weights(token);
+      if (a_.observes) {
+        note_weights(token);
+      }
       if (a_.by_layer) {
         meet(a_.arrived + blockIdx.y, gridDim.x * static_cast<std::uint32_t>(token + 1));
       }
       if (count_ > budget_) {
-        drop(choose(token, a_.by_layer ? position + 1 : position + 1 - budget_ / 2));
+        drop(choose(token, position + 1));
       }
       __syncthreads();
     }
@@ -116,18 +122,45 @@ class ScoreEvictionBlock {
     return a_.sums + ((token % 2) * rows + blockIdx.y * gridDim.x + head) * a_.stride;
   }
 
-  // The slot with the lowest score among positions before `end`.
-  __device__ int choose(int token, int end) {
+  // The slot with the lowest score after `length` tokens.
+  __device__ int choose(int token, int length) {
     __shared__ Candidate places[kScoreEvictionWarps];
+    if (a_.scored == DeviceScore::weighted_attention) {
+      weigh_attention();
+    }
     Candidate best{INFINITY, INT_MAX, -1};
     for (int i = threadIdx.x; i < count_; i += kScoreEvictionThreads) {
-      const Candidate own{a_.by_layer ? layer_sum(token, i) : received_[i], positions_[i], i};
-      if (own.position < end && own.before(best)) {
+      const Candidate own{score(token, length, i), positions_[i], i};
+      if (!spared_.has(own.position, length) && own.before(best)) {
         best = own;
       }
     }
     best = first_of_block(best, places);
     return max(best.slot, 0);  // if all scores are NaN, any slot will do
+  }
+
+  [[nodiscard]] __device__ float score(int token, int length, int entry) const {
+    switch (a_.scored) {
+      case DeviceScore::draw:
+        return drawn_score(length, positions_[entry], a_.layer);
+      case DeviceScore::weighted_attention:
+        return weights_[entry];
+      case DeviceScore::attention:
+        break;
+    }
+    return a_.by_layer ? layer_sum(token, entry) : received_[entry];
+  }
+
+  // Replaces the weights, which are not needed any more, by the attention that each entry has
+  // received times the size of its value.
+  __device__ void weigh_attention() {
+    for (int i = threadIdx.x / 32; i < count_; i += kScoreEvictionWarps) {
+      const float norm = value_norm<typename Attention::Format, Attention::kDim>(cache_, pages_, i);
+      if (threadIdx.x % 32 == 0) {
+        weights_[i] = received_[i] * norm;
+      }
+    }
+    __syncthreads();
   }
 
   [[nodiscard]] __device__ float layer_sum(int token, int entry) const {
@@ -172,6 +205,7 @@ class ScoreEvictionBlock {
   std::int32_t* count_at_;
   int count_;
   int budget_;
+  Spared spared_;
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -1,4 +1,4 @@
-// The interface between the host side of TOVA and H2O and their kernel.
+// The interface between the host side of score eviction and its kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "kvcache/cuda/append/step.h"
 #include "kvcache/cuda/cache_view.h"
+#include "kvcache/eviction/eviction.h"
 #include "ops/cuda/general/attention_logits.h"
 #include "ops/kv_page.h"
 
@@ -19,7 +20,9 @@ struct ScoreEvictionArguments {
   int kv_heads;  // of the layer
   int group;
   ops::cuda::AttentionLogits logits;
-  bool by_layer;  // TOVA: all heads of a layer drop the same entry
+  bool observes;       // attention adds to scores
+  DeviceScore scored;  // by what
+  bool by_layer;       // TOVA: all heads of a layer drop the same entry, by the sum of their scores
   int batch;
   const std::int32_t* slots;  // [batch], or null: `slot`
   int slot;

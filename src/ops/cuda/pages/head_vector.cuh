@@ -109,6 +109,13 @@ class HeadVector {
     return sum(product);
   }
 
+  /// The sum of the channels' sizes, in all lanes.
+  __device__ float l1_norm() const {
+    float own = 0.0F;
+    each([&](int i, int) { own += fabsf(low_[i]) + fabsf(high_[i]); });
+    return sum(own);
+  }
+
   /// RoPE: rotates every pair by its angle, cosine and sine [D / 2].
   __device__ void apply_rope(const float2* angles) {
     each([&](int i, int plane) {
