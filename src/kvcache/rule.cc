@@ -95,6 +95,10 @@ int Rule::archive_limit() const {
   return std::max(0, budget - (window + 1));
 }
 
+int Rule::sure_room(int length) const {
+  return std::max(0, window + 1 + archive_limit() - length);
+}
+
 Spared Rule::spared() const {
   return drops() && traits->eviction->spares != nullptr ? traits->eviction->spares(*this)
                                                         : Spared();
@@ -105,12 +109,16 @@ bool Rule::observes(int position) const {
          traits->eviction->observes(*this, position);
 }
 
+bool Rule::drops_at(int length) const {
+  return drops() && traits->eviction->held_after(*this, length - 1) >=
+                        traits->eviction->held_after(*this, length);
+}
+
 int Rule::rows_at_once(int length, int rows) const {
-  if (const Eviction* eviction = traits->eviction; eviction != nullptr) {
+  if (drops()) {
     int at_once = 0;
     for (int position = length; at_once < rows; ++at_once, ++position) {
-      if (observes(position) ||
-          eviction->held_after(*this, position) >= eviction->held_after(*this, position + 1)) {
+      if (observes(position) || drops_at(position + 1)) {
         break;
       }
     }

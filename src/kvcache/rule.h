@@ -70,6 +70,8 @@ struct Rule {
   [[nodiscard]] Spared spared() const;
   /// Whether the query at `position` adds to the scores by which entries are evicted.
   [[nodiscard]] bool observes(int position) const;
+  /// Whether entries are dropped once the sequence has `length` tokens.
+  [[nodiscard]] bool drops_at(int length) const;
   /// Whether the query at `position` reads only part of what is cached.
   [[nodiscard]] bool selects_pages(int position) const {
     return traits->selects && position >= prompt_tokens;
@@ -79,6 +81,8 @@ struct Rule {
   [[nodiscard]] int pages_read() const;
   /// Entries that a limited archive holds: the budget less a full window.
   [[nodiscard]] int archive_limit() const;
+  /// The tokens after `length` ones for which a limited archive has room, whatever is kept.
+  [[nodiscard]] int sure_room(int length) const;
   /// The number of the next `rows` tokens of a sequence of `length` that can be processed at once,
   /// because what their queries see is known in advance and no eviction depends on them. A limited
   /// archive may be full before that (HeadCache::rows_at_once).

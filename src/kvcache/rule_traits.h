@@ -68,6 +68,8 @@ struct RuleTraits {
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
   [[nodiscard]] constexpr bool learned_alone() const { return learned() && !has_budget; }
   [[nodiscard]] constexpr bool drops() const { return eviction != nullptr; }
+  /// Whether each token over the budget drops one entry; else entries are dropped in rounds.
+  [[nodiscard]] bool drops_each() const { return drops() && eviction->held_after == hold_budget; }
   /// Whether archived entries have scores by which some of them leave the archive.
   [[nodiscard]] constexpr bool scores_entries() const { return drops() || limits_archive; }
   /// Whether statistics of the prompt's queries are kept until its end.
@@ -104,8 +106,7 @@ inline constexpr std::array<RuleTraits, 16> kRules{{
      .has_budget = true,
      .budget_of = BudgetOf::prompt,
      .eviction = &kSnapKvEviction,
-     .minds_prompt = true,
-     .has_kernels = false},
+     .minds_prompt = true},
     {.kind = RuleKind::rkv,
      .name = "rkv",
      .has_budget = true,
@@ -118,8 +119,7 @@ inline constexpr std::array<RuleTraits, 16> kRules{{
      .has_budget = true,
      .budget_of = BudgetOf::prompt,
      .eviction = &kPyramidKvEviction,
-     .minds_prompt = true,
-     .has_kernels = false},
+     .minds_prompt = true},
     {.kind = RuleKind::expected_attention,
      .name = "expected_attention",
      .has_budget = true,
@@ -138,14 +138,12 @@ inline constexpr std::array<RuleTraits, 16> kRules{{
      .marks = true,
      .has_budget = true,
      .selects = true,
-     .minds_prompt = true,
-     .has_kernels = false},
+     .minds_prompt = true},
     {.kind = RuleKind::dms_budget,
      .name = "dms_budget",
      .marks = true,
      .has_budget = true,
-     .limits_archive = true,
-     .has_kernels = false},
+     .limits_archive = true},
 }};
 
 /// The traits of layers with a sliding window, under every cache rule: entries are dropped when

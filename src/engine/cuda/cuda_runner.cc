@@ -230,7 +230,7 @@ class CudaRunner : public Runner {
   [[nodiscard]] std::size_t capacity_bytes() const override {
     return device_.cache.bytes(device_.cache.capacity()) + device_.cache.states().bytes();
   }
-  [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.drops(); }
+  [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.scores_entries(); }
 
  private:
   // Whether the shares have drafts and few enough tokens for one pass over the weights.
@@ -249,7 +249,7 @@ class CudaRunner : public Runner {
     return share.tokens.size() == 1 && share.logit_rows == 1 && share.state.empty() &&
            (share.visible.data == nullptr || device_.cache.selects()) &&
            (share.adapter == nullptr || device_.steps.takes_adapters()) &&
-           share.sequence->length() > 0;
+           share.sequence->length() > 0 && device_.cache.steps_next(slot_of(share.sequence));
   }
 
   // The most sequences of one step.

@@ -56,11 +56,16 @@ struct CacheView {
   std::size_t window_stride = 0;
   std::size_t mark_words = 0;
 
-  // TOVA and H2O (null for other rules), by archive slot. A row that has exceeded its budget keeps
-  // the pages of budget + 1 entries, because each token needs them.
+  // Rules that score entries (null for other rules), by archive slot.
   std::int32_t* positions = nullptr;  // [rows, entry_stride]
-  float* received = nullptr;          // [rows, entry_stride] H2O: attention so far
+  float* received = nullptr;  // [rows, entry_stride] attention so far, or the decision's logit
   std::size_t entry_stride = 0;
+  /// Each token over the budget drops an entry. A row that has exceeded its budget keeps the pages
+  /// of budget + 1 entries, because each token needs them.
+  bool drops_each = false;
+  /// Limited archives (RuleTraits::limits_archive; null for other rules): the logits of the
+  /// decisions about the window's entries.
+  float* window_logits = nullptr;  // [rows, ring]
 
   // Quest (null for other rules): the minimum and the maximum of each channel of a page's keys. A
   // page of the method is one or more of these pages.

@@ -27,6 +27,7 @@ CacheView rule_view(const CacheConfig& config, const CacheShape& shape) {
     view.shift = config.shift;
     view.mark_words = static_cast<std::size_t>(view.ring + 31) / 32;
   }
+  view.drops_each = config.traits().drops_each();
   view.window_stride = pages_for(view.ring);
   return view;
 }
@@ -140,7 +141,9 @@ DeviceCache::Columns DeviceCache::columns_for(const Rule& rule, int tokens) cons
     return {table_columns(std::min(tokens, rule.sinks)),
             std::max(table_columns(rule.window + 1), sliding)};
   }
-  const int entries = rule.drops() ? std::min(tokens, rule.budget + 1) : tokens;
+  const int entries = rule.traits->drops_each()     ? std::min(tokens, rule.budget + 1)
+                      : rule.traits->limits_archive ? std::min(tokens, rule.archive_limit() + 1)
+                                                    : tokens;
   return {table_columns(entries), std::max(view_.window_stride, sliding)};
 }
 
@@ -161,9 +164,13 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   grow(archive_counts_, 1, 1);
   grow(window_pages_, view_.window_stride, columns.window);
   grow(marks_, view_.mark_words, view_.mark_words);
-  if (drops()) {
+  if (scores_entries()) {
     grow(positions_, view_.entry_stride, columns.archive * ops::kPageEntries);
     grow(received_, view_.entry_stride, columns.archive * ops::kPageEntries);
+  }
+  if (limits_archive()) {
+    const auto ring = static_cast<std::size_t>(view_.ring);
+    grow(window_logits_, ring, ring);
   }
   if (merges()) {
     const auto dim = static_cast<std::size_t>(shape_.head_dim);
@@ -195,7 +202,8 @@ void DeviceCache::ensure_tables(int slots, Columns columns, cudaStream_t stream)
   view_.lengths = device_lengths_.data();
   view_.positions = positions_.data();
   view_.received = received_.data();
-  view_.entry_stride = drops() ? columns.archive * ops::kPageEntries : 0;
+  view_.entry_stride = scores_entries() ? columns.archive * ops::kPageEntries : 0;
+  view_.window_logits = window_logits_.data();
   view_.open_keys = open_keys_.data();
   view_.open_values = open_values_.data();
   view_.open_weights = open_weights_.data();
@@ -266,6 +274,7 @@ CacheView DeviceCache::view(int layer) const {
     view.rings = nullptr;
     view.sinks = view.reaches + shape_.layers;
     view.mark_words = 0;
+    view.window_logits = nullptr;
   }
   return view;
 }
@@ -293,6 +302,14 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
     view_.next_pages[copy] = view_.next_pages[slot];
   }
   return copy;
+}
+
+bool DeviceCache::steps_next(int slot) const {
+  bool steps = !config_.traits().notes_queries() || length(slot) >= rule(slot).prompt_tokens;
+  for (int layer = 0; layer < shape_.layers && drops_in_rounds() && steps; ++layer) {
+    steps = rule(slot, layer).rows_at_once(length(slot), 1) == 1;
+  }
+  return steps;
 }
 
 int DeviceCache::ring(int layer, int slot) const {

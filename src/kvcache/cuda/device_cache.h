@@ -42,9 +42,9 @@ class DeviceCache {
   /// Frees a sequence's pages, except those that others share.
   void close(int slot, cudaStream_t stream);
   /// Returns a new slot with a sequence's entries and limits. Shares full pages of the archive.
-  /// Copies the rest, which may change: the archive's last page (all of it if entries are dropped:
-  /// TOVA, H2O), the window, DMC's open entries, and the state. The caller has checked
-  /// has_pages(fork_need(slot)), and that a state is free if the sequence holds one.
+  /// Copies the rest, which may change: the archive's last page (all of it if its entries have
+  /// scores by which they leave), the window, DMC's open entries, and the state. The caller has
+  /// checked has_pages(fork_need(slot)), and that a state is free if the sequence holds one.
   int fork(int slot, cudaStream_t stream);
   /// The most pages that a fork can need.
   [[nodiscard]] std::size_t fork_need(int slot) const;
@@ -104,9 +104,27 @@ class DeviceCache {
   [[nodiscard]] bool merges() const { return config_.traits().merges; }
   [[nodiscard]] bool merges(int layer) const { return merges() && is_full(layer); }
 
-  /// TOVA, H2O: entries are dropped from the archives of full layers.
+  /// Entries are dropped from the archives of full layers by scores.
   [[nodiscard]] bool drops() const { return config_.traits().drops(); }
   [[nodiscard]] bool drops(int layer) const { return drops() && is_full(layer); }
+
+  /// The same for each token over the budget; else in rounds, by prefill alone.
+  [[nodiscard]] bool drops_each() const { return config_.traits().drops_each(); }
+  [[nodiscard]] bool drops_each(int layer) const { return drops_each() && is_full(layer); }
+  [[nodiscard]] bool drops_in_rounds() const { return drops() && !drops_each(); }
+  [[nodiscard]] bool drops_in_rounds(int layer) const {
+    return drops_in_rounds() && is_full(layer);
+  }
+  /// Whether a step can take a sequence's next token. Prefill takes those whose queries count for
+  /// scores, and those after which entries are dropped in rounds.
+  [[nodiscard]] bool steps_next(int slot) const;
+  [[nodiscard]] Rule rule(int slot, int layer) const { return rule(slot).of_layer(shape_, layer); }
+
+  /// dms_budget: archives of full layers have a limit.
+  [[nodiscard]] bool limits_archive() const { return config_.traits().limits_archive; }
+  [[nodiscard]] bool limits_archive(int layer) const { return limits_archive() && is_full(layer); }
+  /// Both: archives keep positions and scores of their entries, and pages are not shared.
+  [[nodiscard]] bool scores_entries() const { return config_.traits().scores_entries(); }
 
   /// Quest: queries of full layers read the most promising pages.
   [[nodiscard]] bool selects() const { return config_.traits().selects; }
@@ -159,9 +177,13 @@ class DeviceCache {
   // device_cache_pages.cc
   void refresh(cudaStream_t stream);
   [[nodiscard]] std::size_t window_pages(int reach, int slot) const;
+  // The most entries that a full layer's archive holds if the model decides what it keeps.
+  [[nodiscard]] int most_kept(int slot, int length) const;
   // The most pages that a full layer's archive takes while the sequence grows.
-  [[nodiscard]] std::size_t archive_growth(int slot, int before, int after) const;
-  // The sum of pages(reach of the layer) over all rows.
+  [[nodiscard]] std::size_t archive_growth(int slot, int layer, int before, int after) const;
+  // The most pages of a full layer's archive that a fork copies.
+  [[nodiscard]] std::size_t copied_pages(int slot, int layer) const;
+  // The sum of pages(layer) over all rows.
   template <class F>
   [[nodiscard]] std::size_t over_rows(const F& pages) const;
   // The pages of a full layer's archive of `entries` entries in a sequence of `length` tokens.
@@ -198,6 +220,14 @@ class DeviceCache {
   [[nodiscard]] std::size_t marks_of(int slot, std::size_t row) const;
   // The rows of full layers.
   [[nodiscard]] std::vector<std::size_t> full_rows() const;
+  // A table of full layers' archives: the values of each row's entries, one row after another.
+  template <class T>
+  [[nodiscard]] std::vector<T> save_entries(const T* table, int slot,
+                                            std::span<const std::int32_t> archived,
+                                            cudaStream_t stream) const;
+  template <class T>
+  void restore_entries(T* table, int slot, std::span<const std::int32_t> archived,
+                       std::span<const T> values, cudaStream_t stream) const;
   // From a table with `width` values per row, the values of full layers' rows; and the inverse,
   // with zeros for the other rows.
   template <class T>
@@ -248,6 +278,7 @@ class DeviceCache {
   winnow::cuda::DeviceBuffer<float> bounds_;
   winnow::cuda::DeviceBuffer<std::int32_t> positions_;
   winnow::cuda::DeviceBuffer<float> received_;
+  winnow::cuda::DeviceBuffer<float> window_logits_;
   winnow::cuda::DeviceBuffer<float> open_keys_;
   winnow::cuda::DeviceBuffer<float> open_values_;
   winnow::cuda::DeviceBuffer<float> open_weights_;

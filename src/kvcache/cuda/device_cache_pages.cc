@@ -12,12 +12,9 @@ using ops::pages_for;
 
 template <class F>
 std::size_t DeviceCache::over_rows(const F& pages) const {
-  const std::size_t of_full = pages(0);
   std::size_t sum = 0;
   for (int layer = 0; layer < shape_.layers; ++layer) {
-    const int reach = shape_.reach_of(layer);
-    sum +=
-        static_cast<std::size_t>(shape_.kv_heads_of(layer)) * (reach > 0 ? pages(reach) : of_full);
+    sum += static_cast<std::size_t>(shape_.kv_heads_of(layer)) * pages(layer);
   }
   return sum;
 }
@@ -25,42 +22,65 @@ std::size_t DeviceCache::over_rows(const F& pages) const {
 std::size_t DeviceCache::page_need(int slot, int tokens) const {
   const int before = length(slot);
   const int after = before + tokens;
-  const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
-  const std::size_t windows = over_rows([&](int reach) {
-    const int ring = reach > 0 ? reach : full_ring(slot);
-    return growth(std::min(before, ring), std::min(after, ring));
+  const std::size_t windows = over_rows([&](int layer) {
+    const int most = ring(layer, slot);
+    return pages_for(std::min(after, most)) - pages_for(std::min(before, most));
   });
   if (config_.traits().learned() && tokens == 1 && before > 0) {
     return windows + static_cast<std::size_t>(next_pages_.data()[slot]);
   }
-  return windows +
-         over_rows([&](int reach) { return reach > 0 ? 0 : archive_growth(slot, before, after); });
+  return windows + over_rows([&](int layer) {
+           return is_full(layer) ? archive_growth(slot, layer, before, after) : 0;
+         });
 }
 
-std::size_t DeviceCache::archive_growth(int slot, int before, int after) const {
+int DeviceCache::most_kept(int slot, int length) const {
+  const int left = std::max(0, length - full_ring(slot));
+  return limits_archive() ? std::min(left, rule(slot).archive_limit()) : left;
+}
+
+std::size_t DeviceCache::archive_growth(int slot, int layer, int before, int after) const {
   const auto growth = [](int from, int to) { return pages_for(to) - pages_for(from); };
   const auto left = [ring = full_ring(slot)](int length) { return std::max(0, length - ring); };
   if (config_.traits().learned()) {
     // The number of archived entries is not known: every page may be full.
-    return pages_for(left(after) - left(before));
+    return pages_for(std::min(left(after) - left(before), most_kept(slot, after)));
   }
   if (config_.traits().has_sinks) {
     const int sinks = rule(slot).sinks;
     return growth(std::min(left(before), sinks), std::min(left(after), sinks));
   }
-  if (drops()) {
+  if (drops_each()) {
     return archive_pages(slot, after, 0) - archive_pages(slot, before, 0);
+  }
+  if (drops_in_rounds()) {
+    const Rule own = rule(slot, layer);
+    const int held = own.traits->eviction->held_after(own, before);
+    return growth(held, std::max(held, own.archive_change(before, after - before).most));
   }
   return growth(before, after);
 }
 
+std::size_t DeviceCache::copied_pages(int slot, int layer) const {
+  if (drops_each()) {
+    return archive_pages(slot, length(slot), 0);
+  }
+  if (drops_in_rounds()) {
+    const Rule own = rule(slot, layer);
+    return pages_for(own.traits->eviction->held_after(own, length(slot)));
+  }
+  return limits_archive() ? pages_for(most_kept(slot, length(slot))) : 1;
+}
+
 std::size_t DeviceCache::fork_need(int slot) const {
-  const std::size_t copied = drops() ? archive_pages(slot, length(slot), 0) : 1;
-  return over_rows([&](int reach) { return (reach > 0 ? 0 : copied) + window_pages(reach, slot); });
+  return over_rows([&](int layer) {
+    return (is_full(layer) ? copied_pages(slot, layer) : 0) +
+           window_pages(shape_.reach_of(layer), slot);
+  });
 }
 
 std::size_t DeviceCache::archive_pages(int slot, int length, int entries) const {
-  return pages_for(drops() ? std::min(length, rule(slot).budget + 1) : entries);
+  return pages_for(drops_each() ? std::min(length, rule(slot).budget + 1) : entries);
 }
 
 std::size_t DeviceCache::archive_pages_of(int slot, int row, int entries) const {
@@ -128,7 +148,8 @@ std::size_t DeviceCache::window_pages(int reach, int slot) const {
 }
 
 std::size_t DeviceCache::pages_of(int slot, std::span<const std::int32_t> archive_counts) const {
-  std::size_t pages = over_rows([&](int reach) { return window_pages(reach, slot); });
+  std::size_t pages =
+      over_rows([&](int layer) { return window_pages(shape_.reach_of(layer), slot); });
   for (std::size_t row = 0; row < archive_counts.size(); ++row) {
     pages += archive_pages_of(slot, static_cast<int>(row), archive_counts[row]);
   }
@@ -144,8 +165,9 @@ std::size_t DeviceCache::page_cost(const CacheConfig& config, const CacheShape& 
 
 std::size_t DeviceCache::table_bytes() const {
   const std::size_t open = merges() ? static_cast<std::size_t>(2 * shape_.head_dim + 1) : 0;
+  const std::size_t logits = limits_archive() ? static_cast<std::size_t>(view_.ring) : 0;
   const std::size_t per_row = view_.archive_stride + view_.window_stride + view_.mark_words + 1 +
-                              2 * view_.entry_stride + open;
+                              2 * view_.entry_stride + logits + open;
   const auto rows =
       static_cast<std::size_t>(view_.layers) * static_cast<std::size_t>(view_.kv_heads);
   return rows * per_row * sizeof(std::uint32_t) + sizeof(std::int32_t);

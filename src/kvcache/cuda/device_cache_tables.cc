@@ -103,6 +103,35 @@ std::vector<T> DeviceCache::whole_table(std::span<const T> part, std::size_t wid
   return all;
 }
 
+template <class T>
+std::vector<T> DeviceCache::save_entries(const T* table, int slot,
+                                         std::span<const std::int32_t> archived,
+                                         cudaStream_t stream) const {
+  const auto all = read_table(table, slot, view_.entry_stride, view_.entry_stride, stream);
+  std::vector<T> values;
+  for (const std::size_t row : full_rows()) {
+    const auto own = std::span(all)
+                         .subspan(row * view_.entry_stride, view_.entry_stride)
+                         .first(as_size(archived[row]));
+    values.insert(values.end(), own.begin(), own.end());
+  }
+  return values;
+}
+
+template <class T>
+void DeviceCache::restore_entries(T* table, int slot, std::span<const std::int32_t> archived,
+                                  std::span<const T> values, cudaStream_t stream) const {
+  std::vector<T> all(as_size(rows_per_sequence()) * view_.entry_stride);
+  std::size_t first = 0;
+  for (const std::size_t row : full_rows()) {
+    const std::size_t count = as_size(archived[row]);
+    std::ranges::copy(values.subspan(first, count),
+                      all.begin() + static_cast<std::ptrdiff_t>(row * view_.entry_stride));
+    first += count;
+  }
+  write_table(table, slot, view_.entry_stride, std::span<const T>(all), stream);
+}
+
 void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
   if (config_.traits().marks) {
     const auto words = read_table(view_.marks, slot, view_.mark_words, view_.mark_words, stream);
@@ -127,14 +156,15 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
       saved.open.push_back(weights[row]);
     }
   }
-  if (drops() && !full_rows().empty()) {  // all have the same number
-    const auto count = as_size(saved.archived[full_rows().front()]);
-    const auto read = [&](const auto* table) {
-      const auto all = read_table(table, slot, view_.entry_stride, count, stream);
-      return full_part(std::span(all), count);
-    };
-    saved.positions = read(view_.positions);
-    saved.attention = read(view_.received);
+  if (limits_archive()) {
+    const auto count = as_size(window_entries(rule(slot), length(slot)));
+    const auto all = read_table(view_.window_logits, slot, as_size(view_.ring), count, stream);
+    saved.logits = full_part(std::span(all), count);
+  }
+  if (scores_entries()) {
+    const std::span<const std::int32_t> archived = saved.archived;
+    saved.positions = save_entries(view_.positions, slot, archived, stream);
+    saved.attention = save_entries(view_.received, slot, archived, stream);
   }
 }
 
@@ -173,13 +203,14 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
     write(view_.open_values, values, dim);
     write(view_.open_weights, weights, 1);
   }
-  if (drops() && !full_rows().empty()) {
-    const auto write = [&](auto* table, const auto& part) {
-      const auto all = whole_table(std::span(part), part.size() / full_rows().size());
-      write_table(table, slot, view_.entry_stride, std::span(all), stream);
-    };
-    write(view_.positions, saved.positions);
-    write(view_.received, saved.attention);
+  if (limits_archive() && !full_rows().empty()) {
+    const auto all = whole_table(std::span(saved.logits), saved.logits.size() / full_rows().size());
+    write_table(view_.window_logits, slot, as_size(view_.ring), std::span(all), stream);
+  }
+  if (scores_entries()) {
+    const std::span<const std::int32_t> archived = saved.archived;
+    restore_entries(view_.positions, slot, archived, std::span(saved.positions), stream);
+    restore_entries(view_.received, slot, archived, std::span(saved.attention), stream);
   }
 }
 

@@ -34,8 +34,8 @@ struct RowPages {
         window(cache.window_pages + row * cache.window_stride) {
     const int length = cache.lengths[slot];
     const bool own_window = slides(cache, layer);
-    archived = pages_for(
-        cache.positions != nullptr && !own_window ? min(length, cache.budgets[slot] + 1) : entries);
+    archived =
+        pages_for(cache.drops_each && !own_window ? min(length, cache.budgets[slot] + 1) : entries);
     all = archived + pages_for(min(length, own_window ? cache.reaches[layer] : cache.ring));
   }
 
@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kThreads)
   copy_columns(cache.marks, source, target, cache.mark_words);
   copy_columns(cache.positions, source, target, cache.entry_stride);
   copy_columns(cache.received, source, target, cache.entry_stride);
+  copy_columns(cache.window_logits, source, target, cache.ring);
   copy_columns(cache.open_keys, source, target, head_dim);
   copy_columns(cache.open_values, source, target, head_dim);
   copy_columns(cache.open_weights, source, target, 1);

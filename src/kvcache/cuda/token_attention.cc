@@ -6,7 +6,7 @@ namespace winnow::kvcache::cuda {
 
 TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache_(cache) {
   const CacheShape& shape = cache.shape();
-  if (cache.drops()) {
+  if (cache.drops_each()) {
     score_eviction_.emplace(cache, most_batch);
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
@@ -54,7 +54,7 @@ void TokenAttention::append_and_attend(const Projection& projection, const Decod
   const ops::cuda::AttentionLogits logits{
       .scale = scale, .soft_cap = cache_.shape().soft_cap, .sinks = sinks};
   const bool stores = !projection.queries_alone;
-  if (cache_.drops(step.layer) && stores) {
+  if (cache_.drops_each(step.layer) && stores) {
     score_eviction_->attend(own, logits, out, stream);
   } else if (cache_.selects(step.layer)) {
     quest_->attend(own, logits, stores, out, stream);
@@ -109,6 +109,7 @@ ops::cuda::DecodeEntries TokenAttention::entries(const CacheView& view, int laye
                                    .kv_heads = cache_.shape().kv_heads_of(layer),
                                    .table_heads = view.kv_heads,
                                    .group = cache_.shape().group_of(layer)};
+  entries.settled = !cache_.limits_archive(layer);  // the token may take any entry's place
   if (cache_.merges(layer)) {
     entries.open_values =
         view.open_values + row * static_cast<std::size_t>(cache_.layout().head_dim());

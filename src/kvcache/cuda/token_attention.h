@@ -61,8 +61,8 @@ class TokenAttention {
   std::optional<ops::cuda::DecodePlan> plan_;
   std::optional<ops::cuda::GeneralDecodeAttention> general_;
   // For full layers of rules that need them:
-  std::optional<ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
-  std::optional<QuestAttention> quest_;                   // Quest
+  std::optional<ScoreEvictionAttention> score_eviction_;  // each token may drop an entry
+  std::optional<QuestAttention> quest_;                   // queries choose pages
   winnow::cuda::DeviceBuffer<float> open_scores_;         // [most_batch, heads] DMC
 };
 

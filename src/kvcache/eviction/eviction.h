@@ -36,9 +36,10 @@ struct Spared {
 
 /// How the kernels of a device compute scores.
 enum class DeviceScore : std::uint8_t {
-  attention,           // that the entry has received
-  draw,                // drawn_score()
-  weighted_attention,  // the same times the L1 norm of the value
+  attention,             // that the entry has received
+  draw,                  // drawn_score()
+  weighted_attention,    // the same times the L1 norm of the value
+  neighbours_attention,  // the sum of the same over the entry's neighbours, kSnapNeighbours
 };
 
 /// The functions of one rule; evict_by_score() (kvcache/score_eviction.h) calls them. Their results

@@ -34,6 +34,7 @@ const Eviction kPyramidKvEviction{.held_after = hold_part_of_prompt,
                                   .observes = is_in_snap_window,
                                   .forgets = true,
                                   .spares = spare_snap_window,
-                                  .score = pool_votes};
+                                  .score = pool_votes,
+                                  .device_score = DeviceScore::neighbours_attention};
 
 }  // namespace winnow::kvcache

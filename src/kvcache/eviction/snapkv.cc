@@ -12,8 +12,6 @@
 namespace winnow::kvcache {
 namespace {
 
-constexpr int kSnapNeighbours = 2;  // on each side: a kernel of 5
-
 // Where the observation window begins.
 int snap_window_begin(const Rule& rule) {
   return rule.prompt_tokens - spare_snap_window(rule).newest;
@@ -51,6 +49,7 @@ const Eviction kSnapKvEviction{.held_after = hold_part_of_prompt,
                                .observes = is_in_snap_window,
                                .forgets = true,
                                .spares = spare_snap_window,
-                               .score = pool_votes};
+                               .score = pool_votes,
+                               .device_score = DeviceScore::neighbours_attention};
 
 }  // namespace winnow::kvcache

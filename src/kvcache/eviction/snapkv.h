@@ -7,7 +7,8 @@
 
 namespace winnow::kvcache {
 
-constexpr int kSnapWindow = 32;  // the observation window: the prompt's last tokens
+constexpr int kSnapWindow = 32;     // the observation window: the prompt's last tokens
+constexpr int kSnapNeighbours = 2;  // on each side: a kernel of 5
 
 /// The whole prompt until its end, then Rule::budget of its tokens; and the whole answer.
 int hold_part_of_prompt(const Rule& rule, int length);

@@ -252,8 +252,8 @@ kvcache::cuda::Projection DeviceModel::projection(int layer, const float* hidden
   const DmsConfig& dms = *spec().dms;
   decision.per_layer = dms.per_layer;
   decision.scale = dms.scale;
-  // Evict iff scale * x - offset > 0; an infinite offset ignores the decisions.
-  decision.offset = dms.evict ? dms.offset : HUGE_VALF;
+  decision.offset = dms.offset;
+  decision.evicts = dms.evict;
   if (dms.source == DmsConfig::Source::borrowed) {
     decision.kind = Kind::channel;
     decision.channel = dms.channel < 0 ? attention.head_dim + dms.channel : dms.channel;

@@ -34,7 +34,11 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
     : model_(model), cache_(cache), head_(head), paths_(model, matrices, {.rows = kAnyRows}) {
   if (cache.drops()) {
     const kvcache::CacheShape& shape = cache.shape();
-    score_eviction_.emplace(cache, 1);
+    if (cache.drops_each()) {
+      score_eviction_.emplace(cache, 1);
+    } else {
+      rounds_.emplace(cache);
+    }
     if (model.spec().shares_entries()) {
       rest_.emplace(cache.layout(), shape.most_group(), shape.most_kv_heads(), 1);
       rest_queries_.ensure(static_cast<std::size_t>(model.query_width()));
@@ -53,6 +57,8 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
   }
   if (score_eviction_) {
     score_eviction_->reserve();
+  } else if (rounds_) {
+    rounds_->reserve();
   } else if (quest_) {
     quest_->reserve();
   }
@@ -73,7 +79,15 @@ void Prefill::reserve(LinearPath& linear, std::size_t tokens, int longest_chunk)
 
 bool Prefill::takes_at_once(const PromptChunk& chunk) const {
   const int tokens = size_of(chunk);
-  return cache_.rule(chunk.slot).rows_at_once(cache_.length(chunk.slot), tokens) == tokens;
+  const int length = cache_.length(chunk.slot);
+  for (int layer = 0; layer < cache_.shape().layers; ++layer) {
+    const kvcache::Rule rule = cache_.rule(chunk.slot, layer);
+    if (rule.rows_at_once(length, tokens) < tokens ||
+        (cache_.limits_archive(layer) && rule.sure_room(length) < tokens)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Runs the chunks one after another, token by token.

@@ -10,6 +10,7 @@
 
 #include "kvcache/cuda/append/append.h"
 #include "kvcache/cuda/quest/quest.h"
+#include "kvcache/cuda/score_eviction/rounds.h"
 #include "kvcache/cuda/score_eviction/score_eviction.h"
 #include "model/cuda/device_lora.h"
 #include "model/cuda/device_model.h"
@@ -111,6 +112,9 @@ class Prefill {
   void attend(int layer, const LayerInput& input, const PromptChunk& chunk, std::size_t first,
               const winnow::cuda::Stream& stream);
   [[nodiscard]] int rows_within_reach(const Rows& all, int first, int end) const;
+  [[nodiscard]] Rows first_piece(const Rows& rows, bool& has_room,
+                                 const winnow::cuda::Stream& stream) const;
+  [[nodiscard]] int rows_with_room(const Rows& rows, const winnow::cuda::Stream& stream) const;
   void attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                       const winnow::cuda::Stream& stream);
   void attend_to_all(const Rows& rows, const bf16* queries, const kvcache::cuda::Band& band,
@@ -132,9 +136,11 @@ class Prefill {
   LinearPaths paths_;
   std::unique_ptr<kvcache::cuda::Band> band_;  // of the current layer
   KeptBands source_bands_;
-  std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // TOVA, H2O
-  std::optional<kvcache::cuda::QuestAttention> quest_;                   // Quest
-  // For a token in a layer that shares entries, some of which were evicted (TOVA, H2O).
+  // For full layers of rules that need them:
+  std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // each token may drop one
+  std::optional<kvcache::cuda::RoundEviction> rounds_;                   // entries drop in rounds
+  std::optional<kvcache::cuda::QuestAttention> quest_;                   // queries choose pages
+  // For a token in a layer that shares entries, some of which were evicted.
   std::optional<ops::cuda::GeneralDecodeAttention> rest_;
   AdaptedRows adapted_;
   std::size_t most_tokens_ = 0;  // the most that ranks have made room for, in all and of a chunk

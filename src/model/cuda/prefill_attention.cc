@@ -15,8 +15,9 @@ constexpr int kEndless = std::numeric_limits<int>::max() / 2;
 }  // namespace
 
 int Prefill::rows_at_once(int layer, int slot, int tokens) const {
-  return cache_.is_full(layer) ? cache_.rule(slot).rows_at_once(cache_.length(slot), tokens)
-                               : tokens;
+  return cache_.is_full(layer) && !rounds_
+             ? cache_.rule(slot).rows_at_once(cache_.length(slot), tokens)
+             : tokens;
 }
 
 // Appends and attends for the chunk's tokens, whose activations start at row `first`.
@@ -31,32 +32,52 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
                  chunk.slot, length, static_cast<int>(chunk.tokens.size()),
                  first_out,  first};
   const int at_once = rows_at_once(all.in_cache, chunk.slot, all.tokens);
-  for (int first_row = 0; first_row < at_once;) {
-    const int last_row = first_row + rows_within_reach(all, first_row, at_once);
-    const auto seen =
-        chunk.visible.data != nullptr
-            ? chunk.visible.slice(static_cast<std::size_t>(first_row), chunk.visible.rows)
-            : chunk.visible;
-    attend_at_once(all.slice(first_row, last_row), seen, stream);
-    first_row = last_row;
+  bool has_room = true;
+  for (int row = 0; row < at_once;) {
+    const Rows piece = first_piece(all.slice(row, at_once), has_room, stream);
+    const auto seen = chunk.visible.data != nullptr
+                          ? chunk.visible.slice(static_cast<std::size_t>(row), chunk.visible.rows)
+                          : chunk.visible;
+    attend_at_once(piece, seen, stream);
+    row += piece.tokens;
   }
   const Rows others = all.slice(at_once, all.tokens);
   const bool shares = model_.attention(layer)->shares.has_value();
   if (others.tokens > 0 && quest_) {
-    choose_and_attend(others, at_once, shares ? ops::Matrix<std::int32_t>() : chunk.visible,
-                      stream);
+    const int together = cache_.view().ring > 0 ? 1 : others.tokens;  // windows change by token
+    for (int row = at_once; row < all.tokens; row += together) {
+      choose_and_attend(all.slice(row, row + together), row,
+                        shares ? ops::Matrix<std::int32_t>() : chunk.visible, stream);
+    }
   } else if (others.tokens > 0 && shares) {
     attend_to_rest(others, stream);
   } else if (others.tokens > 0) {
     score_eviction_->append_and_attend(projection_of(others), append_of(others), *band_,
                                        logits_of(layer), out_of(others), stream.get());
   }
-  for (int t = 0; chunk.visible.data != nullptr && cache_.drops(all.in_cache) && t < all.tokens;
-       ++t) {
+  const bool notes = chunk.visible.data != nullptr && cache_.drops_each(all.in_cache);
+  for (int t = 0; notes && t < all.tokens; ++t) {
     for (int head = 0; head < model_.attention(layer)->kv_heads; ++head) {
       note_visible(chunk.visible, all.in_cache, t, head, std::min(length + t, rule.budget) + 1);
     }
   }
+}
+
+// The first of these rows, at least one, that can be taken in one call. `has_room`: whether limited
+// archives may have room for several more rows of the chunk. They never shrink.
+Prefill::Rows Prefill::first_piece(const Rows& rows, bool& has_room,
+                                   const winnow::cuda::Stream& stream) const {
+  const Rows within = rows.slice(0, rows_within_reach(rows, 0, rows.tokens));
+  if (cache_.limits_archive(rows.in_cache)) {
+    const int count = has_room ? rows_with_room(within, stream) : 1;
+    has_room = count > 1;
+    return within.slice(0, count);
+  }
+  if (cache_.drops_in_rounds(rows.in_cache)) {
+    return within.slice(
+        0, rounds_->rows_together(rows.in_cache, rows.slot, rows.length, within.tokens));
+  }
+  return within;
 }
 
 // The number of rows from `first` on, up to `end`, that may see each other. With chunked attention
@@ -66,6 +87,21 @@ int Prefill::rows_within_reach(const Rows& all, int first, int end) const {
   const int reach = shape.reach_of(all.in_cache);
   return shape.chunked && reach > 0 ? std::min(end - first, reach - (all.length + first) % reach)
                                     : end - first;
+}
+
+// The first of these rows that limited archives have room for, or one row, if there is none.
+int Prefill::rows_with_room(const Rows& rows, const winnow::cuda::Stream& stream) const {
+  const kvcache::Rule& rule = cache_.rule(rows.slot);
+  if (rows.tokens == 1 || rule.sure_room(rows.length) >= rows.tokens) {
+    return rows.tokens;
+  }
+  const std::vector<std::int32_t> archived = cache_.archive_counts(rows.slot, stream.get());
+  const kvcache::CacheShape& shape = cache_.shape();
+  const auto own =
+      std::span(archived).subspan(static_cast<std::size_t>(shape.heads_before(rows.in_cache)),
+                                  static_cast<std::size_t>(shape.kv_heads_of(rows.in_cache)));
+  const int held = std::min(rows.length, rule.window + 1) + *std::ranges::max_element(own);
+  return std::clamp(rule.sure_room(held), 1, rows.tokens);
 }
 
 // For tokens that select pages; `first`: the number of tokens before them in their chunk.
@@ -107,7 +143,8 @@ bf16* Prefill::out_of(const Rows& rows) const {
 void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible,
                              const winnow::cuda::Stream& stream) {
   if (model_.attention(rows.layer)->shares) {
-    return attend_to_source(rows, stream);
+    const bool dropped = cache_.rule(rows.slot, rows.in_cache).drops_at(rows.length + rows.tokens);
+    return dropped ? attend_to_rest(rows, stream) : attend_to_source(rows, stream);
   }
   const auto chunk = append_of(rows);
   const kvcache::cuda::Band& band =
@@ -120,6 +157,9 @@ void Prefill::attend_at_once(const Rows& rows, ops::Matrix<std::int32_t> visible
   }
   if (rows.first_out < rows.tokens) {
     attend_to_all(rows, chunk.queries, band, stream);
+  }
+  if (cache_.drops_in_rounds(rows.in_cache)) {
+    rounds_->evict(chunk, logits_of(rows.layer), stream.get());
   }
   if (visible.data != nullptr) {
     const int lead = kvcache::cuda::lead_of(cache_, rows.in_cache, rows.slot, rows.length);

@@ -147,7 +147,7 @@ inline EngineConfig engine_config(const Case& c, bool on_device) {
   EngineConfig config;
   config.cache.rule = c.rule;
   config.cache.format = c.format;
-  config.cache.window = c.rule == kvcache::RuleKind::dms ? 40 : 0;
+  config.cache.window = kvcache::traits_of(c.rule).marks ? 40 : 0;
   config.cache.shift = c.shift;
   config.cache.cr = kRatio;
   config.cache.max_bytes = std::size_t{1} << 28;

@@ -56,7 +56,7 @@ EngineConfig engine_config(RuleKind rule) {
   EngineConfig config;
   config.cache.rule = rule;
   config.cache.format = ops::EntryFormat::bf16;
-  config.cache.window = rule == RuleKind::dms ? 40 : 0;
+  config.cache.window = kvcache::traits_of(rule).marks ? 40 : 0;
   config.cache.cr = 4.0;
   config.cache.max_bytes = std::size_t{1} << 27;
   return config;
@@ -105,6 +105,7 @@ class CudaSavedState : public ::testing::TestWithParam<Cached> {
     EXPECT_EQ(a.entries.size(), b.entries.size());
     EXPECT_TRUE(!to_the_bit || a.entries == b.entries);
     EXPECT_EQ(a.marks, b.marks);
+    EXPECT_EQ(a.logits, b.logits);
     EXPECT_EQ(a.open, b.open);
     EXPECT_EQ(a.positions, b.positions);
     EXPECT_EQ(a.attention, b.attention);
@@ -123,7 +124,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Cached{"llama", RuleKind::dmc}, Cached{"llama", RuleKind::streaming},
                       Cached{"llama", RuleKind::tova}, Cached{"llama", RuleKind::h2o},
                       Cached{"llama", RuleKind::quest}, Cached{"llama", RuleKind::random},
-                      Cached{"llama", RuleKind::vatp},
+                      Cached{"llama", RuleKind::vatp}, Cached{"llama", RuleKind::dms_quest},
+                      Cached{"llama", RuleKind::dms_budget}, Cached{"llama", RuleKind::snapkv},
+                      Cached{"llama", RuleKind::pyramidkv},
                       // Layers that share entries, with heads of two widths or numbers.
                       Cached{"gemma4", RuleKind::dense}, Cached{"gemma4", RuleKind::dms},
                       Cached{"gemma4", RuleKind::streaming}, Cached{"gemma4_moe", RuleKind::dms},

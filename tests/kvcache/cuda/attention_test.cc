@@ -7,6 +7,7 @@
 
 #include "kvcache/attend.h"
 #include "kvcache/cuda/cache_pair.h"
+#include "kvcache/cuda/score_eviction/rounds.h"
 #include "kvcache/cuda/token_attention.h"
 #include "ops/context.h"
 
@@ -26,13 +27,30 @@ class AttentionPair : public CachePair {
  public:
   explicit AttentionPair(const Case& c)
       : CachePair(c), attention_(device(), kMostBatch), quest_(make_quest()) {
-    if (device().drops()) {
+    if (device().drops_each()) {
       score_eviction_.emplace(device(), 1);
+    } else if (device().drops()) {
+      rounds_.emplace(device());
     }
   }
 
-  // A step with one token of each sequence; in reverse order on the device.
+  // One token of each sequence: in a step, unless prefill has to take it.
   void step(std::span<Sequence*> sequences) {
+    std::vector<Sequence*> together;
+    for (Sequence* sequence : sequences) {
+      if (device().steps_next(sequence->slot)) {
+        together.push_back(sequence);
+      } else {
+        take_piece(*sequence, 1);
+      }
+    }
+    if (!together.empty()) {
+      step_together(together);
+    }
+  }
+
+  // A step with one token of each sequence.
+  void step_together(std::span<Sequence*> sequences) {
     std::vector<std::int32_t> slots;
     for (const Sequence* sequence : sequences) {
       slots.push_back(sequence->slot);
@@ -70,12 +88,14 @@ class AttentionPair : public CachePair {
   }
 
   // Takes tokens of one sequence whose queries may not all see everything. With chunked attention,
-  // one chunk after another.
+  // one chunk after another; if queries choose pages beside a window, one token.
   void chunk(Sequence& sequence, int tokens) {
     while (tokens > 0) {
       const int reach = shape_.chunked ? shape_.reach.back() : tokens;
       const int length = device().length(sequence.slot);
-      const int piece = std::min(tokens, shape_.chunked ? reach - length % reach : tokens);
+      const int piece = config_.traits().marks
+                            ? 1
+                            : std::min(tokens, shape_.chunked ? reach - length % reach : tokens);
       take_piece(sequence, piece);
       tokens -= piece;
     }
@@ -105,6 +125,10 @@ class AttentionPair : public CachePair {
         cuda::append(device(), how, append, band, stream());
         continue;
       }
+      if (rounds_) {  // the attention itself is a prompt's, the same under any rule
+        take_in_rounds(how, append, band);
+        continue;
+      }
       if (score_eviction_) {
         score_eviction_->reserve();
         score_eviction_->append_and_attend(how, append, band, logits(), out.data(), stream());
@@ -119,6 +143,24 @@ class AttentionPair : public CachePair {
       expect_close(out, expected);
     }
     advance(device(), sequence.slot, tokens, stream());
+  }
+
+  // Cuts the chunk where entries are dropped.
+  void take_in_rounds(const Projection& how, const PrefillAppend& all, const Band& band) {
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    const auto queries = static_cast<std::size_t>(kKvHeads * shape_.group) * dim;
+    rounds_->reserve();
+    for (int first = 0; first < all.tokens;) {
+      PrefillAppend piece = all;
+      piece.length += first;
+      piece.tokens = rounds_->rows_together(all.layer, all.slot, piece.length, all.tokens - first);
+      piece.qkv.rounded += static_cast<std::size_t>(first) * width_;
+      piece.queries += static_cast<std::size_t>(first) * queries;
+      cuda::append(device(), how, piece, band, stream());
+      rounds_->evict(piece, logits(), stream());
+      first += piece.tokens;
+    }
+    winnow::cuda::check(cudaStreamSynchronize(stream()), "eviction in rounds");
   }
 
   [[nodiscard]] std::optional<QuestAttention> make_quest() {
@@ -138,6 +180,7 @@ class AttentionPair : public CachePair {
     const std::size_t heads = kKvHeads * group;
     std::vector<float> parts[3];
     std::vector<std::uint8_t> decisions;
+    std::vector<float> logits;
     std::vector<float> omegas;
     for (std::vector<float>& x : rows) {
       for (std::size_t h = 0; h < kKvHeads; ++h) {
@@ -145,6 +188,7 @@ class AttentionPair : public CachePair {
         float& key = x[(heads + h) * dim + kChannel];
         const bool merges = config_.rule == RuleKind::dmc;
         decisions.push_back((merges ? key : query) > 0.3F ? 1 : 0);
+        logits.push_back(logit_of(query));
         omegas.push_back(merges && query <= 0.0F ? 0.5F : 1.0F);
         query = 0.0F;
         key = merges ? 0.0F : key;
@@ -167,7 +211,7 @@ class AttentionPair : public CachePair {
                            .values = {parts[2].data(), rows.size(), kKvHeads * dim},
                            .out = {out.data(), rows.size(), heads * dim},
                            .decisions = {decisions.data(), rows.size(), kKvHeads},
-                           .logits = {},
+                           .logits = {logits.data(), rows.size(), kKvHeads},
                            .omegas = {omegas.data(), rows.size(), kKvHeads},
                            .visible = {visible.data(), rows.size(), kKvHeads}};
     ops::Workspace workspace;
@@ -202,6 +246,7 @@ class AttentionPair : public CachePair {
   TokenAttention attention_;
   std::optional<QuestAttention> quest_;
   std::optional<ScoreEvictionAttention> score_eviction_;
+  std::optional<RoundEviction> rounds_;
 };
 
 class CudaTokenAttention : public ::testing::TestWithParam<Case> {
@@ -233,6 +278,19 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::vatp, ops::EntryFormat::f8e4m3, 128, 8, 0, 1, 5.0, 21},
                       Case{RuleKind::vatp, ops::EntryFormat::i8, 80, 3, 0, 1, 20.0},
                       Case{RuleKind::vatp, ops::EntryFormat::q4, 96, 2, 0, 1, 8.0},
+                      Case{RuleKind::snapkv, ops::EntryFormat::bf16, 64, 4, 0, 1, 1.5},
+                      Case{RuleKind::snapkv, ops::EntryFormat::f8e4m3, 128, 8, 0, 1, 3.0, 33},
+                      Case{RuleKind::snapkv, ops::EntryFormat::i8, 80, 3, 0, 1, 6.0},
+                      Case{RuleKind::snapkv, ops::EntryFormat::q4, 96, 2, 0, 1, 2.0, 21, true},
+                      Case{RuleKind::pyramidkv, ops::EntryFormat::bf16, 64, 2, 0, 1, 4.0},
+                      Case{RuleKind::pyramidkv, ops::EntryFormat::i8, 128, 4, 0, 1, 3.0},
+                      Case{RuleKind::dms_quest, ops::EntryFormat::bf16, 64, 4, 9, 1, 8.0},
+                      Case{RuleKind::dms_quest, ops::EntryFormat::f8e4m3, 128, 2, 20, 0, 12.0},
+                      Case{RuleKind::dms_quest, ops::EntryFormat::q4, 64, 3, 5, 3, 20.0, 21},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::bf16, 64, 4, 9, 1, 6.0},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::f8e4m3, 128, 8, 12, 0, 8.0},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::i8, 80, 3, 7, 8, 6.0, 33},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::q4, 64, 2, 5, 3, 8.0, 21, true},
                       Case{RuleKind::quest, ops::EntryFormat::bf16, 64, 4, 0, 1, 4.0},
                       Case{RuleKind::quest, ops::EntryFormat::f8e4m3, 128, 2, 0, 1, 12.0},
                       Case{RuleKind::quest, ops::EntryFormat::i8, 80, 3, 0, 1, 100.0},
@@ -274,6 +332,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::h2o, ops::EntryFormat::bf16, 64, 71, 0, 1, 20.0},
                       Case{RuleKind::h2o, ops::EntryFormat::f8e4m3, 512, 2, 0, 1, 4.0, 33},
                       Case{RuleKind::random, ops::EntryFormat::i8, 48, 3, 0, 1, 8.0, 40},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::bf16, 256, 2, 9, 2, 6.0},
+                      Case{RuleKind::snapkv, ops::EntryFormat::bf16, 256, 2, 0, 1, 2.0},
+                      Case{RuleKind::pyramidkv, ops::EntryFormat::q4, 40, 3, 0, 1, 4.0},
+                      Case{RuleKind::dms_quest, ops::EntryFormat::i8, 64, 71, 10, 1, 8.0},
+                      Case{RuleKind::dms_quest, ops::EntryFormat::bf16, 256, 2, 20, 1, 8.0, 40},
                       Case{RuleKind::vatp, ops::EntryFormat::bf16, 256, 2, 0, 1, 8.0},
                       Case{RuleKind::vatp, ops::EntryFormat::q4, 40, 3, 0, 1, 5.0},
                       Case{RuleKind::quest, ops::EntryFormat::bf16, 256, 8, 0, 1, 4.0},
@@ -308,6 +371,36 @@ TEST_P(CudaTokenAttention, SeesWhatTheHostSees) {
   for (const CachePair::Sequence& sequence : sequences) {
     caches.expect_same(sequence);
   }
+}
+
+// Long prompts in chunks of any size, then answers.
+TEST_P(CudaTokenAttention, ShrinksPromptsAsTheHostDoes) {
+  AttentionPair caches(GetParam());
+  if (!caches.device().drops_in_rounds()) {
+    GTEST_SKIP() << "entries are dropped at each token";
+  }
+  std::vector<CachePair::Sequence> sequences;
+  for (std::uint64_t seed = 1; seed <= kMostBatch; ++seed) {
+    const int prompt = 150 + 80 * static_cast<int>(seed);
+    sequences.push_back(caches.open(seed, {prompt, prompt + 150}));
+    for (int left = prompt + 10, chunk = 1; left > 0; left -= chunk) {
+      chunk = std::min(left, 90 / static_cast<int>(seed) + chunk % 7);
+      caches.chunk(sequences.back(), chunk);
+    }
+    caches.expect_same(sequences.back());
+  }
+  caches.expect_pages_accounted(sequences);
+  std::vector<CachePair::Sequence*> all{&sequences[2], &sequences[0], &sequences[1]};
+  for (int t = 0; t < 130; ++t) {
+    caches.step(all);
+  }
+  caches.chunk(sequences[1], 20);
+  caches.expect_pages_accounted(sequences);
+  for (const CachePair::Sequence& sequence : sequences) {
+    caches.expect_same(sequence);
+    caches.close(sequence);
+  }
+  EXPECT_EQ(caches.pages_in_use(), 0U);
 }
 
 // A fork continues independently, even if entries are dropped from the archive.

@@ -91,8 +91,8 @@ class CachePair {
       const auto h = static_cast<std::size_t>(head);
       const auto column = [&](std::size_t index) { return std::span(x).subspan(index * dim, dim); };
       const std::span<float> key = column(kKvHeads * group + h);
-      Token token{key, column(kKvHeads * (group + 1) + h), column(h * group)[kChannel] > 0.3F,
-                  1.0F};
+      const float channel = column(h * group)[kChannel];
+      Token token{key, column(kKvHeads * (group + 1) + h), channel > 0.3F, 1.0F, logit_of(channel)};
       if (config_.rule == RuleKind::dmc) {
         token.decision = key[kChannel] > 0.3F;
         token.omega = column(h * group)[kChannel] > 0.0F ? 1.0F : 0.5F;
@@ -112,6 +112,9 @@ class CachePair {
       }
     }
   }
+
+  // Of the decision that the device makes, see projection().
+  static float logit_of(float channel) { return 10.0F * channel - 3.0F; }
 
   // DMC: compares what a chunk's queries see of the open entry.
   void expect_band(const DeviceBuffer<std::byte>& band, const Band& shape, int head, int entry,
@@ -180,15 +183,26 @@ class CachePair {
 
   // With chunked attention, takes one chunk after another.
   void prefill(Sequence& sequence, int tokens) {
-    while (shape_.chunked && tokens > 0) {
-      const int length = device_->length(sequence.slot);
-      const int piece = std::min(tokens, shape_.reach.back() - length % shape_.reach.back());
+    while (tokens > 0) {
+      int piece = tokens;
+      if (shape_.chunked) {
+        const int reach = shape_.reach.back();
+        piece = std::min(piece, reach - device_->length(sequence.slot) % reach);
+      }
+      if (device_->limits_archive()) {
+        piece = std::max(1, rows_at_once(sequence, piece));
+      }
       prefill_piece(sequence, piece);
       tokens -= piece;
     }
-    if (tokens > 0) {
-      prefill_piece(sequence, tokens);
+  }
+
+  // The next tokens that all layers take at once, or 0.
+  static int rows_at_once(const Sequence& sequence, int tokens) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      tokens = sequence.host.rows_at_once(layer, tokens);
     }
+    return tokens;
   }
 
   void prefill_piece(Sequence& sequence, int tokens) {
@@ -359,8 +373,8 @@ class CachePair {
           const std::size_t row = view.row(layer, sequence.slot, head);
           const int longest = device_->rule(sequence.slot).budget + 1;
           hold(&archive_pages[row * view.archive_stride],
-               device_->drops(layer) ? std::min(device_->length(sequence.slot), longest)
-                                     : archive_counts[row]);
+               device_->drops_each(layer) ? std::min(device_->length(sequence.slot), longest)
+                                          : archive_counts[row]);
           hold(&window_pages[row * view.window_stride],
                std::min(device_->length(sequence.slot), device_->ring(layer, sequence.slot)));
         }

@@ -16,6 +16,7 @@ void expect_same(const SavedSequence& a, const SavedSequence& b) {
   EXPECT_EQ(a.archived, b.archived);
   EXPECT_EQ(a.entries, b.entries);
   EXPECT_EQ(a.marks, b.marks);
+  EXPECT_EQ(a.logits, b.logits);
   EXPECT_EQ(a.open, b.open);
   EXPECT_EQ(a.positions, b.positions);
   EXPECT_EQ(a.attention, b.attention);
@@ -36,6 +37,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 128, 1, 0, 0},
                       Case{RuleKind::dms, ops::EntryFormat::i8, 80, 1, 15, 9},
                       Case{RuleKind::dms, ops::EntryFormat::bf16, 96, 1, 40, 41},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::bf16, 64, 2, 20, 1, 8.0},
+                      Case{RuleKind::dms_budget, ops::EntryFormat::q4, 64, 2, 9, 0, 8.0, 40},
                       Case{RuleKind::streaming, ops::EntryFormat::i8, 64, 2, 0, 1, 20.0},
                       Case{RuleKind::dmc, ops::EntryFormat::f8e4m3, 64, 2},
                       Case{RuleKind::dms, ops::EntryFormat::q4, 64, 2, 37, 1},

@@ -57,6 +57,9 @@ Band::Band(const DeviceCache& cache, int most_tokens) : stride(cache.most_ring()
   seen = winnow::cuda::DeviceBuffer<std::int32_t>(tokens);
   kept = winnow::cuda::DeviceBuffer<std::int32_t>(entries);
   counts = winnow::cuda::DeviceBuffer<std::int32_t>(2 * heads);
+  if (cache.limits_archive()) {
+    logits = winnow::cuda::DeviceBuffer<float>(tokens);
+  }
   if (cache.merges()) {
     merge_keys = winnow::cuda::DeviceBuffer<float>(tokens * dim);
     merge_values = winnow::cuda::DeviceBuffer<float>(tokens * dim);
@@ -74,6 +77,7 @@ BandView Band::view() const {
           .seen = seen.data(),
           .kept = kept.data(),
           .counts = counts.data(),
+          .logits = logits.data(),
           .merge_keys = merge_keys.data(),
           .merge_values = merge_values.data(),
           .omegas = omegas.data(),

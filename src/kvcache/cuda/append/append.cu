@@ -3,13 +3,15 @@
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/append_row.cuh"
+#include "kvcache/cuda/append/limited_archive.cuh"
 #include "kvcache/cuda/append/projection.cuh"
 #include "ops/cuda/pages/kernel_shape.cuh"
 
 namespace winnow::kvcache::cuda {
 namespace {
 
-template <class Format, int D>
+// `kLimited`: archives have a limit.
+template <class Format, int D, bool kLimited>
 __global__ void __launch_bounds__(kMostAppendThreads<D>)
     append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
   using Code = typename Format::Code;
@@ -42,7 +44,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   winnow::cuda::release_successor();
   ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
   const float* qkv = step.qkv + row_of(projection, token, dim);
-  const bool decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
+  const Decision decision = project<D>(projection, qkv, token, length, step.layer, head, vector);
   if constexpr (Format::kRotated) {
     vector.rotate();
   }
@@ -50,8 +52,19 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
     vector.store(step.queries + (token * heads + head * group + warp) * dim);
   }
   __shared__ Places places;
-  if (threadIdx.x == 0) {
-    places = advance_row(cache, row, slot, length, decision, state);
+  if constexpr (kLimited) {
+    Candidate highest;
+    if (leaves && state.count >= archive_limit(cache, slot)) {
+      highest = highest_of_archive(cache, row, state.count);
+    }
+    if (threadIdx.x == 0) {
+      places = advance_limited_row(cache, row, slot, length, decision, state, highest);
+    }
+  } else if (threadIdx.x == 0) {
+    places = advance_row(cache, row, slot, length, decision.taken, state);
+    if (cache.positions != nullptr && state.ring == 0) {
+      note_entry(cache, row, places.newest, length, 0.0F);
+    }
   }
   __syncthreads();
   if (places.archived >= 0) {
@@ -79,11 +92,19 @@ void launch_append(ops::EntryFormat format, int head_dim, const CacheView& cache
                    const Projection& projection, const DecodeAppend& step, cudaStream_t stream) {
   const dim3 grid(projection.kv_heads, step.batch);
   const int threads = (projection.query_warps() + 2) * 32;
-  ops::cuda::with_any_shape(
-      format, head_dim, has_own_append(head_dim, projection), [&]<ops::EntryFormat kType, int D>() {
-        winnow::cuda::launch(append_kernel<ops::cuda::FormatOf<kType>, D>, grid, threads, 0, stream,
-                             true, cache, projection, step);
-      });
+  const auto launch = [&](const auto& kernel) {
+    winnow::cuda::launch(kernel, grid, threads, 0, stream, true, cache, projection, step);
+  };
+  if (cache.window_logits != nullptr) {  // for any head dimension: other rules' kernels stay small
+    ops::cuda::with_format(format, [&]<ops::EntryFormat kType>() {
+      launch(append_kernel<ops::cuda::FormatOf<kType>, 0, true>);
+    });
+    return;
+  }
+  ops::cuda::with_any_shape(format, head_dim, has_own_append(head_dim, projection),
+                            [&]<ops::EntryFormat kType, int D>() {
+                              launch(append_kernel<ops::cuda::FormatOf<kType>, D, false>);
+                            });
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -34,7 +34,8 @@ struct Band {
   winnow::cuda::DeviceBuffer<std::uint8_t> decisions;  // [kv_heads, most_tokens]
   winnow::cuda::DeviceBuffer<std::int32_t> seen;       // [kv_heads, tokens] archive entries
   winnow::cuda::DeviceBuffer<std::int32_t> kept;       // [kv_heads, stride] band entries to archive
-  winnow::cuda::DeviceBuffer<std::int32_t> counts;     // [kv_heads, 2] archived before, kept now
+  winnow::cuda::DeviceBuffer<std::int32_t> counts;     // [kv_heads, 2] first slot, kept now
+  winnow::cuda::DeviceBuffer<float> logits;  // [kv_heads, most_tokens] limited archives only
   // DMC only:
   winnow::cuda::DeviceBuffer<float> merge_keys;    // [kv_heads, tokens, head_dim]
   winnow::cuda::DeviceBuffer<float> merge_values;  // [kv_heads, tokens, head_dim]

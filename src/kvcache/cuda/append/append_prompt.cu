@@ -4,6 +4,7 @@
 #include "base/cuda/launch.cuh"
 #include "kvcache/cuda/append/append_kernels.h"
 #include "kvcache/cuda/append/block_scan.cuh"
+#include "kvcache/cuda/append/limited_archive.cuh"
 #include "kvcache/cuda/append/page_table.cuh"
 #include "kvcache/cuda/append/projection.cuh"
 #include "kvcache/cuda/entry_place.cuh"
@@ -64,10 +65,15 @@ __device__ void project_token(const Projection& projection, const PrefillAppend&
   const int queries = projection.query_warps();
   const std::size_t heads = projection.kv_heads * group;
   ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
-  const bool decision = project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)),
-                                   token, chunk.length + token, chunk.layer, head, vector);
+  const Decision decision =
+      project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)), token,
+                 chunk.length + token, chunk.layer, head, vector);
   if (threadIdx.x == 0) {
-    band.decisions[static_cast<std::size_t>(head) * chunk.tokens + token] = decision ? 1 : 0;
+    const std::size_t own = static_cast<std::size_t>(head) * chunk.tokens + token;
+    band.decisions[own] = decision.taken ? 1 : 0;
+    if (band.logits != nullptr) {
+      band.logits[own] = without_nan(decision.logit);
+    }
   }
   if constexpr (Format::kRotated) {
     vector.rotate();
@@ -114,6 +120,8 @@ struct Fate {
   const CacheView& cache;
   const std::uint32_t* marks;     // of the ring's slots, before the chunk
   const std::uint8_t* decisions;  // of the chunk's tokens
+  const float* window_logits;     // limited archives: as the marks
+  const float* logits;            // as the decisions
   int length;
   int tokens;
   int sinks;  // streaming: the number of sinks; else -1
@@ -126,6 +134,13 @@ struct Fate {
       return (marks[slot / 32] >> (slot % 32) & 1U) != 0;
     }
     return decider < length + tokens && decisions[decider - length] != 0;
+  }
+  /// Limited archives: the logit of the decision about that entry; 0 if there is none yet.
+  [[nodiscard]] __device__ float logit_of(int position) const {
+    const int decider = position + cache.shift;
+    return decider < length            ? window_logits[position % cache.ring]
+           : decider < length + tokens ? logits[decider - length]
+                                       : 0.0F;
   }
   __device__ bool is_kept(int position) const {
     return cache.ring == 0 || (sinks >= 0 ? position < sinks : !is_marked(position));
@@ -152,14 +167,51 @@ __device__ void renew_marks(const CacheView& cache, const Fate& fate, std::uint3
   }
 }
 
-// Finds which leaving entries are kept and takes pages for them. By a block of kScanThreads.
+// The same for the logits: a thread per slot, which reads only its own one of the old logits.
+__device__ void renew_logits(const CacheView& cache, const Fate& fate, float* logits) {
+  const int last = fate.length + fate.tokens - 1;
+  for (int slot = threadIdx.x; slot < cache.ring; slot += kScanThreads) {
+    const int back = (last - slot) % cache.ring;
+    const int position = last - (back < 0 ? back + cache.ring : back);
+    if (position >= 0) {
+      logits[slot] = fate.logit_of(position);
+    }
+  }
+}
+
+// A limited archive that is full takes the entry at `position` in the place of another one, or
+// drops it. Returns the slot, or -1. By all threads of a block.
+__device__ int replace_highest(const CacheView& cache, std::size_t row, const Fate& fate, int count,
+                               int position) {
+  const Candidate highest = highest_of_archive(cache, row, count);
+  const float logit = fate.logit_of(position);
+  if (!replaces(logit, highest)) {
+    return -1;
+  }
+  if (threadIdx.x == 0) {
+    note_entry(cache, row, highest.slot, position, logit);
+  }
+  return highest.slot;
+}
+
+// Finds which leaving entries are kept and takes pages for them. If a limited archive has no room
+// for all of them, the chunk is one token. By a block of kScanThreads.
 __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, const BandView& band,
                         int lead, int head) {
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
   std::uint32_t* marks = cache.marks + row * cache.mark_words;
-  const Fate fate{
-      cache,        marks,        band.decisions + static_cast<std::size_t>(head) * chunk.tokens,
-      chunk.length, chunk.tokens, cache.sinks != nullptr ? cache.sinks[chunk.slot] : -1};
+  float* window_logits = cache.window_logits + row * cache.ring;
+  const std::size_t first_token = static_cast<std::size_t>(head) * chunk.tokens;
+  const Fate fate{cache,
+                  marks,
+                  band.decisions + first_token,
+                  window_logits,
+                  band.logits + first_token,
+                  chunk.length,
+                  chunk.tokens,
+                  cache.sinks != nullptr ? cache.sinks[chunk.slot] : -1};
+  const bool is_limited = cache.window_logits != nullptr;
+  const int limit = is_limited ? archive_limit(cache, chunk.slot) : INT_MAX;
   std::int32_t* seen = band.seen + static_cast<std::size_t>(head) * chunk.tokens;
   std::int32_t* kept = band.kept + static_cast<std::size_t>(head) * band.stride;
   const int archived = cache.archive_counts[row];
@@ -175,32 +227,42 @@ __device__ void archive(const CacheView& cache, const PrefillAppend& chunk, cons
     const int through = block_scan(keep ? 1 : 0, total);
     if (keep) {
       kept[count + through - 1] = leaver;
-      if (cache.positions != nullptr) {
-        const std::size_t entry = row * cache.entry_stride + archived + count + through - 1;
-        cache.positions[entry] = chunk.length - lead + leaver;
-        cache.received[entry] = 0.0F;
+      const int slot = archived + count + through - 1;
+      if (cache.positions != nullptr && slot < limit) {
+        const int position = chunk.length - lead + leaver;
+        note_entry(cache, row, slot, position, is_limited ? fate.logit_of(position) : 0.0F);
       }
     }
     if (token < chunk.tokens) {
       // Without a window the whole chunk is in the band.
-      seen[token] = archived + (cache.ring > 0 ? count + through : 0);
+      seen[token] = archived + (cache.ring > 0 ? min(count + through, limit - archived) : 0);
     }
     count += total;
   }
-  extend(cache, cache.archive_pages + row * cache.archive_stride, archived, count);
+  int slot = archived;  // of the first entry that is kept
+  int added = count;
+  if (archived + count > limit) {
+    added = 0;
+    slot = replace_highest(cache, row, fate, archived, chunk.length - cache.ring);
+    count = slot >= 0 ? 1 : 0;
+  }
+  extend(cache, cache.archive_pages + row * cache.archive_stride, archived, added);
   if (cache.ring > 0) {
     const int in_window = min(chunk.length, cache.ring);
     extend(cache, cache.window_pages + row * cache.window_stride, in_window,
            min(chunk.length + chunk.tokens, cache.ring) - in_window);
   }
-  __syncthreads();  // all threads have read the old marks
+  __syncthreads();  // all threads have read the old marks and logits
   if (cache.ring > 0) {
     renew_marks(cache, fate, marks);
   }
+  if (is_limited) {
+    renew_logits(cache, fate, window_logits);
+  }
   if (threadIdx.x == 0) {
-    band.counts[2 * head] = archived;
+    band.counts[2 * head] = slot;
     band.counts[2 * head + 1] = count;
-    cache.archive_counts[row] = archived + count;
+    cache.archive_counts[row] = archived + added;
   }
 }
 
@@ -212,7 +274,7 @@ __device__ void store(const CacheView& cache, const PrefillAppend& chunk, const 
   using Code = typename Format::Code;
   const int lane = threadIdx.x % 32;
   const std::size_t row = cache.row(chunk.layer, chunk.slot, head);
-  const int archived = band.counts[2 * head];
+  const int first_slot = band.counts[2 * head];
   const int kept = band.counts[2 * head + 1];
   if (job >= kept + in_ring) {
     return;
@@ -223,7 +285,7 @@ __device__ void store(const CacheView& cache, const PrefillAppend& chunk, const 
   if (job < kept) {
     source = band.kept[static_cast<std::size_t>(head) * band.stride + job];
     pages = cache.archive_pages + row * cache.archive_stride;
-    slot = archived + job;
+    slot = first_slot + job;
   } else {
     const int token = chunk.tokens - in_ring + job - kept;
     source = lead + token;

@@ -67,12 +67,19 @@ inline __device__ int push_archive(const CacheView& cache, std::size_t row, int 
   return count;
 }
 
+/// Takes a page for a new entry of the window if its slot is the first of the page.
+inline __device__ void push_window(const CacheView& cache, std::size_t row, int slot) {
+  if (slot % ops::kPageEntries == 0) {
+    cache.window_pages[row * cache.window_stride + slot / ops::kPageEntries] = take_page(cache);
+  }
+}
+
 /// Advances the row's state by one token.
 inline __device__ Places advance_row(const CacheView& cache, std::size_t row, int sequence,
                                      int length, bool decision, const RowState& state) {
   if (state.ring == 0) {
-    // Once a token has been dropped (TOVA, H2O), the row has the page already.
-    return {push_archive(cache, row, state.count, state.count == length), -1};
+    // Once a token has been dropped, the row has the page already.
+    return {push_archive(cache, row, state.count, !cache.drops_each || state.count == length), -1};
   }
   const int slot = length % state.ring;
   const bool marked = cache.mark_words > 0 && renew_marks(cache, row, length, decision, state);
@@ -81,8 +88,8 @@ inline __device__ Places advance_row(const CacheView& cache, std::size_t row, in
     const bool kept =
         cache.sinks != nullptr ? length - state.ring < cache.sinks[sequence] : !marked;
     places.archived = kept ? push_archive(cache, row, state.count) : -1;
-  } else if (slot % ops::kPageEntries == 0) {
-    cache.window_pages[row * cache.window_stride + slot / ops::kPageEntries] = take_page(cache);
+  } else {
+    push_window(cache, row, slot);
   }
   return places;
 }

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
   const float* qkv = step.qkv + row_of(projection, token, dim);
   const bool decision =
-      project<D>(projection, qkv, token, length, step.layer, head, vector, &omega);
+      project<D>(projection, qkv, token, length, step.layer, head, vector, &omega).taken;
   if constexpr (Format::kRotated) {
     vector.rotate();
   }

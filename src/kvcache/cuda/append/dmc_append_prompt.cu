@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kMostAppendThreads<D>)
   __shared__ float omega;
   ops::cuda::HeadVector<D> vector(dim, width_of(projection, dim));
   const bool decision = project<D>(projection, QkvRow(chunk.qkv, row_of(projection, token, dim)),
-                                   token, position, chunk.layer, head, vector, &omega);
+                                   token, position, chunk.layer, head, vector, &omega)
+                            .taken;
   if (threadIdx.x == 0) {
     to.decisions[token] = decision && position > 0 ? 1 : 0;
     to.omegas[token] = omega;

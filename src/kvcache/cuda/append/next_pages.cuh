@@ -19,6 +19,12 @@ inline __device__ bool may_take_page(const CacheView& cache, std::size_t row, in
   return (cache.marks[row * cache.mark_words + leaving / 32] >> (leaving % 32) & 1U) == 0;
 }
 
+/// Whether a row's archive holds as many entries as it may.
+inline __device__ bool is_full(const CacheView& cache, std::size_t row, int slot) {
+  return cache.window_logits != nullptr &&
+         cache.archive_counts[row] >= max(0, cache.budgets[slot] - cache.ring);
+}
+
 /// Sets a sequence's length to `length` and writes its next_pages. By all threads of a block.
 inline __device__ void move_on(const CacheView& cache, int slot, int length) {
   const int rows = cache.layers * cache.kv_heads;
@@ -27,9 +33,10 @@ inline __device__ void move_on(const CacheView& cache, int slot, int length) {
     const int i = first + static_cast<int>(threadIdx.x);
     const int layer = i / cache.kv_heads;
     const int head = i % cache.kv_heads;
+    const std::size_t row = cache.row(layer, slot, head);
     pages +=
         __syncthreads_count(i < rows && has_head(cache, layer, head) && !slides(cache, layer) &&
-                            may_take_page(cache, cache.row(layer, slot, head), length));
+                            may_take_page(cache, row, length) && !is_full(cache, row, slot));
   }
   if (threadIdx.x == 0) {
     cache.lengths[slot] = length;

@@ -100,9 +100,9 @@ __device__ void grow(const QueryGrowth& q, int position, ops::cuda::HeadVector<D
 /// `omega`, if given, is set to DMC's weight of the token. It is in shared memory, for all
 /// threads.
 template <int D, class Row>
-__device__ bool project(const Projection& projection, const Row& qkv, int token, int position,
-                        int layer, int head, ops::cuda::HeadVector<D>& vector,
-                        float* omega = nullptr) {
+__device__ Decision project(const Projection& projection, const Row& qkv, int token, int position,
+                            int layer, int head, ops::cuda::HeadVector<D>& vector,
+                            float* omega = nullptr) {
   using Kind = DecisionSource::Kind;
   const ops::cuda::HeadDim<D> width = width_of(projection, vector.dim());
   const DecisionSource& source = projection.decision;
@@ -126,17 +126,18 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
   const auto first_norm_of = [&](int column) {
     return norms_late ? ops::cuda::HeadNorm{} : norm_of(column);
   };
-  __shared__ bool decision;
+  __shared__ Decision decision;
   const int deciding = source.per_layer ? 0 : head;
   const auto decide = [&](float x) {
     if (threadIdx.x == 0) {
-      decision = source.decides(x);
+      decision = {source.decides(x), source.logit(x)};
     }
   };
   const bool merges = source.kind == Kind::merge;
   if (source.is_drawn || source.kind == Kind::none) {
     if (threadIdx.x == 0) {
-      decision = source.is_drawn && source.drawn(position, layer, head);
+      const float logit = source.is_drawn ? source.drawn.logit(position, layer, head) : 0.0F;
+      decision = {logit > 0.0F, logit};
       if (omega != nullptr) {
         *omega = 1.0F;
       }
@@ -171,7 +172,8 @@ __device__ bool project(const Projection& projection, const Row& qkv, int token,
         }
         const float x = read.channel(source.channel);
         if (threadIdx.x % 32 == 0 && warp == queries) {
-          decision = source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
+          decision.taken =
+              source.pooled > 0 ? position % source.pooled != 0 : x - source.offset > 0.0F;
         } else if (threadIdx.x == 0 && omega != nullptr) {
           *omega = 1.0F / (1.0F + expf(-x));
         }

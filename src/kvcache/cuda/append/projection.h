@@ -14,6 +14,7 @@ struct DecisionSource {
   enum class Kind : std::uint8_t { none, channel, probe, merge };
   Kind kind = Kind::none;
   bool per_layer = false;  // KV head 0 decides for all
+  bool evicts = true;      // else nothing is evicted
   float scale = 0.0F;      // evict iff scale * x - offset > 0
   float offset = 0.0F;
   // channel: x is this channel of the group's first query head, which is then cleared.
@@ -32,8 +33,15 @@ struct DecisionSource {
   bool is_drawn = false;  // decisions come from `drawn` instead
   DrawnDecisions drawn;
 
-  /// The DMS decision for x.
-  [[nodiscard]] constexpr bool decides(float x) const { return scale * x - offset > 0.0F; }
+  /// The logit of the DMS decision for x, and the decision.
+  [[nodiscard]] constexpr float logit(float x) const { return scale * x - offset; }
+  [[nodiscard]] constexpr bool decides(float x) const { return evicts && logit(x) > 0.0F; }
+};
+
+/// A token's decision, and its logit under DMS.
+struct Decision {
+  bool taken;
+  float logit;
 };
 
 /// Queries are multiplied by 1 + growth * log(1 + floor((position + first) / period)).

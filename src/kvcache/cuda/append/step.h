@@ -48,6 +48,7 @@ struct BandView {
   std::int32_t* seen;
   std::int32_t* kept;
   std::int32_t* counts;
+  float* logits;  // limited archives
   // DMC
   float* merge_keys;
   float* merge_values;

@@ -37,8 +37,9 @@ QuestAttention::QuestAttention(const DeviceCache& cache, int most_tokens, int la
       entries_(static_cast<std::size_t>(most_tokens * heads_)),
       planned_(entries_.size()),
       queries_(entries_.size() * static_cast<std::size_t>(cache.shape().head_dim)),
-      reads_(static_cast<std::size_t>(layers) * reads_stride()) {
-  if (is_fast(cache.shape())) {
+      reads_(static_cast<std::size_t>(layers) * reads_stride()),
+      lengths_(static_cast<std::size_t>(most_tokens)) {
+  if (is_fast(cache.shape()) && !has_window()) {
     plan_.emplace(cache.layout(), 1, heads_, most_tokens, layers);
   } else {
     general_.emplace(cache.layout(), 1, heads_, most_tokens);
@@ -48,6 +49,7 @@ QuestAttention::QuestAttention(const DeviceCache& cache, int most_tokens, int la
 void QuestAttention::reserve() {
   pages_.ensure(entries_.size() * cache_.view().archive_stride);
   bounds_.ensure(entries_.size() * cache_.view().archive_stride);
+  windows_.ensure(entries_.size() * cache_.view().window_stride);
 }
 
 QuestLayer QuestAttention::layer(int index) const {
@@ -67,7 +69,9 @@ QuestChoice QuestAttention::choice() const {
           .entries = entries_.data(),
           .planned = planned_.data(),
           .queries = tokens_.slots == nullptr ? queries_.data() : nullptr,
-          .page_entries = Rule(cache_.config(), {}).page_entries};
+          .page_entries = Rule(cache_.config(), {}).page_entries,
+          .window_pages = has_window() ? windows_.data() : nullptr,
+          .lengths = lengths_.data()};
 }
 
 void QuestAttention::plan(const std::int32_t* slots, int batch, cudaStream_t stream,
@@ -94,14 +98,20 @@ void QuestAttention::plan(const QuestTokens& tokens, cudaStream_t stream) {
 void QuestAttention::attend_to_chosen(const QuestLayer& layer, int place,
                                       const ops::cuda::AttentionLogits& logits,
                                       const float* queries, bf16* out, cudaStream_t stream) const {
-  const ops::cuda::DecodeEntries entries{.pool = cache_.view().pool,
-                                         .archive_pages = pages_.data(),
-                                         .archive_stride = cache_.view().archive_stride,
-                                         .archive_counts = entries_.data(),
-                                         .lengths = in_order_.data(),
-                                         .slots = in_order_.data(),
-                                         .kv_heads = layer.heads(),
-                                         .settled = false};
+  ops::cuda::DecodeEntries entries{.pool = cache_.view().pool,
+                                   .archive_pages = pages_.data(),
+                                   .archive_stride = cache_.view().archive_stride,
+                                   .archive_counts = entries_.data(),
+                                   .lengths = in_order_.data(),
+                                   .slots = in_order_.data(),
+                                   .kv_heads = layer.heads(),
+                                   .settled = false};
+  if (has_window()) {
+    entries.window_pages = windows_.data();
+    entries.window_stride = cache_.view().window_stride;
+    entries.lengths = lengths_.data();
+    entries.window = cache_.view().ring - 1;
+  }
   if (plan_) {
     plan_->attend(place, entries, logits.scale, queries, out, stream);
   } else {
@@ -113,7 +123,7 @@ template <class Query>
 void QuestAttention::attend_to_best(const QuestLayer& layer, int place,
                                     const ops::cuda::AttentionLogits& logits, const Query* queries,
                                     bf16* out, cudaStream_t stream) const {
-  if (!plan_) {
+  if (!plan_ && !has_window()) {
     launch_count_chosen(cache_.view(), layer.heads(), tokens_, choice(), stream);
   }
   launch_choose_pages(cache_.layout().head_dim(), cache_.view(), layer, tokens_, queries, choice(),

@@ -49,13 +49,16 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const TokenPlace place(cache, first, blockIdx.z);
-  const int entries = place.position + tokens;
-  const int index =
-      place.position / ops::kPageEntries + blockIdx.x * kBoundWarps + threadIdx.x / 32;
-  if (place.slot < 0 || index >= pages_for(entries)) {
+  if (place.slot < 0) {
     return;
   }
   const std::size_t row = cache.row(layer, place.slot, blockIdx.y);
+  const int entries = cache.archive_counts[row];
+  const int index =
+      max(0, entries - tokens) / ops::kPageEntries + blockIdx.x * kBoundWarps + threadIdx.x / 32;
+  if (index >= pages_for(entries)) {
+    return;
+  }
   const std::uint32_t* pages = cache.archive_pages + row * cache.archive_stride;
   float* bounds = cache.bounds + static_cast<std::size_t>(pages[index]) * 2 * dim;
   const int count = min(ops::kPageEntries, entries - index * ops::kPageEntries);
@@ -75,30 +78,47 @@ __global__ void renew_bounds_kernel(CacheView cache, int layer, QuestTokens firs
   }
 }
 
+// Entries of a row's archive at a token. Without a window they include the token's own.
+__device__ int archived_at(const CacheView& cache, const TokenPlace& token, std::size_t row) {
+  return cache.ring == 0 ? token.position + 1 : token.slot < 0 ? 0 : cache.archive_counts[row];
+}
+
 // The sizes of a token's choice of pages.
 struct Selection {
-  int entries;  // in the archive, including the token's own
+  int entries;  // in the archive
   int pages;    // Quest's
   int wanted;   // pages to read
+  int last;     // 1: the last page, which holds the newest token, is always chosen; else 0
 
-  __device__ Selection(const CacheView& cache, const TokenPlace& token, int page_entries)
-      : entries(token.position + 1),
+  __device__ Selection(const CacheView& cache, const TokenPlace& token, int entries,
+                       int page_entries)
+      : entries(entries),
         pages((entries + page_entries - 1) / page_entries),
         wanted(token.slot < 0 || token.position < cache.prompts[token.slot]
                    ? pages
-                   : min(pages, (cache.budgets[token.slot] + page_entries - 1) / page_entries)) {}
+                   : min(pages, pages_read(cache, token.slot, page_entries))),
+        last(cache.ring == 0 ? 1 : 0) {}
 
-  // The last page, which holds the newest token, is always chosen.
-  __device__ int chosen_entries(int page_entries) const {
-    return (wanted - 1) * page_entries + entries - (pages - 1) * page_entries;
+  // Pages that are chosen by their bounds, and those to choose from.
+  __device__ int chosen() const { return wanted - last; }
+  __device__ int candidates() const { return pages - last; }
+
+  __device__ int chosen_entries(int page_entries, bool with_last) const {
+    return wanted * page_entries - (with_last ? pages * page_entries - entries : 0);
+  }
+
+ private:
+  // Rule::pages_read().
+  static __device__ int pages_read(const CacheView& cache, int slot, int page_entries) {
+    return (max(1, cache.budgets[slot] - cache.ring) + page_entries - 1) / page_entries;
   }
 };
 
 __global__ void count_chosen_kernel(CacheView cache, QuestTokens tokens, QuestChoice choice) {
   const TokenPlace token(cache, tokens, blockIdx.x);
-  const Selection selection(cache, token, choice.page_entries);
+  const Selection selection(cache, token, token.position + 1, choice.page_entries);
   const int row = blockIdx.x * blockDim.x + threadIdx.x;
-  choice.entries[row] = selection.chosen_entries(choice.page_entries);
+  choice.entries[row] = selection.chosen_entries(choice.page_entries, true);
   choice.planned[row] = choice.entries[row] - 1;
 }
 
@@ -147,7 +167,7 @@ struct KeyBounds {
   }
 };
 
-// Upper bounds of the pages before the last one, for all query heads of a group: block (x, KV head,
+// Upper bounds of the pages to choose from, for all query heads of a group: block (x, KV head,
 // token).
 template <class Query, int D>
 __global__ void __launch_bounds__(kBoundThreads)
@@ -166,25 +186,39 @@ __global__ void __launch_bounds__(kBoundThreads)
     }
   }
   const TokenPlace token(cache, tokens, blockIdx.z);
-  const Selection selection(cache, token, choice.page_entries);
+  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.y);
+  const Selection selection(cache, token, archived_at(cache, token, state_row),
+                            choice.page_entries);
   if (selection.wanted == selection.pages) {
     return;  // all pages are read
   }
   __syncthreads();
-  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.y);
   const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
   const int parts = choice.page_entries / ops::kPageEntries;  // cache pages per Quest page
-  const int last = selection.pages - 1;
+  const int count = selection.candidates();
   constexpr int kTogether = kBoundThreads / kBoundLanes;
-  for (int first = blockIdx.x * kTogether; first < last; first += gridDim.x * kTogether) {
+  for (int first = blockIdx.x * kTogether; first < count; first += gridDim.x * kTogether) {
     const int page = first + thread / kBoundLanes;
-    const KeyBounds<D> keys(cache, all + min(page, last - 1) * parts, parts);
+    const int from = min(page, count - 1) * parts;
+    const KeyBounds<D> keys(cache, all + from, min(parts, pages_for(selection.entries) - from));
     for (int g = 0; g < group; ++g) {
       const float bound = keys.product(query + g * dim);
-      if (page < last && thread % kBoundLanes == 0) {
+      if (page < count && thread % kBoundLanes == 0) {
         choice.bounds[(row + g) * choice.stride + page] = bound;
       }
     }
+  }
+}
+
+// Every query reads the window.
+__device__ void choose_window(const CacheView& cache, const TokenPlace& token,
+                              std::size_t state_row, std::size_t row, const QuestChoice& choice) {
+  for (std::size_t i = threadIdx.x; i < cache.window_stride; i += kScanThreads) {
+    choice.window_pages[row * cache.window_stride + i] =
+        token.slot < 0 ? 0 : cache.window_pages[state_row * cache.window_stride + i];
+  }
+  if (threadIdx.x == 0) {
+    choice.lengths[blockIdx.y] = token.position;  // all query heads write the same value
   }
 }
 
@@ -197,8 +231,12 @@ __global__ void __launch_bounds__(kScanThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t row = blockIdx.y * gridDim.x + blockIdx.x;
   const TokenPlace token(cache, tokens, blockIdx.y);
-  const Selection selection(cache, token, choice.page_entries);
   const std::size_t state_row = cache.row(layer, token.slot, blockIdx.x / group);
+  const Selection selection(cache, token, archived_at(cache, token, state_row),
+                            choice.page_entries);
+  if (choice.window_pages != nullptr) {
+    choose_window(cache, token, state_row, row, choice);
+  }
   const std::uint32_t* all = cache.archive_pages + state_row * cache.archive_stride;
   std::uint32_t* chosen = choice.pages + row * choice.stride;
   const int pages = pages_for(selection.entries);
@@ -206,70 +244,91 @@ __global__ void __launch_bounds__(kScanThreads)
     for (int i = thread; i < pages; i += kScanThreads) {
       chosen[i] = token.slot < 0 ? 0 : all[i];
     }
+    if (thread == 0) {
+      choice.entries[row] = selection.entries;
+    }
     return;
   }
   const int parts = choice.page_entries / ops::kPageEntries;
-  const int last = selection.pages - 1;
+  const int candidates = selection.candidates();
   const float* bounds = choice.bounds + row * choice.stride;
   const Threshold threshold =
-      selection.wanted > 1 ? find_threshold(bounds, last, selection.wanted - 1) : Threshold{};
+      selection.chosen() > 0 ? find_threshold(bounds, candidates, selection.chosen()) : Threshold{};
   int equals = 0;
   int count = 0;
   for (int first = 0; first < selection.pages; first += kScanThreads) {
     const int page = first + thread;
-    const std::uint32_t key = page < last ? ordered(bounds[page]) : 0U;
-    const bool equal = page < last && key == threshold.key;
+    const bool is_candidate = page < candidates;
+    const std::uint32_t key = is_candidate ? ordered(bounds[page]) : 0U;
+    const bool equal = is_candidate && key == threshold.key;
     int more = 0;
     const int rank = equals + block_scan(equal ? 1 : 0, more);
     equals += more;
-    const bool keep = page == last || (page < last && key > threshold.key) ||
+    const bool is_last = page == selection.pages - 1;
+    const bool keep = (is_last && !is_candidate) || (is_candidate && key > threshold.key) ||
                       (equal && rank <= threshold.equals);  // the oldest on a tie
     const int place = count + block_scan(keep ? 1 : 0, more) - 1;
     count += more;
     for (int part = 0; keep && part < parts && page * parts + part < pages; ++part) {
       chosen[place * parts + part] = all[page * parts + part];
     }
+    if (is_last) {
+      choice.entries[row] = selection.chosen_entries(choice.page_entries, keep);
+    }
   }
 }
 
 // The size of the union of what the queries of a group have chosen: block (KV head, token).
 __global__ void __launch_bounds__(kScanThreads)
-    count_reads_kernel(CacheView cache, int group, QuestTokens tokens, QuestChoice choice,
-                       std::int32_t* reads) {
+    count_reads_kernel(CacheView cache, int layer, int group, QuestTokens tokens,
+                       QuestChoice choice, std::int32_t* reads) {
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   __shared__ int pages;
+  __shared__ bool with_last;
   const int thread = static_cast<int>(threadIdx.x);
   const std::size_t own = blockIdx.y * gridDim.x + blockIdx.x;
   const TokenPlace token(cache, tokens, blockIdx.y);
-  const Selection selection(cache, token, choice.page_entries);
-  const int entries = selection.chosen_entries(choice.page_entries);
-  const int chosen = pages_for(entries);  // per query
+  const std::size_t state_row = cache.row(layer, token.slot, blockIdx.x);
+  const int entries = archived_at(cache, token, state_row);
+  const Selection selection(cache, token, entries, choice.page_entries);
+  const int in_window = min(token.position + 1, cache.ring);
+  if (selection.wanted == selection.pages) {
+    if (thread == 0) {
+      reads[own] = entries + in_window;
+    }
+    return;
+  }
+  const std::uint32_t* first = choice.pages + own * group * choice.stride;
+  const auto chosen = [&](int g) { return pages_for(choice.entries[own * group + g]); };
+  const int all = pages_for(entries);
+  const std::uint32_t last = cache.archive_pages[state_row * cache.archive_stride + all - 1];
   if (thread == 0) {
-    pages = chosen;
+    pages = chosen(0);
+    with_last = false;
   }
   __syncthreads();
-  if (selection.wanted < selection.pages) {
-    const std::uint32_t* first = choice.pages + own * group * choice.stride;
-    for (int g = 1; g < group; ++g) {
-      for (int i = thread; i < chosen; i += kScanThreads) {
-        const std::uint32_t page = first[g * choice.stride + i];
-        bool seen = false;
-        for (int before = 0; !seen && before < g; ++before) {
-          for (int j = 0; !seen && j < chosen; ++j) {
-            seen = first[before * choice.stride + j] == page;
-          }
-        }
-        if (!seen) {
-          atomicAdd(&pages, 1);
+  for (int g = 0; g < group; ++g) {
+    for (int i = thread; i < chosen(g); i += kScanThreads) {
+      const std::uint32_t page = first[g * choice.stride + i];
+      bool seen = false;
+      for (int before = 0; !seen && before < g; ++before) {
+        for (int j = 0; !seen && j < chosen(before); ++j) {
+          seen = first[before * choice.stride + j] == page;
         }
       }
+      if (g > 0 && !seen) {
+        atomicAdd(&pages, 1);
+      }
+      if (page == last) {
+        with_last = true;
+      }
     }
-    __syncthreads();
   }
-  if (thread == 0) {
-    // All pages are full except the last one, which all queries read.
-    reads[own] = pages * ops::kPageEntries - (chosen * ops::kPageEntries - entries);
+  __syncthreads();
+  if (thread == 0) {  // all pages are full except the last one
+    const int missing = with_last ? all * ops::kPageEntries - entries : 0;
+    reads[own] = pages * ops::kPageEntries - missing + in_window;
   }
 }
 
@@ -314,7 +373,7 @@ void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& t
 void launch_count_reads(const CacheView& cache, const QuestLayer& layer, const QuestTokens& tokens,
                         const QuestChoice& choice, std::int32_t* reads, cudaStream_t stream) {
   winnow::cuda::launch(count_reads_kernel, dim3(layer.kv_heads, tokens.batch), kScanThreads, 0,
-                       stream, true, cache, layer.group, tokens, choice, reads);
+                       stream, true, cache, layer.index, layer.group, tokens, choice, reads);
 }
 
 void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,

@@ -43,7 +43,8 @@ class QuestAttention {
   }
 
   /// Computes attention of a chunk, for which append() and renew_bounds() have just run, a few
-  /// tokens at a time. out [tokens, heads * head_dim]. `visible` [tokens, kv_heads], unless empty,
+  /// tokens at a time; if the cache has windows, the chunk is one token. out [tokens, heads *
+  /// head_dim]. `visible` [tokens, kv_heads], unless empty,
   /// receives the number of distinct entries that a KV head's queries read.
   void attend(const PrefillAppend& chunk, const ops::cuda::AttentionLogits& logits, bf16* out,
               std::span<std::int32_t> visible, cudaStream_t stream);
@@ -60,6 +61,8 @@ class QuestAttention {
                         const ops::cuda::AttentionLogits& logits, const float* queries, bf16* out,
                         cudaStream_t stream) const;
   [[nodiscard]] QuestChoice choice() const;
+  // Whether queries read a window, too. Then the number of entries differs by layer.
+  [[nodiscard]] bool has_window() const { return cache_.view().ring > 0; }
 
   const DeviceCache& cache_;
   int heads_;  // the most query heads of any layer
@@ -76,6 +79,9 @@ class QuestAttention {
   winnow::cuda::DeviceBuffer<float> bounds_;           // [most_tokens, heads, pages]
   winnow::cuda::DeviceBuffer<float> queries_;          // [most_tokens, heads, head_dim]
   winnow::cuda::DeviceBuffer<std::int32_t> reads_;     // [layers, reads_stride()]
+  // If there is a window:
+  winnow::cuda::DeviceBuffer<std::uint32_t> windows_;  // [most_tokens, heads, pages of the window]
+  winnow::cuda::DeviceBuffer<std::int32_t> lengths_;   // [most_tokens]
 };
 
 }  // namespace winnow::kvcache::cuda

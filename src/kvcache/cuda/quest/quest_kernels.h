@@ -37,19 +37,23 @@ struct QuestChoice {
   std::int32_t* planned = nullptr;  // [rows] `entries` less 1
   float* queries = nullptr;         // [rows, head_dim]: bf16 queries in float
   int page_entries = 0;             // per page of the method
+  // If there is a window (null if not), which every query reads:
+  std::uint32_t* window_pages = nullptr;  // [rows, CacheView::window_stride]
+  std::int32_t* lengths = nullptr;        // [tokens] before each token
 };
 
-/// Updates the bounds of the pages that hold `tokens` tokens of each sequence, beginning with
-/// `first`. Their entries are in the cache.
+/// Updates the bounds of the archive pages that may have changed by `tokens` tokens of each
+/// sequence, beginning with `first`. Their entries are in the cache.
 void launch_renew_bounds(ops::EntryFormat format, int head_dim, const CacheView& cache,
                          const QuestLayer& layer, const QuestTokens& first, int tokens,
                          cudaStream_t stream);
 
-/// Computes the number of entries that each row's query will read.
+/// Without a window: computes the number of entries that each row's query will read.
 void launch_count_chosen(const CacheView& cache, int heads, const QuestTokens& tokens,
                          const QuestChoice& choice, cudaStream_t stream);
 
-/// Chooses the last page and those with the highest bounds. queries [batch, heads * head_dim].
+/// Chooses the pages with the highest bounds, without a window the last page, too. queries [batch,
+/// heads * head_dim].
 void launch_choose_pages(int head_dim, const CacheView& cache, const QuestLayer& layer,
                          const QuestTokens& tokens, const float* queries, const QuestChoice& choice,
                          cudaStream_t stream);

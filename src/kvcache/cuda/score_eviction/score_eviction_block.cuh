@@ -4,8 +4,7 @@
 // kvcache/score_eviction.cc.
 #pragma once
 
-#include <climits>
-
+#include "kvcache/cuda/candidate.cuh"
 #include "kvcache/cuda/entry_place.cuh"
 #include "kvcache/cuda/score_eviction/block_reduce.cuh"
 #include "kvcache/cuda/score_eviction/entry_row.cuh"
@@ -124,18 +123,17 @@ class ScoreEvictionBlock {
 
   // The slot with the lowest score after `length` tokens.
   __device__ int choose(int token, int length) {
-    __shared__ Candidate places[kScoreEvictionWarps];
     if (a_.scored == DeviceScore::weighted_attention) {
       weigh_attention();
     }
-    Candidate best{INFINITY, INT_MAX, -1};
+    Candidate best;
     for (int i = threadIdx.x; i < count_; i += kScoreEvictionThreads) {
       const Candidate own{score(token, length, i), positions_[i], i};
       if (!spared_.has(own.position, length) && own.before(best)) {
         best = own;
       }
     }
-    best = first_of_block(best, places);
+    best = first_of_block(best);
     return max(best.slot, 0);  // if all scores are NaN, any slot will do
   }
 

@@ -86,7 +86,7 @@ bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache
   return winnow::cuda::has_programmatic_launch() &&
          winnow::cuda::most_shared_memory() >= kLeastSharedMemory && decides &&
          has_one_format(model) && decided_before && projection.rotary < 0 &&
-         !cache.shape().has_sliding_layers() && !cache.merges() && !cache.drops() &&
+         !cache.shape().has_sliding_layers() && !cache.merges() && !cache.scores_entries() &&
          !cache.selects() && model.layers() <= kMostWholeStepLayers &&
          projection.kv_heads <= winnow::cuda::multiprocessor_count() &&
          projection.group <= kMostWholeStepGroup &&

@@ -1,0 +1,67 @@
+// The interface between the host side of eviction in rounds and its kernels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "kvcache/cuda/cache_view.h"
+#include "kvcache/eviction/eviction.h"
+#include "ops/cuda/general/attention_logits.h"
+#include "ops/kv_page.h"
+
+namespace winnow::kvcache::cuda {
+
+/// A full layer of a sequence whose heads all have `entries` archived entries.
+struct RoundLayer {
+  CacheView cache;
+  int layer = 0;
+  int slot = 0;
+  int kv_heads = 0;
+  int group = 0;
+  int entries = 0;
+};
+
+/// Queries of consecutive tokens, whose entries are in the archive.
+struct ObservedTokens {
+  int count = 0;
+  int position = 0;               // of the first one
+  const bf16* queries = nullptr;  // [count, kv_heads * group * head_dim]
+  ops::cuda::AttentionLogits logits;
+};
+
+/// Memory for rows of entries.
+struct RoundScratch {
+  float* logits = nullptr;        // [tokens, kv_heads, group, stride]
+  float* votes = nullptr;         // [tokens, kv_heads, stride]
+  float* scores = nullptr;        // [kv_heads, stride]
+  std::int32_t* holes = nullptr;  // [kv_heads, stride]
+  std::int32_t* moved = nullptr;  // [kv_heads, stride]
+  std::size_t stride = 0;         // entries
+};
+
+/// Adds the attention that each entry receives from the tokens, summed over a group's query heads,
+/// to the attention that it has received.
+void launch_observe(ops::EntryFormat format, const RoundLayer& layer, const ObservedTokens& tokens,
+                    const RoundScratch& scratch, cudaStream_t stream);
+
+/// Writes the scores of entries from the attention that they have received: its sum over the
+/// neighbours, if `neighbours` > 0. The first `count` slots are positions and have scores.
+void launch_score_attention(const RoundLayer& layer, int count, int neighbours,
+                            const RoundScratch& scratch, cudaStream_t stream);
+
+/// What a round drops after `length` tokens.
+struct Round {
+  int length = 0;
+  int dropped = 0;  // entries per head: those with the lowest scores, the oldest of equals
+  Spared spared;    // enough others are there
+  bool forgets = false;
+};
+
+/// Drops entries by their scores, in the same slots as on the host, and frees pages.
+void launch_drop_round(ops::EntryFormat format, const RoundLayer& layer, const Round& round,
+                       const RoundScratch& scratch, cudaStream_t stream);
+
+}  // namespace winnow::kvcache::cuda
