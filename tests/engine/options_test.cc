@@ -245,10 +245,10 @@ TEST(Options, RulesOfBothKindsNeedAModelAndARatio) {
 }
 
 TEST(Options, ADeviceRefusesRulesWithoutKernels) {
-  for (const RuleKind kind : winnow::testing::every_baseline()) {
-    LoadOptions options = cache_and_cr(std::string(kvcache::rule_name(kind)), 4);
+  for (const std::string& rule : winnow::testing::every_baseline_name()) {
+    LoadOptions options = cache_and_cr(rule, 4);
     options.device = "cuda";
-    if (kvcache::traits_of(kind).has_kernels) {
+    if (kvcache::traits_of(*kvcache::parse_rule(rule)).has_kernels) {
       EXPECT_NO_THROW(resolve_options(options, dense_model()));
     } else {
       EXPECT_THAT(options_error([&](auto& o) { o = options; }, dense_model()),

@@ -38,8 +38,10 @@ struct Spared {
 enum class DeviceScore : std::uint8_t {
   attention,             // that the entry has received
   draw,                  // drawn_score()
-  weighted_attention,    // the same times the L1 norm of the value
-  neighbours_attention,  // the sum of the same over the entry's neighbours, kSnapNeighbours
+  weighted_attention,    // the attention times the L1 norm of the value
+  neighbours_attention,  // its sum over the entry's neighbours, kSnapNeighbours
+  redundancy,            // R-KV's, with its own way to observe
+  future_queries,        // from statistics of the model's queries, FutureQueries
 };
 
 /// The functions of one rule; evict_by_score() (kvcache/score_eviction.h) calls them. Their results

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kvcache/eviction/eviction.h"
+#include "kvcache/eviction/rkv.h"
 #include "kvcache/eviction/rounds.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
@@ -24,11 +25,7 @@
 namespace winnow::kvcache {
 namespace {
 
-// Values of the paper and the authors' code. Small budgets have a smaller window.
-constexpr int kRkvWindow = 8;
-constexpr std::size_t kRkvNeighbours = 3;  // on each side: a kernel of 7
-constexpr float kLambda = 0.1F;
-constexpr float kSimilar = 0.5F;
+constexpr int kRkvWindow = 8;  // of the paper; small budgets have a smaller one
 
 int rkv_window(const Rule& rule) {
   return std::min({kRkvWindow, round_size(rule), kept_of_round(rule) / 2});
@@ -166,7 +163,7 @@ std::vector<float> redundancy_of(const UnitKeys& keys) {
       const auto similar = cosines.row(r).first(keys.count());
       similar[begin + r] = 0.0F;
       const auto newest =
-          std::find_if(similar.rbegin(), similar.rend(), [](float x) { return x > kSimilar; });
+          std::find_if(similar.rbegin(), similar.rend(), [](float x) { return x > kRkvSimilar; });
       if (newest != similar.rend()) {
         *newest = 0.0F;
       }
@@ -186,11 +183,12 @@ void weigh_redundancy(const ScoredLayer& layer, const HeadCache& head, std::span
   const auto redundancy = redundancy_of({head.archive(), all});
   for (std::size_t i = 0; i < past.size(); ++i) {
     float importance = 0.0F;
-    const std::size_t end = std::min(i + kRkvNeighbours + 1, past.size());
-    for (std::size_t j = i - std::min(i, kRkvNeighbours); j < end; ++j) {
+    const std::size_t beside = kRkvNeighbours;
+    const std::size_t end = std::min(i + beside + 1, past.size());
+    for (std::size_t j = i - std::min(i, beside); j < end; ++j) {
       importance = std::max(importance, slots.score(past[j]));
     }
-    scores[past[i]] = kLambda * importance - (1.0F - kLambda) * redundancy[i];
+    scores[past[i]] = kRkvLambda * importance - (1.0F - kRkvLambda) * redundancy[i];
   }
 }
 
@@ -205,6 +203,7 @@ const Eviction kRkvEviction{.held_after = hold_up_to_budget,
                             .observe = observe_largest_logits,
                             .forgets = true,
                             .spares = spare_newest,
-                            .score = weigh_redundancy};
+                            .score = weigh_redundancy,
+                            .device_score = DeviceScore::redundancy};
 
 }  // namespace winnow::kvcache

@@ -18,6 +18,7 @@
 #include "kvcache/cache_shape.h"
 #include "kvcache/calibration.h"
 #include "kvcache/eviction/eviction.h"
+#include "kvcache/eviction/future_queries.h"
 #include "kvcache/eviction/rounds.h"
 #include "kvcache/head_cache.h"
 #include "kvcache/rule.h"
@@ -29,17 +30,10 @@ namespace {
 
 // Values of the authors' code.
 constexpr int kFarthest = 1 << 16;  // distances are the powers of two up to this one
-constexpr double kLeastDeviation = 1e-6;
 
 int hold_rounds(const Rule& rule, int length) {
   return held_in_rounds(rule, length);
 }
-
-// A query head's statistics, rotated like the cached keys.
-struct FutureQueries {
-  std::vector<double> mean;    // [head_dim], averaged over the rotations of future positions
-  std::vector<double> excess;  // [planes]: mean length of the queries minus length of the mean
-};
 
 struct Rotation {
   double cosine;
@@ -62,12 +56,12 @@ std::vector<Rotation> mean_rotations(const LayerRope& rope, int length) {
   return rotations;
 }
 
-FutureQueries expect_queries(const ScoredLayer& layer, int query_head,
-                             std::span<const Rotation> rotations) {
-  const LayerRope& rope = layer.shape.rope_of(layer.layer);
-  const auto& known = layer.shape.calibration->layers[static_cast<std::size_t>(layer.layer)];
-  const auto dim = static_cast<std::size_t>(layer.shape.head_dim);
-  const std::size_t planes = plane_count(layer.shape, layer.layer);
+FutureQueries expect_head(const CacheShape& shape, int layer, int query_head,
+                          std::span<const Rotation> rotations) {
+  const LayerRope& rope = shape.rope_of(layer);
+  const auto& known = shape.calibration->layers[static_cast<std::size_t>(layer)];
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  const std::size_t planes = plane_count(shape, layer);
   const auto head = static_cast<std::size_t>(query_head);
   const auto mean = std::span(known.means).subspan(head * dim, dim);
   std::vector<float> lengths(planes);
@@ -139,10 +133,10 @@ void score_by_calibration(const ScoredLayer& layer, const HeadCache& head,
                           std::span<float> scores) {
   const CachedKeys cached = load_keys(layer, head.archive());
   const int group = layer.shape.group_of(layer.layer);
-  const auto rotations = mean_rotations(layer.shape.rope_of(layer.layer), head.length());
   std::ranges::fill(scores, -std::numeric_limits<float>::infinity());
-  for (int query_head = layer.head * group; query_head < (layer.head + 1) * group; ++query_head) {
-    auto of_head = scores_by(expect_queries(layer, query_head, rotations), cached);
+  for (const FutureQueries& queries :
+       expect_queries(layer.shape, layer.layer, head.length(), layer.head * group, group)) {
+    auto of_head = scores_by(queries, cached);
     standardize(of_head);
     std::ranges::transform(scores, of_head, scores.begin(), [](float most, double score) {
       return std::max(most, static_cast<float>(score));
@@ -152,6 +146,18 @@ void score_by_calibration(const ScoredLayer& layer, const HeadCache& head,
 
 }  // namespace
 
-const Eviction kTriAttentionEviction{.held_after = hold_rounds, .score = score_by_calibration};
+std::vector<FutureQueries> expect_queries(const CacheShape& shape, int layer, int length, int first,
+                                          int count) {
+  const auto rotations = mean_rotations(shape.rope_of(layer), length);
+  std::vector<FutureQueries> queries;
+  for (int head = first; head < first + count; ++head) {
+    queries.push_back(expect_head(shape, layer, head, rotations));
+  }
+  return queries;
+}
+
+const Eviction kTriAttentionEviction{.held_after = hold_rounds,
+                                     .score = score_by_calibration,
+                                     .device_score = DeviceScore::future_queries};
 
 }  // namespace winnow::kvcache

@@ -16,6 +16,7 @@
 #include "api/llm_session.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend_testing.h"
+#include "kvcache/any_calibration.h"
 
 namespace winnow::engine::testing {
 namespace {
@@ -170,6 +171,20 @@ TEST_P(CudaBackendTest, DecodesManySequencesAtOnce) {
     EXPECT_EQ(sequences[i]->usage().per_head, expected_sequences[i]->usage().per_head);
   }
   EXPECT_EQ(many->page_bytes(), few->page_bytes());
+}
+
+TEST_F(CudaBackend, ScoresByTheModelsStatistics) {
+  Case c =
+      plain_case("calibrated", "llama", kvcache::RuleKind::triattention, ops::EntryFormat::bf16);
+  c.tolerance = 7e-1;  // the last bit may decide what is dropped
+  const model::ModelSpec config = config_of(c);
+  model::Model model(config, weights_of(config));
+  model.calibrate(winnow::testing::any_calibration(model.cache_shape()));
+  const CpuBackend cpu(model);
+  const auto cuda = make_backend(model, engine_config(c, true));
+  Session cpu_session(cpu, engine_config(c, false), {200, 400});
+  Session cuda_session(*cuda, engine_config(c, true), {200, 400});
+  feed_both(cpu_session, cuda_session, config, c);
 }
 
 // The model is loaded on the last device and run by a thread whose current device is the first.

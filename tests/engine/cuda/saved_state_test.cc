@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Cached{"llama", RuleKind::quest}, Cached{"llama", RuleKind::random},
                       Cached{"llama", RuleKind::vatp}, Cached{"llama", RuleKind::dms_quest},
                       Cached{"llama", RuleKind::dms_budget}, Cached{"llama", RuleKind::snapkv},
-                      Cached{"llama", RuleKind::pyramidkv},
+                      Cached{"llama", RuleKind::pyramidkv}, Cached{"llama", RuleKind::rkv},
                       // Layers that share entries, with heads of two widths or numbers.
                       Cached{"gemma4", RuleKind::dense}, Cached{"gemma4", RuleKind::dms},
                       Cached{"gemma4", RuleKind::streaming}, Cached{"gemma4_moe", RuleKind::dms},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/cuda/append/append.h"
 #include "kvcache/cuda/cache_case.h"
 #include "kvcache/head_cache.h"
@@ -42,6 +43,14 @@ class CachePair {
     if (c.reach > 0) {
       shape_.reach = {0, c.reach};
       shape_.chunked = c.chunked;
+    }
+    if (config_.traits().calibrated) {
+      std::vector<float> frequencies;
+      for (int i = 0; i < c.head_dim / 4; ++i) {
+        frequencies.push_back(1.0F / static_cast<float>(1 + i));
+      }
+      shape_.ropes = {{frequencies, false}, {frequencies, true}};
+      shape_.calibration = winnow::testing::any_calibration(shape_);
     }
     host_ = std::make_unique<Cache>(config_, shape_);
     device_ = std::make_unique<DeviceCache>(config_, shape_);

@@ -1,6 +1,7 @@
 // Moves sequences between the host's cache and the device's, with everything that they hold.
 #include <gtest/gtest.h>
 
+#include "kvcache/any_calibration.h"
 #include "kvcache/cache_world.h"
 #include "kvcache/cuda/cache_pair.h"
 #include "kvcache/saved_sequence.h"
@@ -165,7 +166,8 @@ TEST(CudaSaved, EveryRuleThereAndBack) {
     if (!rule.has_kernels) {
       continue;
     }
-    for (const CacheShape& shape : {full, sliding, chunked, all_slide}) {
+    for (const CacheShape& plain : {full, sliding, chunked, all_slide}) {
+      const CacheShape shape = rule.calibrated ? winnow::testing::calibrated(plain) : plain;
       for (const int length : {1, 16, 130}) {
         SCOPED_TRACE(std::string(rule.name) + " after " + std::to_string(length));
         expect_there_and_back(rule.kind, shape, length);

@@ -17,6 +17,31 @@ __device__ float reduce_warp(float x, int lanes, const F& combine) {
   return x;
 }
 
+/// combine() over the x of the threads of a block of kScoreEvictionThreads, returned to each of
+/// them.
+template <class F>
+__device__ float reduce_block(float x, const F& combine) {
+  __shared__ float parts[kScoreEvictionWarps];
+  x = reduce_warp(x, 32, combine);
+  __syncthreads();  // all threads have read the result of an earlier call
+  if (threadIdx.x % 32 == 0) {
+    parts[threadIdx.x / 32] = x;
+  }
+  __syncthreads();
+  x = parts[0];
+  for (int warp = 1; warp < kScoreEvictionWarps; ++warp) {
+    x = combine(x, parts[warp]);
+  }
+  return x;
+}
+
+inline __device__ float block_max(float x) {
+  return reduce_block(x, [](float a, float b) { return fmaxf(a, b); });
+}
+inline __device__ float block_sum(float x) {
+  return reduce_block(x, [](float a, float b) { return a + b; });
+}
+
 /// A barrier between blocks: waits until the blocks that share `arrived` have called it `all` times
 /// in total. Their earlier writes are visible afterwards.
 inline __device__ void meet(std::uint32_t* arrived, std::uint32_t all) {

@@ -12,30 +12,6 @@ namespace {
 
 constexpr int kAddThreads = 256;
 
-// combine() over the x of a block's threads, returned to each of them.
-template <class F>
-__device__ float combine_block(float x, const F& combine) {
-  __shared__ float parts[kScoreEvictionWarps];
-  x = reduce_warp(x, 32, combine);
-  __syncthreads();  // all threads have read the result of an earlier call
-  if (threadIdx.x % 32 == 0) {
-    parts[threadIdx.x / 32] = x;
-  }
-  __syncthreads();
-  x = parts[0];
-  for (int warp = 1; warp < kScoreEvictionWarps; ++warp) {
-    x = combine(x, parts[warp]);
-  }
-  return x;
-}
-
-__device__ float block_max(float x) {
-  return combine_block(x, [](float a, float b) { return fmaxf(a, b); });
-}
-__device__ float block_sum(float x) {
-  return combine_block(x, [](float a, float b) { return a + b; });
-}
-
 // A KV head of a token, for a block.
 template <class Format>
 class Observer {
@@ -63,8 +39,13 @@ class Observer {
     for (int i = threadIdx.x; i < layer_.entries; i += kScoreEvictionThreads) {
       votes_[i] = 0.0F;
     }
+    if (tokens_.averaged > 0) {
+      add_largest();
+      return;
+    }
+    const float* sinks = tokens_.logits.sinks;
     for (int g = 0; g < layer_.group; ++g) {
-      add_weights(g);
+      add_weights(g, sinks != nullptr ? sinks[head_ * layer_.group + g] : -INFINITY, 1.0F);
     }
   }
 
@@ -83,7 +64,8 @@ class Observer {
   __device__ void multiply() {
     const ops::cuda::LogitRule logit(tokens_.logits);
     for (int i = threadIdx.x / 32; i < layer_.entries; i += kScoreEvictionWarps) {
-      const bool sees = positions_[i] <= position_;
+      const bool sees =
+          tokens_.averaged > 0 ? positions_[i] < tokens_.past_end : positions_[i] <= position_;
       const auto key = load_entry<Format, 0, true>(cache_, pages_, i);
       for (int g = 0; g < layer_.group; ++g) {
         const float product = key.dot(queries_ + g * cache_.head_dim);
@@ -95,23 +77,34 @@ class Observer {
     __syncthreads();
   }
 
+  // R-KV: softmax over the group's largest logits.
+  __device__ void add_largest() {
+    for (int i = threadIdx.x; i < layer_.entries; i += kScoreEvictionThreads) {
+      for (int g = 1; g < layer_.group; ++g) {
+        logits_[i] = fmaxf(logits_[i], logits_[g * stride_ + i]);
+      }
+    }
+    add_weights(0, -INFINITY, static_cast<float>(tokens_.averaged));
+  }
+
   // Softmax over a query head's logits. A thread handles the same entries for all heads.
-  __device__ void add_weights(int g) {
+  __device__ void add_weights(int g, float sink, float averaged) {
     const float* logits = logits_ + g * stride_;
     float largest = -INFINITY;
     for (int i = threadIdx.x; i < layer_.entries; i += kScoreEvictionThreads) {
       largest = fmaxf(largest, logits[i]);
     }
-    const float* sinks = tokens_.logits.sinks;
-    const float sink = sinks != nullptr ? sinks[head_ * layer_.group + g] : -INFINITY;
     largest = fmaxf(block_max(largest), sink);
+    if (largest == -INFINITY) {
+      return;  // there is nothing to see
+    }
     float sum = 0.0F;
     for (int i = threadIdx.x; i < layer_.entries; i += kScoreEvictionThreads) {
       sum += expf(logits[i] - largest);
     }
     sum = block_sum(sum) + expf(sink - largest);
     for (int i = threadIdx.x; i < layer_.entries; i += kScoreEvictionThreads) {
-      votes_[i] += expf(logits[i] - largest) / sum;
+      votes_[i] += expf(logits[i] - largest) / sum / averaged;
     }
   }
 

@@ -1,7 +1,10 @@
 #include "kvcache/cuda/score_eviction/rounds.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "base/error.h"
+#include "kvcache/eviction/future_queries.h"
 #include "kvcache/eviction/snapkv.h"
 
 namespace winnow::kvcache::cuda {
@@ -19,6 +22,14 @@ void RoundEviction::reserve() {
     votes_.ensure(kObservedTogether * entries);
     logits_.ensure(votes_.size() * static_cast<std::size_t>(shape.most_group()));
   }
+  if (how() == DeviceScore::future_queries) {
+    const auto heads = static_cast<std::size_t>(shape.most_kv_heads() * shape.most_group());
+    expected_.ensure(2 * heads * static_cast<std::size_t>(shape.head_dim));
+    products_.ensure(entries * static_cast<std::size_t>(shape.most_group()));
+  }
+  if (how() == DeviceScore::redundancy) {
+    keys_.ensure(entries * static_cast<std::size_t>(shape.head_dim));
+  }
   scores_.ensure(entries);
   holes_.ensure(entries);
   moved_.ensure(entries);
@@ -30,6 +41,7 @@ RoundScratch RoundEviction::scratch() const {
           .scores = scores_.data(),
           .holes = holes_.data(),
           .moved = moved_.data(),
+          .keys = keys_.data(),
           .stride = cache_.view().entry_stride};
 }
 
@@ -55,10 +67,10 @@ void RoundEviction::evict(const PrefillAppend& chunk, const ops::cuda::Attention
                          .group = cache_.shape().group_of(chunk.layer),
                          .entries = held_after(rule, length - 1) + 1};
   if (rule.observes(chunk.length)) {
-    observe(chunk, logits, layer, stream);
+    observe(rule, chunk, logits, layer, stream);
   }
   if (rule.drops_at(length)) {
-    score(rule, layer, stream);
+    score(rule, layer, length, stream);
     launch_drop_round(cache_.layout().format(), layer,
                       {.length = length,
                        .dropped = layer.entries - held_after(rule, length),
@@ -68,8 +80,14 @@ void RoundEviction::evict(const PrefillAppend& chunk, const ops::cuda::Attention
   }
 }
 
-void RoundEviction::observe(const PrefillAppend& chunk, const ops::cuda::AttentionLogits& logits,
-                            const RoundLayer& layer, cudaStream_t stream) const {
+void RoundEviction::observe(const Rule& rule, const PrefillAppend& chunk,
+                            const ops::cuda::AttentionLogits& logits, const RoundLayer& layer,
+                            cudaStream_t stream) const {
+  const int newest = rule.spared().newest;
+  int next_drop = chunk.length + 1;
+  while (how() == DeviceScore::redundancy && !rule.drops_at(next_drop)) {
+    ++next_drop;
+  }
   const auto width =
       static_cast<std::size_t>(layer.kv_heads * layer.group * cache_.shape().head_dim);
   for (int first = 0; first < chunk.tokens; first += kObservedTogether) {
@@ -77,15 +95,58 @@ void RoundEviction::observe(const PrefillAppend& chunk, const ops::cuda::Attenti
                    {.count = std::min(kObservedTogether, chunk.tokens - first),
                     .position = chunk.length + first,
                     .queries = chunk.queries + static_cast<std::size_t>(first) * width,
-                    .logits = logits},
+                    .logits = logits,
+                    .averaged = how() == DeviceScore::redundancy ? newest : 0,
+                    .past_end = next_drop - newest},
                    scratch(), stream);
   }
 }
 
-void RoundEviction::score(const Rule& rule, const RoundLayer& layer, cudaStream_t stream) const {
-  const bool pools = rule.traits->eviction->device_score == DeviceScore::neighbours_attention;
-  launch_score_attention(layer, layer.entries - rule.spared().newest, pools ? kSnapNeighbours : 0,
-                         scratch(), stream);
+void RoundEviction::score(const Rule& rule, const RoundLayer& layer, int length,
+                          cudaStream_t stream) const {
+  const int newest = rule.spared().newest;
+  switch (how()) {
+    case DeviceScore::future_queries:
+      return score_by_calibration(layer, length, stream);
+    case DeviceScore::redundancy:
+      return launch_score_redundancy(cache_.layout().format(), layer, newest, scratch(), stream);
+    case DeviceScore::neighbours_attention:
+      return launch_score_attention(layer, layer.entries - newest, kSnapNeighbours, scratch(),
+                                    stream);
+    case DeviceScore::attention:
+    case DeviceScore::draw:
+    case DeviceScore::weighted_attention:
+      break;
+  }
+  fail("--cache {}: no kernel scores its rounds", rule.traits->name);
+}
+
+void RoundEviction::score_by_calibration(const RoundLayer& layer, int length,
+                                         cudaStream_t stream) const {
+  const CacheShape& shape = cache_.shape();
+  const int heads = layer.kv_heads * layer.group;
+  std::vector<double> means;
+  std::vector<double> excesses;
+  for (const FutureQueries& queries : expect_queries(shape, layer.layer, length, 0, heads)) {
+    means.insert(means.end(), queries.mean.begin(), queries.mean.end());
+    excesses.insert(excesses.end(), queries.excess.begin(), queries.excess.end());
+  }
+  const auto copy = [&](double* to, const std::vector<double>& from) {
+    winnow::cuda::check(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(double),
+                                        cudaMemcpyHostToDevice, stream),
+                        "copy statistics of queries to the device");
+  };
+  copy(expected_.data(), means);
+  copy(expected_.data() + means.size(), excesses);
+  winnow::cuda::check(cudaStreamSynchronize(stream), "copy statistics of queries to the device");
+  const LayerRope& rope = shape.rope_of(layer.layer);
+  launch_score_future(cache_.layout().format(), layer,
+                      {.means = expected_.data(),
+                       .excesses = expected_.data() + means.size(),
+                       .turned = static_cast<int>(rope.frequencies.size()),
+                       .interleaved = rope.interleaved,
+                       .products = products_.data()},
+                      scratch(), stream);
 }
 
 }  // namespace winnow::kvcache::cuda

@@ -27,9 +27,12 @@ class RoundEviction {
              cudaStream_t stream) const;
 
  private:
-  void observe(const PrefillAppend& chunk, const ops::cuda::AttentionLogits& logits,
-               const RoundLayer& layer, cudaStream_t stream) const;
-  void score(const Rule& rule, const RoundLayer& layer, cudaStream_t stream) const;
+  [[nodiscard]] DeviceScore how() const { return cache_.config().traits().eviction->device_score; }
+  void observe(const Rule& rule, const PrefillAppend& chunk,
+               const ops::cuda::AttentionLogits& logits, const RoundLayer& layer,
+               cudaStream_t stream) const;
+  void score(const Rule& rule, const RoundLayer& layer, int length, cudaStream_t stream) const;
+  void score_by_calibration(const RoundLayer& layer, int length, cudaStream_t stream) const;
   [[nodiscard]] RoundScratch scratch() const;
 
   const DeviceCache& cache_;
@@ -38,6 +41,10 @@ class RoundEviction {
   winnow::cuda::DeviceBuffer<float> scores_;
   winnow::cuda::DeviceBuffer<std::int32_t> holes_;
   winnow::cuda::DeviceBuffer<std::int32_t> moved_;
+  winnow::cuda::DeviceBuffer<float> keys_;  // redundancy
+  // future_queries:
+  winnow::cuda::DeviceBuffer<double> expected_;  // means, then excesses
+  winnow::cuda::DeviceBuffer<double> products_;
 };
 
 }  // namespace winnow::kvcache::cuda

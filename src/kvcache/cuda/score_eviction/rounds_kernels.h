@@ -30,6 +30,10 @@ struct ObservedTokens {
   int position = 0;               // of the first one
   const bf16* queries = nullptr;  // [count, kv_heads * group * head_dim]
   ops::cuda::AttentionLogits logits;
+  /// R-KV, if not 0: the tokens observe the entries before position `past_end` only, by the softmax
+  /// over these of a group's largest logits, averaged over so many tokens.
+  int averaged = 0;
+  int past_end = 0;
 };
 
 /// Memory for rows of entries.
@@ -39,11 +43,12 @@ struct RoundScratch {
   float* scores = nullptr;        // [kv_heads, stride]
   std::int32_t* holes = nullptr;  // [kv_heads, stride]
   std::int32_t* moved = nullptr;  // [kv_heads, stride]
+  float* keys = nullptr;          // [kv_heads, stride, head_dim] R-KV
   std::size_t stride = 0;         // entries
 };
 
-/// Adds the attention that each entry receives from the tokens, summed over a group's query heads,
-/// to the attention that it has received.
+/// Adds the attention that each entry receives from the tokens, summed over a group's query heads
+/// or as R-KV defines, to the attention that it has received.
 void launch_observe(ops::EntryFormat format, const RoundLayer& layer, const ObservedTokens& tokens,
                     const RoundScratch& scratch, cudaStream_t stream);
 
@@ -51,6 +56,24 @@ void launch_observe(ops::EntryFormat format, const RoundLayer& layer, const Obse
 /// neighbours, if `neighbours` > 0. The first `count` slots are positions and have scores.
 void launch_score_attention(const RoundLayer& layer, int count, int neighbours,
                             const RoundScratch& scratch, cudaStream_t stream);
+
+/// Writes R-KV's scores of the entries before the newest `newest` tokens.
+void launch_score_redundancy(ops::EntryFormat format, const RoundLayer& layer, int newest,
+                             const RoundScratch& scratch, cudaStream_t stream);
+
+/// FutureQueries of a layer's query heads.
+struct ExpectedQueries {
+  const double* means = nullptr;     // [heads, head_dim]
+  const double* excesses = nullptr;  // [heads, head_dim - turned]
+  int turned = 0;                    // planes that RoPE rotates
+  bool interleaved = false;
+  double* products = nullptr;  // [heads, RoundScratch::stride] scratch
+};
+
+/// Writes the scores of all entries by them.
+void launch_score_future(ops::EntryFormat format, const RoundLayer& layer,
+                         const ExpectedQueries& expected, const RoundScratch& scratch,
+                         cudaStream_t stream);
 
 /// What a round drops after `length` tokens.
 struct Round {
