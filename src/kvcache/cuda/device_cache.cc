@@ -244,7 +244,31 @@ void DeviceCache::reserve(int slot, int tokens, cudaStream_t stream) {
 }
 
 int DeviceCache::open(const SequenceLimits& limits, cudaStream_t stream) {
-  return open(Rule(config_, limits), limits.total_tokens, stream);
+  const int slot = open(Rule(config_, limits), limits.total_tokens, stream);
+  if (notes_queries(slot)) {
+    statistics_.open(slot, statistics_before(shape_.layers), stream);
+  }
+  return slot;
+}
+
+bool DeviceCache::notes_queries(int slot) const {
+  const Rule& own = rule(slot);
+  return config_.traits().notes_queries() && own.prompt_tokens > own.budget &&
+         length(slot) < own.prompt_tokens;
+}
+
+std::size_t DeviceCache::statistics_before(int layer) const {
+  const auto dim = static_cast<std::size_t>(shape_.head_dim);
+  std::size_t numbers = 0;
+  for (int i = 0; i < layer; ++i) {
+    const int heads = is_full(i) ? shape_.kv_heads_of(i) * shape_.group_of(i) : 0;
+    numbers += static_cast<std::size_t>(heads) * dim * (1 + dim);
+  }
+  return numbers;
+}
+
+float* DeviceCache::query_statistics(int slot, int layer) const {
+  return statistics_.has(slot) ? statistics_.of(slot) + statistics_before(layer) : nullptr;
 }
 
 int DeviceCache::open(const Rule& rule, int tokens, cudaStream_t stream) {
@@ -282,6 +306,7 @@ CacheView DeviceCache::view(int layer) const {
 void DeviceCache::close(int slot, cudaStream_t stream) {
   launch_release(view_of(slot), slot, stream);
   states_.release(slot);
+  statistics_.release(slot);
   stale_ = true;
   counts_.clear();
   lengths_[static_cast<std::size_t>(slot)] = 0;
@@ -294,6 +319,7 @@ int DeviceCache::fork(int slot, cudaStream_t stream) {
   const int copy = open(same, length(slot), stream);
   launch_fork(view_of(slot), shape_.head_dim, slot, copy, stream);
   states_.fork(slot, copy, stream);
+  statistics_.fork(slot, copy, stream);
   stale_ = true;
   counts_.clear();
   claimed_ += need;

@@ -12,6 +12,7 @@
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/device_states.h"
 #include "kvcache/cuda/page_copy.h"
+#include "kvcache/cuda/query_statistics.h"
 #include "kvcache/cuda/sequence_kernels.h"
 #include "kvcache/rule.h"
 #include "kvcache/saved_sequence.h"
@@ -91,6 +92,9 @@ class DeviceCache {
   void advance(int slot, int tokens) {
     lengths_[static_cast<std::size_t>(slot)] += tokens;
     counts_.clear();
+    if (length(slot) >= rule(slot).prompt_tokens) {
+      statistics_.release(slot);
+    }
   }
 
   [[nodiscard]] const Rule& rule(int slot) const { return rules_[static_cast<std::size_t>(slot)]; }
@@ -119,6 +123,10 @@ class DeviceCache {
   /// scores, and those after which entries are dropped in rounds.
   [[nodiscard]] bool steps_next(int slot) const;
   [[nodiscard]] Rule rule(int slot, int layer) const { return rule(slot).of_layer(shape_, layer); }
+
+  /// The statistics of the prompt's queries in a full layer, from its first query head on: what
+  /// HeadCache::query_statistics() has. Null if there are none.
+  [[nodiscard]] float* query_statistics(int slot, int layer) const;
 
   /// dms_budget: archives of full layers have a limit.
   [[nodiscard]] bool limits_archive() const { return config_.traits().limits_archive; }
@@ -169,6 +177,10 @@ class DeviceCache {
   void ensure_tables(int slots, Columns columns, cudaStream_t stream);
   int open(const Rule& rule, int tokens, cudaStream_t stream);
   void upload_rules();
+  // Whether statistics of the sequence's next queries are wanted.
+  [[nodiscard]] bool notes_queries(int slot) const;
+  // The number of query statistics in the full layers before `layer`.
+  [[nodiscard]] std::size_t statistics_before(int layer) const;
   // The view for kernels that take one sequence: its ring is that sequence's in full layers.
   [[nodiscard]] CacheView view_of(int slot) const;
   // The capacity of a sequence's window in full layers; 0: no window.
@@ -242,6 +254,8 @@ class DeviceCache {
   template <class T>
   void write_table(T* table, int slot, std::size_t stride, std::span<const T> values,
                    cudaStream_t stream) const;
+  // Whether there are statistics of queries that count.
+  [[nodiscard]] bool takes_notes(int slot) const;
   void save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const;
   void restore_tables(int slot, const SavedSequence& saved, cudaStream_t stream);
 
@@ -260,6 +274,7 @@ class DeviceCache {
   mutable std::vector<std::int32_t> counts_;
   CacheView view_;
   DeviceStates states_;
+  QueryStatistics statistics_;
   winnow::cuda::DeviceBuffer<std::byte> pool_;
   winnow::cuda::DeviceBuffer<std::uint32_t> free_list_;
   winnow::cuda::DeviceBuffer<std::int32_t> free_count_;

@@ -132,6 +132,17 @@ void DeviceCache::restore_entries(T* table, int slot, std::span<const std::int32
   write_table(table, slot, view_.entry_stride, std::span<const T>(all), stream);
 }
 
+bool DeviceCache::takes_notes(int slot) const {
+  const Eviction& eviction = *config_.traits().eviction;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    const Rule own = rule(slot, layer);
+    if (own.drops() && eviction.noted_after({own, shape_, layer}, length(slot)) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t stream) const {
   if (config_.traits().marks) {
     const auto words = read_table(view_.marks, slot, view_.mark_words, view_.mark_words, stream);
@@ -160,6 +171,9 @@ void DeviceCache::save_tables(int slot, SavedSequence& saved, cudaStream_t strea
     const auto count = as_size(window_entries(rule(slot), length(slot)));
     const auto all = read_table(view_.window_logits, slot, as_size(view_.ring), count, stream);
     saved.logits = full_part(std::span(all), count);
+  }
+  if (config_.traits().notes_queries() && takes_notes(slot)) {
+    saved.query_statistics = statistics_.save(slot, stream);
   }
   if (scores_entries()) {
     const std::span<const std::int32_t> archived = saved.archived;
@@ -206,6 +220,12 @@ void DeviceCache::restore_tables(int slot, const SavedSequence& saved, cudaStrea
   if (limits_archive() && !full_rows().empty()) {
     const auto all = whole_table(std::span(saved.logits), saved.logits.size() / full_rows().size());
     write_table(view_.window_logits, slot, as_size(view_.ring), std::span(all), stream);
+  }
+  if (notes_queries(slot)) {
+    statistics_.open(slot, statistics_before(shape_.layers), stream);
+    if (!saved.query_statistics.empty()) {
+      statistics_.restore(slot, saved.query_statistics, stream);
+    }
   }
   if (scores_entries()) {
     const std::span<const std::int32_t> archived = saved.archived;

@@ -41,6 +41,7 @@ enum class DeviceScore : std::uint8_t {
   weighted_attention,    // the attention times the L1 norm of the value
   neighbours_attention,  // its sum over the entry's neighbours, kSnapNeighbours
   redundancy,            // R-KV's, with its own way to observe
+  expected_attention,    // from statistics of the prompt's queries
   future_queries,        // from statistics of the model's queries, FutureQueries
 };
 

@@ -7,6 +7,8 @@
 // is then exp(s mean . k + s^2 k covariance k / 2), where s is the scale of scores. These weights
 // are normalised over the prompt and averaged over the group's query heads. Soft caps and sinks of
 // scores are ignored. If queries are normed after RoPE, only the rotation is undone.
+#include "kvcache/eviction/expected_attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -26,21 +28,12 @@
 namespace winnow::kvcache {
 namespace {
 
-// Values of KVPress.
-constexpr int kExpectedSinks = 4;  // kept; their queries are atypical and not counted
-constexpr int kFuturePositions = 512;
-
 std::size_t channels_of(const ScoredLayer& layer) {
   return static_cast<std::size_t>(layer.shape.head_dim);
 }
 
 std::size_t group_size(const ScoredLayer& layer) {
   return static_cast<std::size_t>(layer.shape.group_of(layer.layer));
-}
-
-bool counts_query(const Rule& rule, int position) {
-  return rule.prompt_tokens > rule.budget && position >= kExpectedSinks &&
-         position < rule.prompt_tokens;
 }
 
 // The size of HeadCache::query_statistics(): for each query head the mean [d], and the sum of outer
@@ -221,6 +214,7 @@ const Eviction kExpectedAttentionEviction{.held_after = hold_part_of_prompt,
                                           .note_queries = note_query,
                                           .noted_after = noted_in_prompt,
                                           .spares = spare_first,
-                                          .score = expect_attention};
+                                          .score = expect_attention,
+                                          .device_score = DeviceScore::expected_attention};
 
 }  // namespace winnow::kvcache

@@ -83,6 +83,8 @@ inline constexpr Case kCases[] = {
          ops::EntryFormat::f8e4m3, WeightStorage::as_stored, 7e-1},
     Case{"llama_rkv", "llama", 64, 4, false, kvcache::RuleKind::rkv, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 7e-1},
+    Case{"llama_expected_attention", "llama", 64, 4, false, kvcache::RuleKind::expected_attention,
+         ops::EntryFormat::bf16, WeightStorage::as_stored, 7e-1},
     Case{"llama_random", "llama", 64, 4, false, kvcache::RuleKind::random, ops::EntryFormat::bf16,
          WeightStorage::as_stored, 2e-2},
     Case{"llama_quest", "llama", 64, 1, false, kvcache::RuleKind::quest, ops::EntryFormat::bf16,

@@ -109,6 +109,7 @@ class CudaSavedState : public ::testing::TestWithParam<Cached> {
     EXPECT_EQ(a.open, b.open);
     EXPECT_EQ(a.positions, b.positions);
     EXPECT_EQ(a.attention, b.attention);
+    EXPECT_EQ(a.query_statistics, b.query_statistics);
   }
 
   EngineConfig config_ = engine_config(GetParam().rule);
@@ -127,6 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Cached{"llama", RuleKind::vatp}, Cached{"llama", RuleKind::dms_quest},
                       Cached{"llama", RuleKind::dms_budget}, Cached{"llama", RuleKind::snapkv},
                       Cached{"llama", RuleKind::pyramidkv}, Cached{"llama", RuleKind::rkv},
+                      Cached{"llama", RuleKind::expected_attention},
                       // Layers that share entries, with heads of two widths or numbers.
                       Cached{"gemma4", RuleKind::dense}, Cached{"gemma4", RuleKind::dms},
                       Cached{"gemma4", RuleKind::streaming}, Cached{"gemma4_moe", RuleKind::dms},

@@ -44,7 +44,7 @@ class CachePair {
       shape_.reach = {0, c.reach};
       shape_.chunked = c.chunked;
     }
-    if (config_.traits().calibrated) {
+    if (config_.traits().calibrated || config_.traits().notes_queries()) {
       std::vector<float> frequencies;
       for (int i = 0; i < c.head_dim / 4; ++i) {
         frequencies.push_back(1.0F / static_cast<float>(1 + i));

@@ -21,6 +21,7 @@ void expect_same(const SavedSequence& a, const SavedSequence& b) {
   EXPECT_EQ(a.open, b.open);
   EXPECT_EQ(a.positions, b.positions);
   EXPECT_EQ(a.attention, b.attention);
+  EXPECT_EQ(a.query_statistics, b.query_statistics);
 }
 
 class CudaSaved : public ::testing::TestWithParam<Case> {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kvcache/eviction/expected_attention.h"
 #include "kvcache/eviction/future_queries.h"
 #include "kvcache/eviction/snapkv.h"
 
@@ -13,6 +14,22 @@ namespace {
 constexpr int kObservedTogether = 8;  // more would need more memory for logits
 
 }  // namespace
+
+RoundEviction::RoundEviction(const DeviceCache& cache) : cache_(cache) {
+  if (how() == DeviceScore::expected_attention) {
+    const CacheShape& shape = cache.shape();
+    const auto planes = static_cast<std::size_t>(shape.head_dim / 2);
+    std::vector<float> frequencies(static_cast<std::size_t>(shape.layers) * planes);
+    for (int layer = 0; layer < shape.layers; ++layer) {
+      std::ranges::copy(shape.rope_of(layer).frequencies,
+                        frequencies.data() + static_cast<std::size_t>(layer) * planes);
+    }
+    frequencies_ = winnow::cuda::DeviceBuffer<float>(std::span<const float>(frequencies));
+    plain_.ensure(static_cast<std::size_t>(kNotedTogether * shape.most_kv_heads() *
+                                           shape.most_group() * shape.head_dim));
+    rotations_.ensure(planes);
+  }
+}
 
 void RoundEviction::reserve() {
   const CacheShape& shape = cache_.shape();
@@ -27,7 +44,10 @@ void RoundEviction::reserve() {
     expected_.ensure(2 * heads * static_cast<std::size_t>(shape.head_dim));
     products_.ensure(entries * static_cast<std::size_t>(shape.most_group()));
   }
-  if (how() == DeviceScore::redundancy) {
+  if (how() == DeviceScore::expected_attention) {
+    logits_.ensure(entries * static_cast<std::size_t>(shape.most_group()));
+  }
+  if (how() == DeviceScore::redundancy || how() == DeviceScore::expected_attention) {
     keys_.ensure(entries * static_cast<std::size_t>(shape.head_dim));
   }
   scores_.ensure(entries);
@@ -66,6 +86,9 @@ void RoundEviction::evict(const PrefillAppend& chunk, const ops::cuda::Attention
                          .kv_heads = cache_.shape().kv_heads_of(chunk.layer),
                          .group = cache_.shape().group_of(chunk.layer),
                          .entries = held_after(rule, length - 1) + 1};
+  if (how() == DeviceScore::expected_attention) {
+    note(rule, chunk, layer, stream);
+  }
   if (rule.observes(chunk.length)) {
     observe(rule, chunk, logits, layer, stream);
   }
@@ -102,12 +125,44 @@ void RoundEviction::observe(const Rule& rule, const PrefillAppend& chunk,
   }
 }
 
+NotedQueries RoundEviction::noted(int slot, int layer) const {
+  const LayerRope& rope = cache_.shape().rope_of(layer);
+  const auto planes = static_cast<std::size_t>(cache_.shape().head_dim / 2);
+  return {.statistics = cache_.query_statistics(slot, layer),
+          .frequencies = frequencies_.data() + static_cast<std::size_t>(layer) * planes,
+          .turned = static_cast<int>(rope.frequencies.size()),
+          .interleaved = rope.interleaved,
+          .plain = plain_.data(),
+          .rotations = rotations_.data()};
+}
+
+void RoundEviction::note(const Rule& rule, const PrefillAppend& chunk, const RoundLayer& layer,
+                         cudaStream_t stream) const {
+  const auto width =
+      static_cast<std::size_t>(layer.kv_heads * layer.group * cache_.shape().head_dim);
+  const int end = chunk.length + chunk.tokens;
+  for (int position = std::max(chunk.length, kExpectedSinks);
+       position < end && counts_query(rule, position); position += kNotedTogether) {
+    const int last = std::min(end, rule.prompt_tokens);
+    launch_note_queries(
+        cache_.layout().format(), layer,
+        {.count = std::min(kNotedTogether, last - position),
+         .position = position,
+         .queries = chunk.queries + static_cast<std::size_t>(position - chunk.length) * width,
+         .logits = {}},
+        position - kExpectedSinks + 1, noted(chunk.slot, chunk.layer), stream);
+  }
+}
+
 void RoundEviction::score(const Rule& rule, const RoundLayer& layer, int length,
                           cudaStream_t stream) const {
   const int newest = rule.spared().newest;
   switch (how()) {
     case DeviceScore::future_queries:
       return score_by_calibration(layer, length, stream);
+    case DeviceScore::expected_attention:
+      return launch_expect_attention(cache_.layout().format(), layer, cache_.shape().score_scale(),
+                                     noted(layer.slot, layer.layer), scratch(), stream);
     case DeviceScore::redundancy:
       return launch_score_redundancy(cache_.layout().format(), layer, newest, scratch(), stream);
     case DeviceScore::neighbours_attention:

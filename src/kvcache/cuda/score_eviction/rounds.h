@@ -11,7 +11,7 @@ namespace winnow::kvcache::cuda {
 
 class RoundEviction {
  public:
-  explicit RoundEviction(const DeviceCache& cache) : cache_(cache) {}
+  explicit RoundEviction(const DeviceCache& cache);
 
   /// Grows buffers to match the cache's tables. To be called when those have grown.
   void reserve();
@@ -31,6 +31,9 @@ class RoundEviction {
   void observe(const Rule& rule, const PrefillAppend& chunk,
                const ops::cuda::AttentionLogits& logits, const RoundLayer& layer,
                cudaStream_t stream) const;
+  void note(const Rule& rule, const PrefillAppend& chunk, const RoundLayer& layer,
+            cudaStream_t stream) const;
+  [[nodiscard]] NotedQueries noted(int slot, int layer) const;
   void score(const Rule& rule, const RoundLayer& layer, int length, cudaStream_t stream) const;
   void score_by_calibration(const RoundLayer& layer, int length, cudaStream_t stream) const;
   [[nodiscard]] RoundScratch scratch() const;
@@ -41,7 +44,11 @@ class RoundEviction {
   winnow::cuda::DeviceBuffer<float> scores_;
   winnow::cuda::DeviceBuffer<std::int32_t> holes_;
   winnow::cuda::DeviceBuffer<std::int32_t> moved_;
-  winnow::cuda::DeviceBuffer<float> keys_;  // redundancy
+  winnow::cuda::DeviceBuffer<float> keys_;  // redundancy, expected_attention
+  // expected_attention:
+  winnow::cuda::DeviceBuffer<float> frequencies_;  // [layers, head_dim / 2]
+  winnow::cuda::DeviceBuffer<float> plain_;
+  winnow::cuda::DeviceBuffer<float2> rotations_;
   // future_queries:
   winnow::cuda::DeviceBuffer<double> expected_;  // means, then excesses
   winnow::cuda::DeviceBuffer<double> products_;

@@ -43,7 +43,7 @@ struct RoundScratch {
   float* scores = nullptr;        // [kv_heads, stride]
   std::int32_t* holes = nullptr;  // [kv_heads, stride]
   std::int32_t* moved = nullptr;  // [kv_heads, stride]
-  float* keys = nullptr;          // [kv_heads, stride, head_dim] R-KV
+  float* keys = nullptr;          // [kv_heads, stride, head_dim] R-KV, Expected Attention
   std::size_t stride = 0;         // entries
 };
 
@@ -74,6 +74,28 @@ struct ExpectedQueries {
 void launch_score_future(ops::EntryFormat format, const RoundLayer& layer,
                          const ExpectedQueries& expected, const RoundScratch& scratch,
                          cudaStream_t stream);
+
+/// Statistics of the queries of a layer (Expected Attention).
+struct NotedQueries {
+  float* statistics = nullptr;         // [heads, head_dim + head_dim^2] mean, products
+  const float* frequencies = nullptr;  // [turned] of RoPE
+  int turned = 0;                      // planes that RoPE rotates
+  bool interleaved = false;
+  float* plain = nullptr;       // [kNotedTogether, heads, head_dim] scratch
+  float2* rotations = nullptr;  // [turned] scratch: mean cosines and sines of future positions
+};
+inline constexpr int kNotedTogether = 256;
+
+/// Adds the queries of up to kNotedTogether tokens, the first of which is query `count` of all.
+void launch_note_queries(ops::EntryFormat format, const RoundLayer& layer,
+                         const ObservedTokens& tokens, int count, const NotedQueries& noted,
+                         cudaStream_t stream);
+
+/// Writes the scores of the entries of a prompt, by the attention that is expected from queries
+/// after it. `scale`: of attention's scores.
+void launch_expect_attention(ops::EntryFormat format, const RoundLayer& layer, float scale,
+                             const NotedQueries& noted, const RoundScratch& scratch,
+                             cudaStream_t stream);
 
 /// What a round drops after `length` tokens.
 struct Round {
