@@ -50,9 +50,9 @@ check_devices() {
     [[ -f $file ]] || { echo "devices: $file: no such file" >&2; return 1; }
     case $file in
       *.cu) kernels+=("$file") ;;
-      *.cuh) mapfile -t -O ${#kernels[@]} kernels < <(sources '*.cu' | including "$file") ;;
+      *.cuh | *.h) mapfile -t -O ${#kernels[@]} kernels < <(sources '*.cu' | including "$file") ;;
       *.cc) hosts+=("$file") ;;
-      *) echo "devices: $file: expected a .cu, .cuh or .cc file" >&2; return 1 ;;
+      *) echo "devices: $file: expected a .cu, .cuh, .h or .cc file" >&2; return 1 ;;
     esac
   done
   # fmt 9 does not compile in nvcc's host pass, which compile_for leaves out.

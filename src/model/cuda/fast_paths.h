@@ -38,8 +38,8 @@ class LinearPaths {
   std::vector<std::unique_ptr<LinearPath>> paths_;  // indexed as the table; null: not made
 };
 
-/// The first kernel of the table that takes whole steps of this model and cache, or null. All
-/// arguments must outlive it.
+/// The kernel of whole steps if it takes this model and cache, else null. All arguments must
+/// outlive it.
 std::unique_ptr<StepKernel> make_step_kernel(const DeviceModel& model,
                                              const kvcache::cuda::DeviceCache& cache,
                                              const OutputHead& head);
