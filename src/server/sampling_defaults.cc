@@ -34,6 +34,19 @@ std::optional<double> read_number(const json& config, const char* name, const st
   return value;
 }
 
+// Whether the file asks for the most likely token always. Its temperature then has no effect, as in
+// transformers.
+bool asks_for_greedy(const json& config, const std::string& file) {
+  const auto found = config.find("do_sample");
+  if (found == config.end() || found->is_null()) {
+    return false;
+  }
+  require(found->is_boolean(),
+          "{}: do_sample is {}; expected true or false (--generation-config none ignores it)", file,
+          described(*found));
+  return !found->get<bool>();
+}
+
 }  // namespace
 
 SamplingOptions neutral_sampling() {
@@ -53,7 +66,8 @@ SamplingOptions read_sampling_defaults(const std::filesystem::path& directory,
   const auto value_or = [&](const char* key, double otherwise) {
     return read_number(config, key, name).value_or(otherwise);
   };
-  defaults.temperature = value_or("temperature", defaults.temperature);
+  const double stated = value_or("temperature", defaults.temperature);  // checked in any case
+  defaults.temperature = asks_for_greedy(config, name) ? 0.0 : stated;
   defaults.top_p = value_or("top_p", defaults.top_p);
   defaults.top_k = std::max(0, static_cast<int>(value_or("top_k", defaults.top_k)));
   defaults.min_p = value_or("min_p", defaults.min_p);

@@ -12,7 +12,8 @@ namespace winnow::server {
 SamplingOptions neutral_sampling();
 
 /// temperature, top_p, top_k, min_p and repetition_penalty of the model's generation_config.json;
-/// `otherwise` for absent keys or an absent file. Throws Error naming file and key.
+/// `otherwise` for absent keys or an absent file. "do_sample": false is temperature 0, whatever
+/// temperature the file states. Throws Error naming file and key.
 SamplingOptions read_sampling_defaults(const std::filesystem::path& directory,
                                        const SamplingOptions& otherwise = neutral_sampling());
 

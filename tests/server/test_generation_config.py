@@ -40,7 +40,17 @@ def test_the_models_defaults_hold_where_a_request_says_nothing(tmp_path):
         assert text(s, temperature=0) == plain
 
 
+@pytest.mark.parametrize("temperature", [{}, {"temperature": 1.5}])
+def test_a_model_that_does_not_sample_is_greedy(tmp_path, temperature):
+    with serving(model=with_config(tmp_path, {"do_sample": False} | temperature)) as s:
+        assert text(s, seed=1) == text(s, seed=2) == text(s, temperature=0)
+        assert len({text(s, temperature=1.5, seed=seed) for seed in range(3)}) > 1
+        told = httpx.get(s.url + "/v1/models").json()["data"][0]["winnow"]["sampling"]
+        assert told == {"temperature": 0.0}
+
+
 @pytest.mark.parametrize("flags, config, message", [
+    ((), {"do_sample": 0}, "generation_config.json: do_sample is 0; expected true or false"),
     ((), {"top_p": 1.5}, "generation_config.json: top_p is 1.5; expected a number from 0 to 1"),
     (("--generation-config", "x"), {}, "--generation-config x: expected auto or none"),
 ])
