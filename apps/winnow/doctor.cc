@@ -7,6 +7,7 @@
 
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
+#include "apps/winnow/memory_plan.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/program_name.h"
 #include "apps/winnow/sequence_bytes.h"
@@ -29,15 +30,12 @@ namespace winnow::cli {
 namespace {
 
 constexpr int kWindow = 256;  // of DMS, as trained with long texts
-constexpr double kGibibyte = 1 << 30;
-constexpr double kMostMemoryGib = 1 << 20;
 
 struct DoctorOptions {
-  int context = 8192;
+  MemoryPlan plan;
   double cr = 8.0;
   std::string weights = "auto";
   std::string kv_dtype = "bf16";
-  double memory_gib = 0.0;  // of a device that is not in this machine; 0: use this machine's
   bool json = false;
 };
 
@@ -55,10 +53,9 @@ double host_bandwidth() {
 
 // Devices that can compute with such weights.
 std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& options) {
-  if (options.memory_gib > 0.0) {
+  if (const auto memory = options.plan.memory()) {
     engine::parse_weights(options.weights, /*on_cpu=*/false);
-    return {{fmt::format("{:g} GiB", options.memory_gib),
-             static_cast<std::size_t>(options.memory_gib * kGibibyte)}};
+    return {{fmt::format("{:g} GiB", options.plan.memory_gib), *memory}};
   }
   std::vector<Place> places;
   const bool only_devices =
@@ -91,7 +88,7 @@ std::vector<Row> rows_of(const DoctorOptions& options) {
     const double weights = engine::weight_bytes(spec, storage);
     rows.push_back({shape, spec, weights,
                     weights * model::read_weights(spec, 1.0) / model::stored_weights(spec),
-                    sequence_bytes(spec, format, options.context, {options.cr, kWindow})});
+                    sequence_bytes(spec, format, options.plan.context, {options.cr, kWindow})});
   }
   std::ranges::stable_sort(rows, {}, &Row::weights);
   return rows;
@@ -150,7 +147,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
           {"available_bytes", available_host_memory()},
           {"devices", devices},
           {"why_no_device", list.problem},
-          {"context", options.context},
+          {"context", options.plan.context},
           {"cr", options.cr},
           {"weights", options.weights},
           {"kv_dtype", options.kv_dtype},
@@ -209,9 +206,9 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "which reads its weights from memory.\ndense: any model. compressed: only models "
       "retrofitted with DMS, at a measured ratio of {:g} and at least\na window of {} entries. "
       "--weights int8 or int4, --kv-dtype, --context and --cr show other cases; winnow inspect\n"
-      "MODEL tells the same of a model. On a GPU fewer fit if the server copies matrices for "
+      "MODEL tells in which formats a model fits. On a GPU fewer fit if the server copies matrices for "
       "prompts\n(docs/serving.md).\n\n  {:<9}{:<20}{:>10}{:>12}{:>11}{:>10}{:>12}\n",
-      grouped(options.context), options.weights == "auto" ? "bf16" : options.weights,
+      grouped(options.plan.context), options.weights == "auto" ? "bf16" : options.weights,
       options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "decode",
       "dense", "compressed");
   const std::vector<Row> rows = rows_of(options);
@@ -227,11 +224,8 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
 }
 
 int run_doctor(const DoctorOptions& options) {
-  require(options.context >= 1 && options.context <= 1 << 24, "--context {}: expected 1 to {}",
-          options.context, 1 << 24);
+  check(options.plan);
   require(options.cr >= 1.0 && options.cr <= 1000.0, "--cr {}: expected 1 to 1000", options.cr);
-  require(options.memory_gib >= 0.0 && options.memory_gib <= kMostMemoryGib,
-          "--memory-gib {}: expected 0 to {}", options.memory_gib, kMostMemoryGib);
   const Processor processor = read_processor();
   const DeviceList list = list_devices();
   if (options.json) {
@@ -251,14 +245,12 @@ void add_doctor(CLI::App& app, Run& run) {
       "Shows what this machine can do: instruction sets, devices, memory, and which models fit",
       options, run_doctor);
   const FlagGroup own(*command);
-  own.option("--context", options->context, "N", "Tokens of a sequence");
+  add_plan_flags(own, options->plan);
   own.option("--cr", options->cr, "X", "Compression ratio, as measured on texts");
   own.option("--weights", options->weights, "FORMAT",
              "Weights in auto (bf16), int8, int4 or, on CUDA devices, fp8");
   own.option("--kv-dtype", options->kv_dtype, "TYPE",
              "Cache entries in bf16, fp8, int8, q4 or fp32");
-  own.option("--memory-gib", options->memory_gib, "GIB",
-             "Plan for a device with so much free memory instead of those that are here");
   add_json_flag(own, options->json);
 }
 

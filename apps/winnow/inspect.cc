@@ -8,6 +8,7 @@
 #include "api/llm_load.h"
 #include "apps/winnow/command.h"
 #include "apps/winnow/flags.h"
+#include "apps/winnow/memory_plan.h"
 #include "apps/winnow/model_memory.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
@@ -27,7 +28,7 @@ constexpr double kPer = 1024.0;  // tokens
 struct InspectOptions {
   LoadOptions load;
   std::string kv_dtype = "bf16";
-  int context = 4096;
+  MemoryPlan plan;
   bool json = false;
 };
 
@@ -298,7 +299,10 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   if (cost.state > 0.0) {
     row("", fmt::format("and {} a sequence for recurrent layers", readable_bytes(cost.state)));
   }
-  row("memory", memory_text(memory));
+  row("memory", chat_text(memory));
+  for (const FormatMemory& format : memory.formats) {
+    row(&format == &memory.formats.front() ? "weights" : "", format_text(format));
+  }
   if (const std::string stored = stored_text(memory); !stored.empty()) {
     row("stored as", stored);
   }
@@ -314,12 +318,12 @@ std::string architectures() {
 }
 
 int run_inspect(const InspectOptions& options) {
-  require(options.context >= 1, "--context {}: expected 1 or more", options.context);
+  check(options.plan);
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
   const CacheCost cost =
       cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
-  const ModelMemory memory = memory_of(checkpoint, format, options.context);
+  const ModelMemory memory = memory_of(checkpoint, format, options.plan);
   if (options.json) {
     print_json(to_json(checkpoint, options, cost, memory));
   } else {
@@ -343,7 +347,7 @@ void add_inspect(CLI::App& app, Run& run) {
       ->required();
   add_probe_flags(*command, options->load.probe, options->load.probe_threshold);
   own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");
-  own.option("--context", options->context, "N", "Tokens of the chat that must fit into memory");
+  add_plan_flags(own, options->plan);
   add_json_flag(own, options->json);
   command->set_version_flag("--architectures", architectures,
                             "List the architectures that winnow reads, and end");

@@ -4,15 +4,26 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "apps/winnow/output.h"
 #include "apps/winnow/sequence_bytes.h"
 #include "base/host_memory.h"
+#include "engine/cache_memory.h"
 #include "engine/options.h"
 #include "engine/weight_memory.h"
 
 namespace winnow::cli {
 namespace {
+
+using engine::WeightStorage;
+
+constexpr std::string_view kFormatOfDevices = "fp8";
+constexpr std::array<std::pair<std::string_view, WeightStorage>, 3> kSmallFormats{
+    {{"int8", WeightStorage::int8},
+     {"int4", WeightStorage::int4},
+     {kFormatOfDevices, WeightStorage::fp8}}};
 
 Compression trained_compression(const model::ModelSpec& spec) {
   const kvcache::RuleTraits& rule = kvcache::traits_of(engine::trained_rule(spec));
@@ -31,38 +42,43 @@ double in_memory(const quantized::WeightSizes& sizes) {
 
 }  // namespace
 
-ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format, int tokens) {
-  using engine::WeightStorage;
+ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format,
+                      const MemoryPlan& plan) {
   const model::ModelSpec& spec = checkpoint.spec();
   ModelMemory memory;
-  memory.weights = engine::weight_memory(checkpoint, WeightStorage::as_stored).all();
-  memory.int8 = engine::weight_bytes(spec, WeightStorage::int8);
-  memory.int4 = engine::weight_bytes(spec, WeightStorage::int4);
-  memory.chat_tokens = std::min(tokens, spec.max_positions);
+  memory.chat_tokens = std::min(plan.context, spec.max_positions);
   const SequenceBytes chat =
       sequence_bytes(spec, format, memory.chat_tokens, trained_compression(spec));
   memory.chat_dense = chat.dense;
   memory.chat = chat.compressed;
-  memory.available = static_cast<double>(available_host_memory());
-  memory.smaller = engine::format_that_fits(spec, memory.available - memory.chat);
+  memory.available = static_cast<double>(plan.memory().value_or(available_host_memory()));
+  const auto add = [&](std::string_view name, double weights) {
+    const double needed = weights + engine::memory_of_cache(memory.chat);
+    memory.formats.push_back({name, weights, memory.available - needed});
+  };
+  add("as stored", engine::weight_memory(checkpoint, WeightStorage::as_stored).all());
+  for (const auto& [name, storage] : kSmallFormats) {
+    add(name, engine::weight_bytes(spec, storage));
+  }
   memory.quantized = checkpoint.sizes().quantized;
   return memory;
 }
 
-std::string memory_text(const ModelMemory& memory) {
+std::string chat_text(const ModelMemory& memory) {
   const std::string dense = memory.chat < memory.chat_dense
                                 ? fmt::format(" ({} when dense)", readable_bytes(memory.chat_dense))
                                 : "";
-  const std::string verdict =
-      memory.fits()            ? "fits"
-      : memory.smaller.empty() ? "too large"
-                               : fmt::format("too large; fits with --weights {}", memory.smaller);
-  return fmt::format(
-      "weights {} (int8 {}, int4 {}) + {} for one chat of {} tokens{}; {} available: "
-      "{}",
-      readable_bytes(memory.weights), readable_bytes(memory.int8), readable_bytes(memory.int4),
-      readable_bytes(memory.chat), grouped(memory.chat_tokens), dense,
-      readable_bytes(memory.available), verdict);
+  return fmt::format("{} for one chat of {} tokens{}; {} available", readable_bytes(memory.chat),
+                     grouped(memory.chat_tokens), dense, readable_bytes(memory.available));
+}
+
+std::string format_text(const FormatMemory& memory) {
+  const std::string_view where = memory.format == kFormatOfDevices ? " (on a GPU)" : "";
+  const std::string verdict = memory.spare >= 0.0
+                                  ? fmt::format("fits, {} to spare", readable_bytes(memory.spare))
+                                  : fmt::format("too large by {}", readable_bytes(-memory.spare));
+  return fmt::format("{:<10} {:>9}: {}{}", memory.format, readable_bytes(memory.weights), verdict,
+                     where);
 }
 
 std::string stored_text(const ModelMemory& memory) {
@@ -77,14 +93,20 @@ std::string stored_text(const ModelMemory& memory) {
 nlohmann::ordered_json memory_json(const ModelMemory& memory) {
   using Json = nlohmann::ordered_json;
   const quantized::WeightSizes& sizes = memory.quantized;
-  return {{"weight_bytes", memory.weights},
-          {"weight_bytes_int8", memory.int8},
-          {"weight_bytes_int4", memory.int4},
+  auto formats = Json::array();
+  for (const FormatMemory& format : memory.formats) {
+    formats.push_back({{"weights", format.format},
+                       {"weight_bytes", format.weights},
+                       {"spare_bytes", format.spare},
+                       {"fits", format.spare >= 0.0}});
+  }
+  return {{"weight_bytes", memory.formats.front().weights},
           {"chat_tokens", memory.chat_tokens},
           {"chat_bytes", memory.chat},
           {"chat_bytes_dense", memory.chat_dense},
           {"available_bytes", memory.available},
-          {"fits", memory.fits()},
+          {"fits", memory.formats.front().spare >= 0.0},
+          {"formats", formats},
           {"stored_as", sizes.types.empty() ? Json()
                                             : Json({{"types", sizes.types},
                                                     {"file_bytes", sizes.in_file},

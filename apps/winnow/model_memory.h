@@ -1,33 +1,42 @@
-// The memory that a checkpoint takes on this machine's CPU.
+// The memory that a checkpoint takes, and whether that is there.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "apps/winnow/memory_plan.h"
 #include "model/checkpoint.h"
 #include "ops/kv_page.h"
 
 namespace winnow::cli {
 
-/// Weights in each format and the cache of one chat, and the memory that is available.
+/// Weights in one format.
+struct FormatMemory {
+  std::string_view format;  // of --weights; "as stored" without it
+  double weights = 0.0;     // bytes
+  double spare = 0.0;       // what is left beside weights and one chat; less than 0: it is missing
+};
+
+/// The cache of one chat, the memory that is available, and weights in each format.
 struct ModelMemory {
-  double weights = 0.0;  // as loaded without --weights
-  double int8 = 0.0;
-  double int4 = 0.0;
   int chat_tokens = 0;
   double chat_dense = 0.0;
   double chat = 0.0;  // with the rule that the model was trained for
   double available = 0.0;
-  std::string_view smaller;  // the first of int8 and int4 whose weights fit; empty: neither
+  std::vector<FormatMemory> formats;  // as stored first
   quantized::WeightSizes quantized;
-
-  [[nodiscard]] bool fits() const { return weights + chat <= available; }
 };
-/// With a chat of `tokens`, or of the model's positions if these are fewer.
-ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format, int tokens);
+/// With a chat of plan.context tokens, or of the model's positions if these are fewer, in the
+/// plan's memory, else in what this machine has available.
+ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format,
+                      const MemoryPlan& plan);
 
-/// "weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + 48.0 MiB for one chat of 4,096 tokens; ..."
-std::string memory_text(const ModelMemory& memory);
+/// "16.0 MiB for one chat of 8,192 tokens (128 MiB when dense); 14.2 GiB available".
+std::string chat_text(const ModelMemory& memory);
+/// "int4        7.80 MiB: fits, 14.1 GiB to spare" or "...: too large by 1.20 GiB".
+std::string format_text(const FormatMemory& memory);
 /// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory", for weights that are converted on loading;
 /// empty: none are.
 std::string stored_text(const ModelMemory& memory);

@@ -297,7 +297,7 @@ TEST(Inspect, ListsArchitectures) {
 }
 
 TEST(Inspect, TellsArchitectureRetrofitAndCache) {
-  const json dms = run_json({"inspect", "--json", kRetrofitted});
+  const json dms = run_json({"inspect", "--json", "--memory-gib", "1", kRetrofitted});
   EXPECT_EQ(dms.at("architecture"), "llama");
   EXPECT_EQ(dms.at("layers"), 8);
   EXPECT_EQ(dms.at("kv_heads"), 2);
@@ -305,10 +305,7 @@ TEST(Inspect, TellsArchitectureRetrofitAndCache) {
   EXPECT_EQ(dms.at("retrofit").at("window"), 64);
   const json& cache = dms.at("kv_cache");
   EXPECT_EQ(cache.at("dense_bytes_per_1k_tokens"), 1024 * 8 * 2 * 64 * 2 * 2);
-  json flag = run_json({"inspect", "--json", "--model", kRetrofitted});
-  flag["memory"]["available_bytes"] =
-      dms.at("memory").at("available_bytes");  // changes all the time
-  EXPECT_EQ(flag, dms);
+  EXPECT_EQ(run_json({"inspect", "--json", "--memory-gib", "1", "--model", kRetrofitted}), dms);
   EXPECT_EQ(run_winnow({"inspect", "--json"}).code, 1);
   const json brief = run_json({"inspect", "--json", "--context", "1024", kRetrofitted});
   EXPECT_EQ(brief.at("memory").at("chat_tokens"), 1024);
@@ -375,17 +372,53 @@ TEST(Inspect, SaysWhatARetrofitWouldSave) {
 
 TEST(Inspect, SaysWhatAModelTakesHere) {
   const CommandResult base = run_winnow({"inspect", kBase});
-  EXPECT_THAT(base.out, HasSubstr("memory        weights 27.8 MiB (int8 14.7 MiB, int4 7.80 MiB) + "
-                                  "16.0 MiB for one chat of 4,096 tokens; "));
-  EXPECT_THAT(base.out, HasSubstr(" available: fits\n"));
+  EXPECT_THAT(base.out, HasSubstr("  memory        16.0 MiB for one chat of 4,096 tokens; "));
+  EXPECT_THAT(base.out, HasSubstr("  weights       as stored   27.8 MiB: fits, "));
+  EXPECT_THAT(base.out, HasSubstr("                int8        14.7 MiB: fits, "));
   EXPECT_THAT(base.out, Not(HasSubstr("stored as")));
+  EXPECT_THAT(base.out, Not(HasSubstr("headers")));
   const json memory = run_json({"inspect", "--json", kRetrofitted}).at("memory");
-  EXPECT_EQ(memory.at("chat_tokens"), 4096);
+  EXPECT_EQ(memory.at("chat_tokens"), 4096) << "all that the model's positions allow";
   const double dense = memory.at("chat_bytes_dense");
   EXPECT_EQ(memory.at("chat_bytes"), dense / 4096 * (65 + (4096 - 65) / 8.0))
       << "trained for 8x beside a window of 64 and the newest token";
   EXPECT_EQ(memory.at("fits"), true);
   EXPECT_TRUE(memory.at("stored_as").is_null());
+}
+
+TEST(Inspect, PlansForMemoryThatIsNotHere) {
+  constexpr double kBytes = 1 << 30;
+  const auto inspect = [](const char* gib) {
+    return run_json({"inspect", "--json", "--memory-gib", gib, kBase}).at("memory");
+  };
+  const json small = inspect("0.03125");  // 32 MiB
+  EXPECT_EQ(small.at("available_bytes"), kBytes / 32);
+  EXPECT_EQ(small.at("fits"), false);
+  ASSERT_EQ(small.at("formats").size(), 4);
+  for (const json& format : small.at("formats")) {
+    const double needed = format.at("weight_bytes").get<double>() +
+                          small.at("chat_bytes").get<double>() * 10 / 9;  // as the engine plans
+    EXPECT_NEAR(format.at("spare_bytes").get<double>(), kBytes / 32 - needed, 1.0);
+    EXPECT_EQ(format.at("fits"), needed <= kBytes / 32) << format;
+  }
+  EXPECT_EQ(small.at("formats").at(2).at("weights"), "int4");
+  EXPECT_EQ(small.at("formats").at(2).at("fits"), true);
+  EXPECT_EQ(inspect("1").at("fits"), true);
+  const CommandResult table = run_winnow({"inspect", "--memory-gib", "0.03125", kBase});
+  EXPECT_THAT(table.out, HasSubstr("; 32.0 MiB available\n"));
+  EXPECT_THAT(table.out, HasSubstr("as stored   27.8 MiB: too large by "));
+  const CommandResult wrong = run_winnow({"inspect", "--memory-gib", "-1", kBase});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("--memory-gib -1: expected 0 to "));
+  EXPECT_EQ(run_winnow({"inspect", "--context", "0", kBase}).code, 1);
+}
+
+TEST(Inspect, PlansForTheSameContextAsDoctor) {
+  const json doctor = run_json({"doctor", "--json", "--memory-gib", "1"});
+  for (const char* command : {"inspect", "doctor"}) {
+    EXPECT_THAT(run_winnow({command, "--help"}).out,
+                HasSubstr(fmt::format("--context N={} ", doctor.at("context").get<int>())));
+  }
 }
 
 TEST(Bench, RatiosAreOverAllLayers) {
