@@ -317,19 +317,56 @@ std::string architectures() {
       fmt::join(model::known_gguf_architectures(), "\n  "));
 }
 
-int run_inspect(const InspectOptions& options) {
-  check(options.plan);
+// What was read of a model that is not here; null for one that is.
+nlohmann::ordered_json headers_json(const DescribedModel& model) {
+  if (model.headers == nullptr) {
+    return nullptr;
+  }
+  const hub::PulledHeaders& pulled = model.headers->pulled();
+  return {{"read_bytes", pulled.read}, {"total_bytes", pulled.total}};
+}
+
+std::string headers_text(const DescribedModel& model, const std::string& name) {
+  if (model.headers == nullptr) {
+    return "";
+  }
+  const hub::PulledHeaders& pulled = model.headers->pulled();
+  return fmt::format(
+      "\n  Only configuration and headers were read, {} of {}; winnow pull {} downloads the "
+      "model.\n",
+      readable_bytes(static_cast<double>(pulled.read)),
+      readable_bytes(static_cast<double>(pulled.total)), name);
+}
+
+int describe(const InspectOptions& options, const DescribedModel& model) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
-  const model::Checkpoint checkpoint = engine::open_checkpoint(options.load);
+  LoadOptions load = options.load;
+  load.model = model.path;
+  const model::Checkpoint checkpoint = engine::open_checkpoint(load);
   const CacheCost cost =
       cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
   const ModelMemory memory = memory_of(checkpoint, format, options.plan);
   if (options.json) {
-    print_json(to_json(checkpoint, options, cost, memory));
+    nlohmann::ordered_json json = to_json(checkpoint, options, cost, memory);
+    json["headers_only"] = headers_json(model);
+    print_json(json);
   } else {
-    print(table(checkpoint, options, cost, memory));
+    print(table(checkpoint, options, cost, memory) + headers_text(model, options.load.model));
   }
   return kSuccess;
+}
+
+int run_inspect(const InspectOptions& options) {
+  check(options.plan);
+  const DescribedModel model = find_described_model(options.load.model);
+  if (model.headers == nullptr) {
+    return describe(options, model);
+  }
+  try {
+    return describe(options, model);
+  } catch (const Error& error) {
+    throw Error(model.headers->with_name(error.what()));
+  }
 }
 
 }  // namespace
@@ -341,9 +378,10 @@ void add_inspect(CLI::App& app, Run& run) {
                                   "its cache and what memory it takes",
                                   options, run_inspect);
   const FlagGroup own(*command);
-  own.open_option("model,--model", options->load.model, kModelType,
-                  "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub "
-                  "(no default)")
+  own.open_option(
+         "model,--model", options->load.model, kDescribedType,
+         "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub, of "
+         "which only headers are read unless it is in the cache (no default)")
       ->required();
   add_probe_flags(*command, options->load.probe, options->load.probe_threshold);
   own.option("--kv-dtype", options->kv_dtype, "TYPE", "Entries in bf16, fp8, int8, q4 or fp32");

@@ -49,11 +49,11 @@ void refuse_shelf(const std::string& given) {
   }
 }
 
-// If a name may be a misspelt path, adds the contents of its folder to the error.
-std::string find_or_explain(const std::string& given, DownloadProgress& progress,
-                            hub::Purpose purpose) {
+// find(). If a name may be a misspelt path, adds the contents of its folder to the error.
+template <class Find>
+auto find_or_explain(const std::string& given, const Find& find) {
   try {
-    return hub::find_model(given, std::ref(progress), purpose);
+    return find();
   } catch (const Error& error) {
     throw Error(error.what() + models_in(std::filesystem::path(given).parent_path()));
   }
@@ -76,8 +76,10 @@ void find_named_model(CLI::Option& option) {
   }
   DownloadProgress progress(given);
   const bool is_probe = option.get_type_name() == kProbeType;
-  const std::string found =
-      find_or_explain(given, progress, is_probe ? hub::Purpose::probe : hub::Purpose::model);
+  const std::string found = find_or_explain(given, [&] {
+    return hub::find_model(given, std::ref(progress),
+                           is_probe ? hub::Purpose::probe : hub::Purpose::model);
+  });
   if (found != given) {
     option.clear();
     option.add_result(found);
@@ -103,6 +105,19 @@ void find_named_models(const CLI::App& app) {
     }
     find_named_models(*command);
   }
+}
+
+DescribedModel find_described_model(const std::string& given) {
+  refuse_bare_name(given);
+  refuse_shelf(given);
+  return find_or_explain(given, [&]() -> DescribedModel {
+    if (const auto found = hub::find_local_model(given)) {
+      return {.path = *found, .headers = nullptr};
+    }
+    auto headers = std::make_unique<hub::ModelHeaders>(
+        given, [](std::int64_t /*done*/, std::int64_t /*total*/) { stop_if_interrupted(); });
+    return {.path = headers->pulled().model, .headers = std::move(headers)};
+  });
 }
 
 }  // namespace winnow::cli

@@ -4,10 +4,12 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/winnow/progress.h"
+#include "hub/model_headers.h"
 
 namespace winnow::cli {
 
@@ -16,6 +18,9 @@ inline constexpr const char* kModelType = "MODEL";
 /// The same for flags with other choices.
 inline constexpr const char* kDenseOrModelType = "dense|MODEL";
 inline constexpr const char* kReferenceType = "dense|MODEL|FILE";
+
+/// A model that is described, not run: find_described_model() finds it.
+inline constexpr const char* kDescribedType = "MODEL|FILE";
 
 /// A probe for a model.
 inline constexpr const char* kProbeType = "PROBE";
@@ -36,5 +41,14 @@ class DownloadProgress {
 /// Replaces the names in such flags of the called command by directories, and
 /// downloads models that are not in the cache.
 void find_named_models(const CLI::App& app);
+
+/// What to open of a model that is described, not run.
+struct DescribedModel {
+  std::string path;
+  std::unique_ptr<hub::ModelHeaders> headers;  // the owner of `path`; null: the whole model is here
+};
+
+/// The same for one name; of a model that is not in the cache only the headers are read.
+DescribedModel find_described_model(const std::string& given);
 
 }  // namespace winnow::cli

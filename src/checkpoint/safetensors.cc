@@ -200,6 +200,15 @@ TensorView make_view(const Entry& entry, std::span<const std::byte> data,
 
 }  // namespace
 
+std::optional<std::uint64_t> safetensors_header_size(std::span<const std::byte> start) {
+  if (start.size() < kLengthBytes) {
+    return std::nullopt;
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, start.data(), kLengthBytes);
+  return kLengthBytes + std::min(length, kMaxHeaderBytes);
+}
+
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
   const std::string_view text = header_text(bytes, name);
   const auto data = bytes.subspan(kLengthBytes + text.size());

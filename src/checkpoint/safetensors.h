@@ -2,6 +2,7 @@
 // https://github.com/huggingface/safetensors
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -34,6 +35,10 @@ struct SafetensorsContent {
 /// element type, shape, offsets inside the file, bytes = elements * size, no overlap, no
 /// gap, nothing after the last tensor. Throws Error with file, tensor and the expected value.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
+
+/// The bytes before the tensors' bytes, of an image that begins with `start`; nullopt if `start`
+/// ends before their number. Not checked.
+std::optional<std::uint64_t> safetensors_header_size(std::span<const std::byte> start);
 
 /// The tensor `name` of an image, of any type; nullopt if it is missing.
 std::optional<StoredTensor> find_stored(const SafetensorsContent& content, std::string_view name);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "winnow/version.h"
 
@@ -16,7 +17,8 @@ namespace winnow::hub {
 namespace {
 
 constexpr int kMostRedirects = 10;
-constexpr std::size_t kLargestBody = 64 << 20;  // without a sink: lists of files, messages
+constexpr std::size_t kLargestBody = 64 << 20;    // without a sink: lists of files, messages
+constexpr std::uint64_t kMostSkipped = 64 << 20;  // of files that a server sends only as a whole
 constexpr long kConnectSeconds = 15;
 constexpr long kStallSeconds = 30;
 
@@ -48,6 +50,14 @@ std::string origin_of(const std::string& url) {
                      part_of(parsed.get(), CURLUPART_PORT));
 }
 
+/// The value of the header Range; empty: the whole file.
+std::string range_of(const HttpRequest& request) {
+  if (request.count > 0) {
+    return fmt::format("bytes={}-{}", request.from, request.from + request.count - 1);
+  }
+  return request.from > 0 ? fmt::format("bytes={}-", request.from) : "";
+}
+
 /// Whether another attempt would fail in the same way (certificates, URLs).
 bool is_lasting(CURLcode code) {
   constexpr std::array kLasting{CURLE_UNSUPPORTED_PROTOCOL,     CURLE_URL_MALFORMAT,
@@ -71,10 +81,13 @@ std::string HttpResponse::header(const std::string& name) const {
 // Data that curl's callbacks share with send_once().
 struct HttpClient::Exchange {
   CURL* handle = nullptr;
+  const HttpRequest& request;
   const BodySink& sink;
   const std::atomic<bool>& stop;
   HttpResponse response = {};
   std::exception_ptr failure = nullptr;
+  std::uint64_t come = 0;  // bytes of the body
+  bool enough = false;     // more than the request counts have come
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers{nullptr, curl_slist_free_all};
   std::array<char, CURL_ERROR_SIZE> message{};
 
@@ -86,8 +99,8 @@ struct HttpClient::Exchange {
   static std::size_t take_body(char* data, std::size_t /*one*/, std::size_t size, void* self) {
     auto& exchange = *static_cast<Exchange*>(self);
     try {
-      exchange.add_body(std::as_bytes(std::span(data, size)));
-      return size;
+      exchange.add_body(exchange.counted(std::as_bytes(std::span(data, size))));
+      return exchange.enough ? 0 : size;
     } catch (...) {
       exchange.failure = std::current_exception();
       return 0;
@@ -115,8 +128,25 @@ struct HttpClient::Exchange {
     response.headers[name] = begin < end ? value.substr(begin, end - begin) : std::string_view();
   }
 
-  void add_body(std::span<const std::byte> bytes) {
+  /// The part of the next `bytes` that the request wants.
+  std::span<const std::byte> counted(std::span<const std::byte> bytes) {
     curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &response.status);
+    if (request.count == 0 || (response.status != 200 && response.status != 206)) {
+      return bytes;
+    }
+    const std::uint64_t begin = response.status == 200 ? request.from : 0;
+    require(begin <= kMostSkipped,
+            "{}: the server ignores ranges, and would send {} bytes before those that are needed",
+            response.url, begin);
+    const std::uint64_t at = std::exchange(come, come + bytes.size());
+    const std::uint64_t end = begin + request.count;
+    enough = come > end;
+    const std::size_t first = std::clamp<std::uint64_t>(begin, at, come) - at;
+    const std::size_t last = std::clamp<std::uint64_t>(end, at, come) - at;
+    return bytes.subspan(first, last - first);
+  }
+
+  void add_body(std::span<const std::byte> bytes) {
     if (sink && (response.status == 200 || response.status == 206)) {
       sink(response, bytes);
       return;
@@ -154,8 +184,8 @@ void HttpClient::set_options(const HttpRequest& request, Exchange& exchange) {
   if (may_have_token(request.url)) {
     exchange.add_request_header("Authorization: Bearer " + environment_.token);
   }
-  if (request.from > 0) {
-    exchange.add_request_header(fmt::format("Range: bytes={}-", request.from));
+  if (const std::string range = range_of(request); !range.empty()) {
+    exchange.add_request_header("Range: " + range);
   }
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -194,7 +224,7 @@ void HttpClient::set_options(const HttpRequest& request, Exchange& exchange) {
 }
 
 HttpResponse HttpClient::send_once(const HttpRequest& request, const BodySink& sink) {
-  Exchange exchange{.sink = sink, .stop = stop_};
+  Exchange exchange{.request = request, .sink = sink, .stop = stop_};
   exchange.response.url = request.url;
   set_options(request, exchange);
   const CURLcode code = curl_easy_perform(handle_.get());
@@ -204,7 +234,7 @@ HttpResponse HttpClient::send_once(const HttpRequest& request, const BodySink& s
   if (exchange.failure) {
     std::rethrow_exception(exchange.failure);
   }
-  if (code != CURLE_OK) {
+  if (code != CURLE_OK && !exchange.enough) {
     const char* const said =
         exchange.message.front() != '\0' ? exchange.message.data() : curl_easy_strerror(code);
     const std::string message = fmt::format("{}: {}", origin_of(request.url), said);

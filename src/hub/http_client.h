@@ -31,11 +31,12 @@ class Stopped : public std::exception {};
 
 struct HttpRequest {
   std::string url;
-  bool head = false;       // request the headers alone
-  std::uint64_t from = 0;  // the first byte to send
-  bool follow = true;      // redirects
-  std::string json = {};   // the body of a POST; empty: none
-  double seconds = 0.0;    // for the whole answer; 0: any time, while bytes come
+  bool head = false;        // request the headers alone
+  std::uint64_t from = 0;   // the first byte to send
+  std::uint64_t count = 0;  // bytes to take from there, whatever the server sends; 0: all
+  bool follow = true;       // redirects
+  std::string json = {};    // the body of a POST; empty: none
+  double seconds = 0.0;     // for the whole answer; 0: any time, while bytes come
 };
 
 struct HttpResponse {
@@ -62,8 +63,10 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// `sink` takes the bodies of responses with status 200 and 206. Throws TransferError, Stopped,
-  /// and Error for failures that another attempt would not change.
+  /// `sink` takes the bodies of responses with status 200 and 206. If the request counts bytes, a
+  /// server that ignores ranges (status 200) is read up to the last one, and not further; Error if
+  /// these are too many. Throws TransferError, Stopped, and Error for failures that another attempt
+  /// would not change.
   HttpResponse send(const HttpRequest& request, const BodySink& sink = {});
   /// Sleeps; throws Stopped if `stop` is set meanwhile.
   void wait(double seconds) const;

@@ -3,113 +3,55 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
-#include "base/no_signals.h"
 #include "base/note.h"
 #include "checkpoint/weight_files.h"
 #include "hub/blob_download.h"
 #include "hub/gguf_choice.h"
+#include "hub/header_download.h"
 #include "hub/http_client.h"
 #include "hub/remote_repository.h"
 #include "hub/repository_cache.h"
+#include "hub/workers.h"
 
 namespace winnow::hub {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kConnections = 8;
-constexpr auto kTick = std::chrono::milliseconds(100);
+bool holds_values(const std::string& name) {
+  return name.ends_with(".safetensors") || name.ends_with(".gguf");
+}
 
-/// Calls work(client, i) for i below `count` on up to kConnections threads, each with its own
-/// connection, and meanwhile tick() on this thread. The first failure stops the other threads.
-class Workers {
- public:
-  using Work = std::function<void(HttpClient&, std::size_t)>;
+bool is_configuration(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kNames{"config.json", "generation_config.json",
+                                                   "dms_metadata.json", "quant_config.json",
+                                                   "quantize_config.json"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
 
-  Workers(const Environment& environment, std::size_t count, Work work)
-      : environment_(environment), count_(count), work_(std::move(work)) {}
+/// The file with the weights, or the index of such files.
+bool is_weights(const std::string& name) {
+  return name == kWeightFile || name == kWeightIndex;
+}
 
-  void run(const std::function<void()>& tick) {
-    const std::size_t threads = std::min(count_, kConnections);
-    running_ = threads;
-    std::vector<std::jthread> pool;
-    {
-      const NoSignals inherited;  // this thread handles Ctrl-C
-      for (std::size_t i = 0; i < threads; ++i) {
-        pool.emplace_back([this] { work_through(); });
-      }
-    }
-    try {
-      while (!finished()) {
-        tick();
-      }
-      tick();
-    } catch (...) {
-      give_up(std::current_exception());
-    }
-    pool.clear();
-    if (failure_) {
-      std::rethrow_exception(failure_);
-    }
-  }
+/// What to bring of weight files.
+enum class Extent : std::uint8_t { whole, headers };
 
- private:
-  void work_through() {
-    try {
-      HttpClient client(environment_, stop_);
-      for (std::size_t i = next_++; i < count_ && !stop_; i = next_++) {
-        work_(client, i);
-      }
-    } catch (...) {
-      give_up(std::current_exception());
-    }
-    const std::lock_guard lock(mutex_);
-    --running_;
-    ended_.notify_all();
-  }
-
-  void give_up(std::exception_ptr failure) {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) {
-      failure_ = std::move(failure);
-    }
-    stop_ = true;
-  }
-
-  bool finished() {
-    std::unique_lock lock(mutex_);
-    return ended_.wait_for(lock, kTick, [&] { return running_ == 0; });
-  }
-
-  const Environment& environment_;
-  std::size_t count_;
-  Work work_;
-  std::atomic<bool> stop_ = false;
-  std::atomic<std::size_t> next_ = 0;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::size_t running_ = 0;
-  std::exception_ptr failure_;
-};
-
-/// One call of pull().
+/// One call of pull() or pull_headers().
 class Pull {
  public:
-  Pull(const ModelName& name, const Environment& environment, const OnProgress& on_progress)
+  Pull(const ModelName& name, const Environment& environment, const OnProgress& on_progress,
+       const fs::path& cache, Extent extent)
       : name_(name),
         environment_(environment),
         on_progress_(on_progress),
+        extent_(extent),
         repository_(environment, name),
-        cache_(environment.cache, name.repository) {}
+        cache_(cache, name.repository) {}
 
   fs::path run() {
     each(1, [&](HttpClient& client, std::size_t) { listing_ = repository_.list(client); });
@@ -125,8 +67,14 @@ class Pull {
         add_shards();
       }
     }
-    require_space();
-    announce();
+    for (const RemoteFile& file : files_) {
+      total_ += static_cast<std::int64_t>(file.size);
+    }
+    cache_.make_blob_folder();
+    if (extent_ == Extent::whole) {
+      require_space();
+      announce();
+    }
     download(0);
     std::map<std::string, std::string> etags;
     for (const RemoteFile& file : files_) {
@@ -136,6 +84,9 @@ class Pull {
     const fs::path snapshot = cache_.snapshot(listing_.commit);
     return opened.empty() ? snapshot : snapshot / opened;
   }
+
+  [[nodiscard]] std::int64_t done() const { return done_; }
+  [[nodiscard]] std::int64_t total() const { return total_; }
 
  private:
   [[nodiscard]] bool has(const std::string& name) const {
@@ -155,13 +106,15 @@ class Pull {
             name_.revision, has("config.json") ? "weights in safetensors" : "config.json");
     std::vector<std::string> names;
     std::ranges::copy_if(listing_.files, std::back_inserter(names), [&](const std::string& name) {
-      return is_needed(name) && (name != kWeightIndex || !has(kWeightFile));
+      const bool wanted =
+          extent_ == Extent::whole ? is_needed(name) : is_configuration(name) || is_weights(name);
+      return wanted && (name != kWeightIndex || !has(kWeightFile));
     });
     return names;
   }
 
-  void each(std::size_t count, const Workers::Work& work) {
-    Workers(environment_, count, work).run([&] {
+  void each(std::size_t count, const std::function<void(HttpClient&, std::size_t)>& work) {
+    work_in_parallel(environment_, count, work, [&] {
       if (on_progress_ && total_ > 0) {
         on_progress_(done_, total_);
       }
@@ -205,10 +158,7 @@ class Pull {
             static_cast<double>(available) * 1e-9);
   }
 
-  void announce() {
-    for (const RemoteFile& file : files_) {
-      total_ += static_cast<std::int64_t>(file.size);
-    }
+  void announce() const {
     note(fmt::format("{}: {} files, {:.2f} GB, of commit {} at {}", name_.repository, files_.size(),
                      static_cast<double>(total_) * 1e-9, listing_.commit.substr(0, 12),
                      environment_.endpoint));
@@ -222,13 +172,15 @@ class Pull {
     }
     std::ranges::sort(order, std::greater(), &RemoteFile::size);
     each(order.size(), [&](HttpClient& client, std::size_t i) {
-      download_blob(client, repository_, *order[i], cache_, done_);
+      const bool in_part = extent_ == Extent::headers && holds_values(order[i]->name);
+      (in_part ? download_header : download_blob)(client, repository_, *order[i], cache_, done_);
     });
   }
 
   const ModelName& name_;
   const Environment& environment_;
   const OnProgress& on_progress_;
+  Extent extent_;
   RemoteRepository repository_;
   RepositoryCache cache_;
   Listing listing_;
@@ -237,45 +189,54 @@ class Pull {
   std::int64_t total_ = 0;
 };
 
-}  // namespace
-
-bool is_needed(const std::string& name) {
-  constexpr std::array<std::string_view, 14> kNames{"config.json",
-                                                    "generation_config.json",
-                                                    "dms_metadata.json",
-                                                    "quant_config.json",
-                                                    "quantize_config.json",
-                                                    "tokenizer.json",
-                                                    "tokenizer.model",
-                                                    "tokenizer_config.json",
-                                                    "special_tokens_map.json",
-                                                    "added_tokens.json",
-                                                    "chat_template.jinja",
-                                                    "chat_template.json",
-                                                    kWeightFile,
-                                                    kWeightIndex};
-  return std::ranges::find(kNames, name) != kNames.end() ||
-         (name.starts_with("additional_chat_templates/") && name.ends_with(".jinja"));
-}
-
-fs::path pull(const ModelName& name, const Environment& environment,
-              const OnProgress& on_progress) {
+/// work(), if the environment allows downloads. A broken connection becomes an error that says what
+/// to do; `resume` says it if there was a connection.
+template <class Work>
+auto explained(const ModelName& name, const Environment& environment, const std::string& resume,
+               const Work& work) {
   const std::string elsewhere =
       fmt::format("pull it on another machine, and copy {} from there",
                   RepositoryCache(environment.cache, name.repository).folder().string());
   require(!environment.offline, "{}: HF_HUB_OFFLINE is set, so nothing is downloaded; {}",
           name.repository, elsewhere);
   try {
-    return Pull(name, environment, on_progress).run();
+    return work();
   } catch (const TransferError& error) {
     throw TransferError(
         error.reached()
-            ? fmt::format("{}: {}; winnow pull {} goes on where this ended", name.repository,
-                          error.what(), name.repository)
+            ? fmt::format("{}: {}{}", name.repository, error.what(), resume)
             : fmt::format("{}: the Hub cannot be reached: {}; HF_ENDPOINT names a mirror, or {}",
                           name.repository, error.what(), elsewhere),
         error.reached());
   }
+}
+
+}  // namespace
+
+bool is_needed(const std::string& name) {
+  constexpr std::array<std::string_view, 7> kOfTokenizer{
+      "tokenizer.json",          "tokenizer.model",   "tokenizer_config.json",
+      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+      "chat_template.json"};
+  return is_configuration(name) || is_weights(name) ||
+         std::ranges::find(kOfTokenizer, name) != kOfTokenizer.end() ||
+         (name.starts_with("additional_chat_templates/") && name.ends_with(".jinja"));
+}
+
+fs::path pull(const ModelName& name, const Environment& environment,
+              const OnProgress& on_progress) {
+  return explained(
+      name, environment, fmt::format("; winnow pull {} goes on where this ended", name.repository),
+      [&] { return Pull(name, environment, on_progress, environment.cache, Extent::whole).run(); });
+}
+
+PulledHeaders pull_headers(const ModelName& name, const Environment& environment,
+                           const fs::path& folder, const OnProgress& on_progress) {
+  return explained(name, environment, "", [&] {
+    Pull work(name, environment, on_progress, folder, Extent::headers);
+    const fs::path model = work.run();
+    return PulledHeaders{.model = model, .read = work.done(), .total = work.total()};
+  });
 }
 
 namespace {
@@ -305,7 +266,7 @@ std::optional<fs::path> find_in_snapshot(const fs::path& snapshot, const ModelNa
 
 }  // namespace
 
-std::string find_model(const std::string& model, const OnProgress& on_progress, Purpose purpose) {
+std::optional<fs::path> find_local_model(const std::string& model, Purpose purpose) {
   std::error_code ignored;
   const auto name = parse_model_name(model);
   if (!name || fs::exists(model, ignored)) {
@@ -314,23 +275,38 @@ std::string find_model(const std::string& model, const OnProgress& on_progress, 
   const Environment environment = read_environment();
   const RepositoryCache cache(environment.cache, name->repository);
   if (const auto commit = cache.commit_of(name->revision)) {
-    if (const auto found =
+    if (auto found =
             find_in_snapshot(cache.snapshot(*commit), *name, environment.offline, purpose)) {
-      return *found;
+      return found;
     }
   }
   require(!environment.offline,
           "{}: no such directory, not in the cache {}, and HF_HUB_OFFLINE is set, so nothing is "
           "downloaded",
           model, environment.cache.string());
+  return std::nullopt;
+}
+
+void bring_model(const std::string& model, const BringModel& bring) {
+  const Environment environment = read_environment();
   try {
-    return pull(*name, environment, on_progress);
+    bring(*parse_model_name(model), environment);
   } catch (const NoSuchModel& error) {
     fail("{}: no such directory; {}", model, error.what());
   } catch (const TransferError& error) {
     fail("{}: no such directory, and not in the cache {}; {}", model, environment.cache.string(),
          error.what());
   }
+}
+
+std::string find_model(const std::string& model, const OnProgress& on_progress, Purpose purpose) {
+  std::optional<fs::path> found = find_local_model(model, purpose);
+  if (!found) {
+    bring_model(model, [&](const ModelName& name, const Environment& environment) {
+      found = pull(name, environment, on_progress);
+    });
+  }
+  return *found;
 }
 
 }  // namespace winnow::hub

@@ -127,9 +127,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         begin = 0
         status = 200
         if wanted and not faults.ignore_ranges:
-            begin = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            begin, end = wanted.removeprefix("bytes=").split("-")
+            begin, end = int(begin), min(int(end or len(data)), len(data) - 1)
             status = 206
-            headers = {**headers, "Content-Range": f"bytes {begin}-{len(data) - 1}/{len(data)}"}
+            headers = {**headers, "Content-Range": f"bytes {begin}-{end}/{len(data)}"}
+            data = data[:end + 1]
         self.answer(status, headers, data[begin:])
 
     def answer(self, status, headers, body=b""):
@@ -145,11 +147,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if broken:
             faults.breaks -= 1
             body = body[:faults.break_after]
-        piece = 4096 if faults.slowly else max(len(body), 1)
+        piece = 4096 if faults.slowly else 1 << 20
         for at in range(0, len(body), piece):
             try:
-                self.wfile.write(body[at:at + piece])
+                self.server.hub.sent += self.wfile.write(body[at:at + piece])
             except OSError:
+                self.close_connection = True
                 return
             if faults.slowly:
                 self.server.hub.stopped.wait(faults.slowly)
@@ -165,6 +168,7 @@ class Hub:
         self.repositories = {}
         self.faults = Faults()
         self.stored = {}
+        self.sent = 0  # bytes of bodies
         self.stopped = threading.Event()
         self.api, self.url = self.start()
         self.storage, self.storage_url = self.start()

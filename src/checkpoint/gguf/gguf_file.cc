@@ -40,6 +40,12 @@ enum ValueType : std::uint32_t {
   kFloat64
 };
 
+/// The bytes end too early.
+class Truncated : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Reads values one after another.
 class Reader {
  public:
@@ -99,8 +105,10 @@ class Reader {
 
  private:
   const std::byte* take(std::uint64_t size) {
-    require(size <= bytes_.size() - position_, "{}: truncated: {} bytes wanted at byte {} of {}",
-            name_, size, position_, bytes_.size());
+    if (size > bytes_.size() - position_) {
+      throw Truncated(fmt::format("{}: truncated: {} bytes wanted at byte {} of {}", name_, size,
+                                  position_, bytes_.size()));
+    }
     const std::byte* at = bytes_.data() + position_;
     position_ += size;
     return at;
@@ -172,7 +180,16 @@ const json* find(const Content& content, const char* key) {
 
 }  // namespace
 
-Content parse(std::span<const std::byte> bytes, const std::string& name) {
+namespace {
+
+/// What comes before the tensors' bytes.
+struct Header {
+  json metadata = json::object();
+  std::vector<Entry> entries;
+  std::uint64_t size = 0;
+};
+
+Header read_header(std::span<const std::byte> bytes, const std::string& name) {
   Reader reader(bytes, name);
   const auto magic = reader.read<std::array<char, 4>>();
   require(std::string_view(magic.data(), magic.size()) == kMagic, "{}: not a GGUF file", name);
@@ -181,19 +198,36 @@ Content parse(std::span<const std::byte> bytes, const std::string& name) {
           version, kOldest, kNewest);
   const std::uint64_t tensors = reader.count(kMaxCount, "tensors");
   const std::uint64_t keys = reader.count(kMaxCount, "keys");
-  Content content;
+  Header header;
   for (std::uint64_t i = 0; i < keys; ++i) {
     const std::string key = reader.string();
     const auto type = reader.read<std::uint32_t>();
-    content.metadata[key] = reader.value(type, 0);
+    header.metadata[key] = reader.value(type, 0);
   }
-  std::vector<Entry> entries;
   for (std::uint64_t i = 0; i < tensors; ++i) {
-    entries.push_back(read_entry(reader, name));
+    header.entries.push_back(read_entry(reader, name));
   }
+  header.size = reader.position();
+  return header;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> header_size(std::span<const std::byte> start,
+                                         const std::string& name) {
+  try {
+    return read_header(start, name).size;
+  } catch (const Truncated&) {
+    return std::nullopt;
+  }
+}
+
+Content parse(std::span<const std::byte> bytes, const std::string& name) {
+  Header header = read_header(bytes, name);
+  Content content{.metadata = std::move(header.metadata), .tensors = {}};
   const std::uint64_t alignment = alignment_of(content.metadata, name);
-  const std::uint64_t data = (reader.position() + alignment - 1) / alignment * alignment;
-  for (Entry& entry : entries) {
+  const std::uint64_t data = (header.size + alignment - 1) / alignment * alignment;
+  for (Entry& entry : header.entries) {
     require(data <= bytes.size() && entry.offset <= bytes.size() - data &&
                 entry.size <= bytes.size() - data - entry.offset,
             "{}: tensor {} reaches beyond the file (truncated?)", name, in_quotes(entry.name));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,10 @@ struct Content {
 /// Parses a whole image in memory; `name` is its name in messages. Throws Error naming the place of
 /// malformed or truncated data, or of a tensor type that winnow does not read.
 Content parse(std::span<const std::byte> bytes, const std::string& name);
+
+/// The bytes before the tensors' bytes and their padding, of an image that begins with `start`;
+/// nullopt if `start` ends before. Throws Error if it is malformed.
+std::optional<std::uint64_t> header_size(std::span<const std::byte> start, const std::string& name);
 
 /// Whether `path` is a file that begins with the magic of GGUF.
 bool is_gguf(const std::filesystem::path& path);
