@@ -206,7 +206,8 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "which reads its weights from memory.\ndense: any model. compressed: only models "
       "retrofitted with DMS, at a measured ratio of {:g} and at least\na window of {} entries. "
       "--weights int8 or int4, --kv-dtype, --context and --cr show other cases; winnow inspect\n"
-      "MODEL tells in which formats any model fits. On a GPU fewer fit if the server copies matrices for "
+      "MODEL tells in which formats any model fits. On a GPU fewer fit if the server copies "
+      "matrices for "
       "prompts\n(docs/serving.md).\n\n  {:<9}{:<20}{:>10}{:>12}{:>11}{:>10}{:>12}\n",
       grouped(options.plan.context), options.weights == "auto" ? "bf16" : options.weights,
       options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "decode",
