@@ -48,7 +48,8 @@ struct Place {
 
 // What the measurement itself takes is 1 GiB.
 double host_bandwidth() {
-  return available_host_memory() > 2 * kGibibyte ? measure_read_bandwidth() : 0.0;
+  constexpr std::size_t kEnough = std::size_t{2} << 30;
+  return available_host_memory() > kEnough ? measure_read_bandwidth() : 0.0;
 }
 
 // Devices that can compute with such weights.

@@ -479,7 +479,7 @@ TEST(Bench, APrefixComesFromThreePlaces) {
   EXPECT_THAT(refusal({"--host-gib", "0.00001"}), HasSubstr("the prefix was not kept"));
 }
 
-json row_of(const json& fits, const char* shape) {
+json fit_of(const json& fits, const char* shape) {
   return *std::ranges::find_if(fits, [&](const json& row) { return row.at("shape") == shape; });
 }
 
@@ -498,7 +498,7 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   };
   const json& fits = result.at("fits");
   EXPECT_NEAR(reads(fits.at(1)) / reads(fits.at(0)), 1.0, 1e-9) << "all weights for each token";
-  EXPECT_GT(reads(row_of(fits, "qwen3-30b-a3b")), 5 * reads(fits.at(0))) << "few experts";
+  EXPECT_GT(reads(fit_of(fits, "qwen3-30b-a3b")), 5 * reads(fits.at(0))) << "few experts";
   EXPECT_EQ(small.at("sequence_bytes_dense"), 1024 * 30 * 3 * 64 * 2 * 2);
   EXPECT_EQ(small.at("sequence_bytes_compressed"), 256 * 30 * 3 * 64 * 2 * 2);
   EXPECT_GT(small.at("sequences_compressed"), small.at("sequences_dense"));

@@ -165,7 +165,8 @@ TEST_F(CudaTrainerInFp8, GoesOnFromAState) {
     trainer.save_state(world_.path("state"), {});
     const auto expected = losses_of(trainer, 6);
     trainer.load_state(world_.path("state"), {});
-    expect_near(losses_of(trainer, 6), expected, 1e-4);
+    // Sums of a device vary in the last bit, which may decide between two codes.
+    expect_near(losses_of(trainer, 6), expected, 1e-2);
   }
 }
 
