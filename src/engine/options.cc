@@ -260,9 +260,9 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   config.step_tokens =
       options.chunk > 0 ? options.chunk : (config.cuda_device ? kCudaChunk : kCpuChunk);
   config.cache.rule = parse_cache(options, model);
-  require(!config.cuda_device || config.cache.traits().has_kernels,
+  require(!config.cuda_device || config.cache.traits().has_kernels(),
           "--cache {}: runs on the CPU only; a CUDA device takes {}", config.cache.traits().name,
-          kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels; }));
+          kvcache::list_rules("or", [](const auto& rule) { return rule.has_kernels(); }));
   // Query statistics of 576 channels and 128 heads would be gigabytes per prompt, beyond --kv-gib.
   require((!config.cache.traits().notes_queries() && !config.cache.traits().calibrated) ||
               !model.has_latents(),

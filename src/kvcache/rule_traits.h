@@ -62,7 +62,6 @@ struct RuleTraits {
   bool keeps_all = false;              // every token keeps its entry, so a sequence can be cut
 
   bool calibrated = false;  // needs statistics of the model's queries
-  bool has_kernels = true;  // runs on devices as well as on the CPU
 
   /// Whether the model decides, and whether only the model does.
   [[nodiscard]] constexpr bool learned() const { return marks || merges; }
@@ -74,6 +73,10 @@ struct RuleTraits {
   [[nodiscard]] constexpr bool scores_entries() const { return drops() || limits_archive; }
   /// Whether statistics of the prompt's queries are kept until its end.
   [[nodiscard]] bool notes_queries() const { return drops() && eviction->note_queries != nullptr; }
+  /// Whether devices run the rule as well as the CPU.
+  [[nodiscard]] bool has_kernels() const {
+    return !drops() || eviction->device_score != DeviceScore::none;
+  }
   /// Whether all heads of a layer drop the same position.
   [[nodiscard]] bool drops_by_layer() const { return drops() && eviction->by_layer; }
   /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.

@@ -248,7 +248,7 @@ TEST(Options, ADeviceRefusesRulesWithoutKernels) {
   for (const std::string& rule : winnow::testing::every_baseline_name()) {
     LoadOptions options = cache_and_cr(rule, 4);
     options.device = "cuda";
-    if (kvcache::traits_of(*kvcache::parse_rule(rule)).has_kernels) {
+    if (kvcache::traits_of(*kvcache::parse_rule(rule)).has_kernels()) {
       EXPECT_NO_THROW(resolve_options(options, dense_model()));
     } else {
       EXPECT_THAT(options_error([&](auto& o) { o = options; }, dense_model()),

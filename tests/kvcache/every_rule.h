@@ -46,7 +46,7 @@ inline std::vector<std::string> every_baseline_name() {
 /// Rules under which any model runs on a device and queries decide what is dropped or read.
 inline std::vector<kvcache::RuleKind> every_device_rule_by_query() {
   return rules_that([](const kvcache::RuleTraits& rule) {
-    return rule.has_kernels && !rule.learned() && !rule.calibrated &&
+    return rule.has_kernels() && !rule.learned() && !rule.calibrated &&
            (rule.drops() || rule.selects);
   });
 }

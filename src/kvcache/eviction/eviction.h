@@ -36,6 +36,7 @@ struct Spared {
 
 /// How the kernels of a device compute scores.
 enum class DeviceScore : std::uint8_t {
+  none,                  // they do not: devices refuse the rule
   attention,             // that the entry has received
   draw,                  // drawn_score()
   weighted_attention,    // the attention times the L1 norm of the value
@@ -77,7 +78,7 @@ struct Eviction {
   /// Each slot's score. Null: the attention that it has received.
   void (*score)(const ScoredLayer& layer, const HeadCache& head, std::span<float> scores) = nullptr;
   /// The same on devices.
-  DeviceScore device_score = DeviceScore::attention;
+  DeviceScore device_score = DeviceScore::none;
   /// Whether scores are summed over the layer's heads, which then drop the same positions.
   bool by_layer = false;
 };

@@ -16,7 +16,9 @@ Spared spare_recent_half(const Rule& rule) {
 
 }  // namespace
 
-const Eviction kH2oEviction{
-    .held_after = hold_budget, .observes = observe_all, .spares = spare_recent_half};
+const Eviction kH2oEviction{.held_after = hold_budget,
+                            .observes = observe_all,
+                            .spares = spare_recent_half,
+                            .device_score = DeviceScore::attention};
 
 }  // namespace winnow::kvcache

@@ -12,7 +12,10 @@ bool is_over_budget(const Rule& rule, int position) {
 
 }  // namespace
 
-const Eviction kTovaEviction{
-    .held_after = hold_budget, .observes = is_over_budget, .forgets = true, .by_layer = true};
+const Eviction kTovaEviction{.held_after = hold_budget,
+                             .observes = is_over_budget,
+                             .forgets = true,
+                             .device_score = DeviceScore::attention,
+                             .by_layer = true};
 
 }  // namespace winnow::kvcache

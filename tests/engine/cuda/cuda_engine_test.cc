@@ -21,7 +21,7 @@ class CudaRules : public OnDevice<::testing::TestWithParam<kvcache::RuleKind>> {
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRules,
                          ::testing::ValuesIn(winnow::testing::rules_that([](const auto& rule) {
-                           return rule.has_kernels && !rule.calibrated;
+                           return rule.has_kernels() && !rule.calibrated;
                          })),
                          winnow::testing::name_of_rule);
 

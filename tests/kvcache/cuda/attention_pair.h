@@ -229,17 +229,32 @@ class AttentionPair : public CachePair {
     ops::rotate_back(query);
   }
 
+  // A row is the output of one query head. Bounds of pages are sums whose last bit depends on their
+  // order, so that in a near tie a head may read another page than on the host. Many heads choose
+  // beside a window: one of them may.
   void expect_close(const DeviceBuffer<bf16>& out, const std::vector<float>& expected) {
     winnow::cuda::check(cudaStreamSynchronize(stream()), "attention");
     std::vector<bf16> got(expected.size());
     out.read(got);
+    const auto dim = static_cast<std::size_t>(shape_.head_dim);
+    const bool may_choose_others = config_.traits().marks && config_.traits().selects;
+    int others = 0;
     double error = 0.0;
     double norm = 0.0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      error += std::pow(to_float(got[i]) - expected[i], 2.0);
-      norm += std::pow(expected[i], 2.0);
+    for (std::size_t first = 0; first < got.size(); first += dim) {
+      double own_error = 0.0;
+      double own_norm = 0.0;
+      for (std::size_t i = first; i < first + dim; ++i) {
+        own_error += std::pow(to_float(got[i]) - expected[i], 2.0);
+        own_norm += std::pow(expected[i], 2.0);
+      }
+      const bool is_other = may_choose_others && std::sqrt(own_error / own_norm) > 0.05;
+      others += is_other ? 1 : 0;
+      error += is_other ? 0.0 : own_error;
+      norm += own_norm;
     }
     EXPECT_LE(std::sqrt(error / norm), 3e-3);  // the error of rounding the output
+    EXPECT_LE(others, 1) << "query heads that read other pages";
   }
 
   TokenAttention attention_;

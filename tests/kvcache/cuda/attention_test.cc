@@ -113,6 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
                            4.0},
                       Case{RuleKind::rkv, ops::EntryFormat::i8, 256, 2, 0, 1, 5.0},
                       Case{RuleKind::triattention, ops::EntryFormat::i8, 256, 2, 0, 1, 5.0},
+                      Case{RuleKind::dms_quest, ops::EntryFormat::i8, 64, 71, 10, 1, 8.0},
                       Case{RuleKind::dms_quest, ops::EntryFormat::bf16, 256, 2, 20, 1, 8.0, 40},
                       Case{RuleKind::vatp, ops::EntryFormat::bf16, 256, 2, 0, 1, 8.0},
                       Case{RuleKind::vatp, ops::EntryFormat::q4, 40, 3, 0, 1, 5.0},

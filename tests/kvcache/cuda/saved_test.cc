@@ -164,7 +164,7 @@ TEST(CudaSaved, EveryRuleThereAndBack) {
   CacheShape all_slide = full;
   all_slide.reach = {40, 40, 40};
   for (const RuleTraits& rule : kRules) {
-    if (!rule.has_kernels) {
+    if (!rule.has_kernels()) {
       continue;
     }
     for (const CacheShape& plain : {full, sliding, chunked, all_slide}) {

@@ -168,6 +168,7 @@ void RoundEviction::score(const Rule& rule, const RoundLayer& layer, int length,
     case DeviceScore::neighbours_attention:
       return launch_score_attention(layer, layer.entries - newest, kSnapNeighbours, scratch(),
                                     stream);
+    case DeviceScore::none:
     case DeviceScore::attention:
     case DeviceScore::draw:
     case DeviceScore::weighted_attention:

@@ -143,7 +143,7 @@ class ScoreEvictionBlock {
         return drawn_score(length, positions_[entry], a_.layer);
       case DeviceScore::weighted_attention:
         return weights_[entry];
-      case DeviceScore::attention:
+      default:
         break;
     }
     return a_.by_layer ? layer_sum(token, entry) : received_[entry];
