@@ -97,6 +97,7 @@ Batch random_batch(std::size_t sequences, std::size_t length, int vocab) {
 
 TrainingOptions options_of(const Flags& flags) {
   TrainingOptions options;
+  options.steps = static_cast<std::int64_t>(flags.size("updates"));
   options.length = flags.size("length");
   options.batch = flags.size("sequences");
   options.micro_batch = flags.size("micro-batch");
@@ -105,8 +106,11 @@ TrainingOptions options_of(const Flags& flags) {
   options.zero_stage = flags.size("zero-stage") == 3 ? ZeroStage::everything : ZeroStage::moments;
   options.activations =
       flags.values.at("activations") == "recompute" ? Activations::recompute : Activations::keep;
-  options.fp8_products = flags.values.at("dtype") == "fp8";
+  const std::string dtype = flags.values.at("dtype");
+  require(dtype == "bf16" || dtype == "fp8", "--dtype {}: expected bf16 or fp8", dtype);
+  options.fp8_products = dtype == "fp8";
   options.learning_rate = 1e-5;
+  options.decision_rate = 1e-5;
   const std::string decisions = flags.values.at("decisions");
   if (decisions != "none") {
     auto& retrofit = options.retrofit.emplace();
@@ -206,6 +210,7 @@ void run_rank(const Flags& flags, const model::ModelSpec& base, const RandomWeig
 void run(const Flags& flags) {
   const auto base = cli::find_shape(flags.values.at("shape"));
   require(base.has_value(), "--shape {}: unknown", flags.values.at("shape"));
+  validate(options_of(flags), *base);
   const RandomWeights weights(*base);
   parallel::on_ranks(
       static_cast<int>(flags.size("ranks")), "--ranks",
