@@ -24,6 +24,10 @@ constexpr auto kShapes = std::to_array<Shape>({
     {"llama-2-7b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
       "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008,
       "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5})"},
+    // meta-llama/Llama-2-13b-hf
+    {"llama-2-13b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 5120,
+      "num_hidden_layers": 40, "num_attention_heads": 40, "intermediate_size": 13824,
+      "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5})"},
     // meta-llama/Llama-3.2-1B
     {"llama-3.2-1b", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
       "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
