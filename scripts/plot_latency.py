@@ -27,6 +27,10 @@ def draw(axis, made: dict, batch: int) -> None:
         axis.plot(lengths, [1e3 * step["modelled_seconds"] for step in steps], color=colour, linestyle=":", linewidth=1.2)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1024:.0f}K")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("{x:g}")
+    axis.tick_params(axis="y", which="both", labelsize=7)
     axis.grid(alpha=0.25)
 
 
@@ -36,7 +40,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     shapes = json.loads(args.file.read_text())
-    batches = sorted({step["batch"] for made in shapes.values() for step in made["measured"]})
+    steps = [step for made in shapes.values() for step in made["measured"]]
+    batches = [b for b in sorted({step["batch"] for step in steps}) if len({s["length"] for s in steps if s["batch"] == b}) > 1]
     figure, axes = plt.subplots(len(shapes), len(batches), figsize=(2.9 * len(batches), 2.7 * len(shapes)), squeeze=False)
     for row, (shape, made) in zip(axes, shapes.items()):
         for axis, batch in zip(row, batches):

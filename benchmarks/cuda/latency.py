@@ -3,8 +3,8 @@
     python3 benchmarks/cuda/latency.py --winnow build/cuda/bin/winnow --devices 0 --out latency
 
 Random weights and drawn decisions, in bf16; a ratio of 1 is dense. Each point prefills its prompts, so points with
-more than --most-tokens in all are left out. Writes OUT.jsonl (what `winnow bench` printed) and OUT.json (what
-`winnow eval latency` made of it); scripts/plot_latency.py draws them.
+more than --most-tokens in all are left out. Writes OUT.jsonl (what `winnow bench` printed; if it is there, nothing is measured)
+and OUT.json (what `winnow eval latency` made of it); scripts/plot_latency.py draws them.
 """
 
 import argparse
@@ -114,14 +114,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
 
-    results = measure(args)
-    args.out.with_suffix(".jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
+    file = Path(f"{args.out}.jsonl")
+    if not file.exists():
+        file.write_text("".join(json.dumps(result) + "\n" for result in measure(args)))
+    results = objects(file.read_text())
     made = {
         shape: beside_the_model(args, shape, own)
         for shape in args.shapes
         if (own := [result for result in results if result["model"] == shape])
     }
-    args.out.with_suffix(".json").write_text(json.dumps(made) + "\n")
+    Path(f"{args.out}.json").write_text(json.dumps(made) + "\n")
 
 
 if __name__ == "__main__":
