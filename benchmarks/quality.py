@@ -1,6 +1,6 @@
 """The DMS paper's tables 1 and 2 in our terms: every rule and ratio on one base model, and its students.
 
-    python3 benchmarks/quality.py --base assets/base --students dms-4=DIR dmc-2=DIR ... --text docs=docs.txt \\
+    python3 benchmarks/quality.py --base assets/base --students dms-4=DIR dmc-2=DIR ... --budgets dms-4 --text docs=docs.txt \\
         --hay essays.txt --formats 'dense=fp8,q4' --places cuda:0=6 cuda:1=6 cpu=24 --work WORK --out quality
 
 A student's name is what the tables show; its rule is its checkpoint's. Problems are asked after eight others, as
@@ -29,10 +29,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "assets/make"))
 import reasoning  # noqa: E402
 import tasks  # noqa: E402
 
-RULES = ("h2o", "tova", "streaming", "quest")
-ONE_BY_ONE = ("h2o", "tova")  # take tokens one at a time: a device is not faster than a few cores
+# Rules that need no training, and those that give a DMS student a budget.
+UNTRAINED = ("random", "streaming", "h2o", "tova", "vatp", "snapkv", "pyramidkv", "rkv", "expected_attention", "triattention", "quest")
+BUDGETS = ("dms_quest", "dms_budget")
+CALIBRATED = ("triattention",)
+OF_PROMPTS = ("snapkv", "pyramidkv", "expected_attention")  # shrink nothing else, and a text counts as an answer
+ONE_BY_ONE = ("random", "h2o", "tova", "vatp")  # take tokens one at a time: for a small model a device is not faster than a few cores
 PROBLEMS = {"arithmetic": tasks.arithmetic, "equations": tasks.linear_equation, "stories": tasks.word_problem}
 SHOTS = 8
+CALIBRATION = "calibration.safetensors"
 
 
 @dataclass
@@ -51,16 +56,33 @@ class Cell:
         return self.row.startswith(ONE_BY_ONE)
 
 
-def configurations(students: list[str], ratios: list[str], formats: dict[str, list[str]]) -> dict[str, tuple[str, list[str]]]:
-    """Name -> (model, flags); a row of `formats` is followed by the same with other formats of entries."""
+def configurations(args: argparse.Namespace, students: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """Name -> (model, flags); a row of --formats is followed by the same with other formats of entries."""
+    ratios, formats = args.ratios.split(","), {row: kinds.split(",") for row, kinds in (f.split("=", 1) for f in args.formats)}
     plain: dict[str, tuple[str, list[str]]] = {"dense": ("base", [])}
-    plain |= {f"{rule} {ratio}": ("base", ["--cache", rule, "--cr", ratio]) for rule in RULES for ratio in ratios}
-    plain |= {name.replace("-", " "): (name, []) for name in students}
+    for rule in args.rules.split(","):
+        statistics = ["--calibration", str(args.work / CALIBRATION)] if rule in CALIBRATED else []
+        plain |= {f"{rule} {ratio}": ("base", ["--cache", rule, "--cr", ratio, *statistics]) for ratio in ratios}
+    for student in students:
+        name = student.replace("-", " ")
+        plain[name] = (student, [])
+        if student in args.budgets:
+            plain |= {f"{rule} {ratio} on {name}": (student, ["--cache", rule, "--cr", ratio]) for rule in BUDGETS for ratio in ratios}
     rows = {}
     for name, (model, flags) in plain.items():
         rows[name] = (model, flags)
         rows |= {f"{name} {kind}": (model, [*flags, "--kv-dtype", kind]) for kind in formats.get(name, [])}
     return rows
+
+
+def expand(places: list[str]) -> list[str]:
+    """DEVICE=JOBS, ...: a device for each run that goes at a time."""
+    return [device for device, jobs in (place.split("=") for place in places) for _ in range(int(jobs))]
+
+
+def threads_each(runs: int) -> int:
+    """Of each of so many runs on devices."""
+    return max(2, (os.cpu_count() or 1) // max(1, runs))
 
 
 def problems(count: int, draw, seed: int) -> str:
@@ -84,8 +106,7 @@ class Table:
         self.args = args
         self.models = {"base": args.base} | {n: Path(d) for n, d in (s.split("=", 1) for s in args.students)}
         self.positions = json.loads((args.base / "config.json").read_text())["max_position_embeddings"]
-        formats = {row: kinds.split(",") for row, kinds in (f.split("=", 1) for f in args.formats)}
-        rows = configurations([name for name in self.models if name != "base"], args.ratios.split(","), formats)
+        rows = configurations(args, [name for name in self.models if name != "base"])
         self.rows = {row: what for row, what in rows.items() if re.search(args.rows, row)}
         self.measures = {name: what for name, what in self.list_measures().items() if re.search(args.measures, name)}
         self.lock = threading.Lock()
@@ -118,17 +139,21 @@ class Table:
             name, file = text.split("=", 1)
             found[f"text {name}"] = Measure(["perplexity", "--text", file, *windows])
         for name, draw in PROBLEMS.items():
-            file, shots = args.work / f"{name}.jsonl", args.work / f"{name}-shots.jsonl"
+            file, shots = args.work / f"{name}-{args.problems}.jsonl", args.work / f"{name}-shots.jsonl"
             for path, count, seed in ((file, args.problems, 20261122), (shots, SHOTS + 1, 7)):
                 if not path.exists():
                     path.write_text(problems(count, draw, seed))
             found[name] = Measure(["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--shots", str(SHOTS),
                                    "--shots-data", str(shots), "--max-tokens", "120"])  # fmt: skip
         if args.programs:
-            file, longest = args.work / "programs.jsonl", min(reasoning.LONGEST, self.positions // 2)
+            file, longest = args.work / f"programs-{args.programs}.jsonl", min(reasoning.LONGEST, self.positions // 2)
             if not file.exists():
                 file.write_text(programs(args.programs, longest, 20261122))
             found["programs"] = Measure(["tasks", "--task", "gsm8k", "--chat", "--data", str(file), "--max-tokens", str(longest)])
+        if args.samples:
+            files = [flag for task in ("squad", "hotpot") if (file := getattr(args, task)) for flag in (f"--{task}", str(file))]
+            found["ruler"] = Measure(["ruler", "--text", str(args.hay), "--lengths", str(args.ruler_length),
+                                      "--samples", str(args.samples), *files], args.ruler_length)  # fmt: skip
         plain = ["--style", "plain", "--chains", "3", "--hops", "2", "--max-tokens", "80"]
         for length in map(int, args.lengths.split(",")):
             beyond = length > self.positions
@@ -144,20 +169,30 @@ class Table:
         return self.args.work / f"{cell.measure}-{cell.row}.json".replace(" ", "-")
 
     def left_out(self, cell: Cell) -> bool:
-        """What takes long and tells little: a base that is lost beyond its positions, under rules that go one by one."""
+        """What winnow refuses; and what takes long and tells little: a base that is lost beyond its positions, under rules
+        that go one by one."""
         measure = self.measures[cell.measure]
+        if cell.measure.startswith("text ") and cell.row.startswith(OF_PROMPTS):
+            return True
         return cell.one_by_one() and measure.length > self.positions and not measure.scaled
 
     def run(self, cell: Cell, place: str) -> tuple[bool, str]:
         """Whether it went well; how long it took, or what went wrong."""
         (model, flags), measure = self.rows[cell.row], self.measures[cell.measure]
-        size = ["1", "--batch", "8", "--kv-gib", "2"] if place == "cpu" else ["2", "--batch", "64", "--kv-gib", "6"]
+        size = ["1", "--batch", "8", "--kv-gib", "2"] if place == "cpu" else [str(self.threads), "--batch", "64", "--kv-gib", "6"]
         command = [self.args.winnow, "eval", *measure.arguments, "--model", str(self.stretched(model, measure.length, measure.scaled)),
                    *flags, "--device", place, "--threads", *size, "--out", str(self.file(cell))]  # fmt: skip
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True)
         said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return done.returncode == 0, f"{time.time() - began:.1f} s on {place}" if done.returncode == 0 else said[-1]
+
+    def calibrate(self) -> None:
+        """Statistics of the base's queries, where a rule wants them."""
+        file = self.args.work / CALIBRATION
+        if not file.exists() and any(str(file) in flags for _, flags in self.rows.values()):
+            text = self.args.calibration_text or self.args.text[0].split("=", 1)[1]
+            subprocess.run([self.args.winnow, "calibrate", "--model", self.args.base, "--text", text, "--output", file], check=True)
 
     def fill(self) -> int:
         """Devices take the batched rules first, processors those that go token by token, cheap ones first. Returns how
@@ -166,9 +201,12 @@ class Table:
         cells = [cell for cell in wanted if not self.file(cell).exists()]
         cells.sort(key=lambda cell: (cell.one_by_one(), -self.measures[cell.measure].length))
         queue = deque(cells)
-        workers = [place for name, jobs in (p.split("=") for p in self.args.places) for place in [name] * int(jobs)]
+        workers = expand(self.args.places)
+        self.threads = threads_each(len(workers))
         has_device = any(place != "cpu" for place in workers)
         began, done, failed = time.time(), len(wanted) - len(cells), 0
+        if cells and workers:
+            self.calibrate()
 
         def work(place: str) -> None:
             nonlocal done, failed
@@ -204,7 +242,12 @@ class Table:
 def quality(measure: str, result: dict | None) -> str:
     if measure.startswith("text "):
         return f"{result['perplexity']:.2f} | {result['kld']:.4f}" if result else "- | -"
-    return f"{100 * result['accuracy']:.0f} ± {100 * result['accuracy_error']:.0f}" if result and result["questions"] else "-"
+    if not result or not result["questions"]:
+        return "-"
+    share, error = result["accuracy"], result["accuracy_error"]
+    if measure == "ruler":  # the mean of its tasks, which give a share of an answer too
+        share, error = (result["by_length"][0][key] for key in ("score", "score_error"))
+    return f"{100 * share:.0f}" + (f" ± {100 * error:.0f}" if error is not None else "")  # of one answer there is no error
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:
@@ -232,7 +275,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--winnow", default="build/release/bin/winnow")
     parser.add_argument("--base", type=Path, required=True)
     parser.add_argument("--students", nargs="*", default=[], metavar="NAME=DIR")
-    parser.add_argument("--ratios", default="2,3,4,8", help="of the rules that need no training")
+    parser.add_argument("--rules", default=",".join(UNTRAINED), help="that need no training")
+    parser.add_argument("--ratios", default="2,4,8,16", help="of these rules, and of those of --budgets")
+    parser.add_argument("--budgets", nargs="*", default=[], metavar="NAME", help=f"students to measure under {' and '.join(BUDGETS)} too")
+    parser.add_argument("--calibration-text", metavar="FILE",
+                        help=f"text whose queries {', '.join(CALIBRATED)} expects, best none that is measured (default: the first --text)")  # fmt: skip
     parser.add_argument("--formats", nargs="*", default=[], metavar="ROW=KIND,...", help="rows to show with other formats of entries too")
     parser.add_argument("--text", nargs="+", required=True, metavar="NAME=FILE", help="held-out texts")
     parser.add_argument("--hay", required=True, help="text for needle and variables")
@@ -240,6 +287,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--eval-tokens", type=int, default=32768, help="of each text; 0: all")
     parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--programs", type=int, default=0, help="register programs (assets/make/reasoning.py)")
+    parser.add_argument("--samples", type=int, default=0, help="prompts of each RULER task")
+    parser.add_argument("--ruler-length", type=int, default=4096)
+    parser.add_argument("--squad", type=Path, help="SQuAD 2.0 for RULER's qa_1, which is left out without it")
+    parser.add_argument("--hotpot", type=Path, help="HotpotQA for qa_2")
     parser.add_argument("--repeats", type=int, default=10,
                         help="needles per depth, half beyond the positions; variables: five times as many texts")  # fmt: skip
     parser.add_argument("--places", nargs="*", default=[], metavar="DEVICE=JOBS",

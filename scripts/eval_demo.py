@@ -36,7 +36,8 @@ def main() -> None:
     text = out / "text.txt"
     text.write_text(held_out_text())
     quality.main([
-        "--winnow", str(binary), "--base", "assets/base", "--students", "dms=assets/dms-cr8", "--ratios", "2,4,8",
+        "--winnow", str(binary), "--base", "assets/base", "--students", "dms=assets/dms-cr8",
+        "--rules", "h2o,tova,streaming,quest", "--ratios", "2,4,8",
         "--formats", "dense=fp8,int8,q4", "dms=fp8,int8,q4", "--text", f"prose={text}", "--hay", str(text), "--lengths", "4096",
         "--eval-tokens", "0", "--problems", "40", "--repeats", "2", "--places", f"cpu={args.jobs}",
         "--work", str(out / "cells"), "--out", str(out / "table"),
