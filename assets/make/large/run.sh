@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the larger base and its DMS students on one CUDA device, and measures them:
+# Makes the larger base and its DMS students on CUDA devices, and measures them:
 #
-#     run.sh DATA WORK [flags of train.py, such as --base-seconds 3600 --student-seconds 2400]
+#     run.sh DATA WORK [flags of train.py, such as --ranks 2 --base-seconds 3600 --student-seconds 2400]
 #
 #   DATA  holds corpus/*.jsonl.zst and eval/
 #   WORK  gets everything; what is already there is not made again, and a run that was cut goes on
@@ -26,4 +26,5 @@ if [ ! -e "$work/tokens" ]; then
   "$python" "$make/tokens.py" --corpus "$data/corpus" --text "$work/text" --eval "$data/eval" --out "$work"
 fi
 "$python" "$make/train.py" --work "$work" --gsm8k "$data/eval/gsm8k.train.jsonl" --winnow "$winnow" "$@"
-"$make/measure.sh" "$winnow" "$work" --places cuda:0=4
+mapfile -t places < <(nvidia-smi --list-gpus | sed -n 's/^GPU \([0-9]*\):.*/cuda:\1=4/p')
+"$make/measure.sh" "$winnow" "$work" --places "${places[@]}"

@@ -1,13 +1,15 @@
-"""Trains the base and its DMS students on one CUDA device: a run that is cut goes on when called again.
+"""Trains the base and its DMS students on one CUDA device or more: a run that is cut goes on when called again.
 
-    python train.py --work WORK --gsm8k FILE --winnow winnow [--base-seconds 400] [--student-seconds 270] [--limit 540]
+    python train.py --work WORK --gsm8k FILE --winnow winnow [--ranks 2]
+        [--base-seconds 370] [--student-seconds 310] [--limit 540]
 
 WORK is what tokens.py made. It gets
-    data/          training windows (windows.py), tokenised
-    plan.json      measured tokens per second, and the steps that fit the given seconds
-    base/          the base: Muon, far dropout
-    students/      one retrofit; step-N holds the student at each of --ratios, the folder itself the last one
-    models.json    name -> folder of every model
+    data/            training windows (windows.py), tokenised
+    calibration.txt  text of some windows, for rules that want statistics of the model's queries
+    plan.json        measured tokens per second, and the steps that fit the given seconds
+    base/            the base: Muon, far dropout
+    students/        one retrofit; step-N holds the student at each of --ratios, the folder itself the last one
+    models.json      name -> folder of every model
 
 Exit status 75 says that --limit came before the end.
 """
@@ -35,6 +37,7 @@ FADE_SHARE, RAMP_SHARE = 0.06, 0.68  # of a student's steps
 # A retrofit also runs the teacher: 8 products of every weight instead of 6.
 STUDENT_SPEED = 0.72
 PROBE_STEPS = 24
+CALIBRATION_CHARACTERS = 100_000
 SHORTEST_CALL = 30  # seconds: with less until the limit no run is begun
 
 
@@ -66,7 +69,8 @@ class Stages:
         args = self.args
         return [
             *("--data", str(args.work / "data"), "--device", args.device, "--seed", str(seed)),
-            *("--length", str(args.length), "--batch", str(batch), "--micro-batch", str(args.micro_batch)),
+            *("--length", str(args.length), "--batch", str(batch), "--data-parallel", str(args.ranks)),
+            *("--micro-batch", str(min(args.micro_batch, batch // args.ranks))),
             *("--steps", str(steps), "--warmup", str(min(warmup, steps // 4))),
         ]
 
@@ -91,6 +95,7 @@ class Stages:
             [sys.executable, MAKE / "windows.py", "--work", args.work, "--gsm8k", args.gsm8k,
              "--tokens", str(args.tokens), "--seed", str(WINDOWS_SEED), "--out", mix], check=True)  # fmt: skip
         self.say("windows are written")
+        (args.work / "calibration.txt").write_text(beginning(mix, CALIBRATION_CHARACTERS))
         files = [str(path) for path in sorted(mix.glob("*.jsonl"))]
         self.winnow("tokenize-data", "--model", str(args.work / "shape"), "--data", *files, "--out", str(data))
         shutil.rmtree(mix)
@@ -116,6 +121,7 @@ class Stages:
             "base_steps": max(100, int(args.base_seconds * rate / (args.base_batch * args.length))),
             "student_steps": max(100, int(args.student_seconds * rate * STUDENT_SPEED / (args.student_batch * args.length))),
         }  # fmt: skip
+        plan["base_epochs"] = round(plan["base_steps"] * args.base_batch * args.length / args.tokens, 2)
         file.write_text(json.dumps(plan) + "\n")
         self.say(f"plan: {plan}")
         return plan
@@ -148,6 +154,15 @@ def ramp_step(ramp: int, target: float, ratio: float) -> int:
     return math.ceil(ramp * done) + 1
 
 
+def beginning(mix: Path, characters: int) -> str:
+    """Text of the first windows."""
+    text = ""
+    with open(min(mix.glob("*.jsonl")), encoding="utf-8") as windows:
+        while len(text) < characters and (line := windows.readline()):
+            text += "".join(part["text"] for part in json.loads(line)["parts"]) + "\n\n"
+    return text
+
+
 def metrics(out: Path) -> list[dict]:
     return [json.loads(line) for line in (out / "training/metrics.jsonl").read_text().splitlines()]
 
@@ -167,8 +182,9 @@ def main() -> None:
     parser.add_argument("--base-batch", type=int, default=16)
     parser.add_argument("--student-batch", type=int, default=8)
     parser.add_argument("--micro-batch", type=int, default=8)
-    parser.add_argument("--base-seconds", type=float, default=400)
-    parser.add_argument("--student-seconds", type=float, default=270)
+    parser.add_argument("--ranks", type=int, default=1, help="devices, each of which takes its share of a batch")
+    parser.add_argument("--base-seconds", type=float, default=370)
+    parser.add_argument("--student-seconds", type=float, default=310)
     # Targets do not count the window of 64 tokens, which costs some of the measured ratio.
     parser.add_argument("--ratios", type=numbers, default=[4.5, 9.5, 20.0], help="targets, the last one of the run's end")
     parser.add_argument("--names", type=lambda text: text.split(","), default=["4", "8", "16"])
