@@ -54,12 +54,12 @@ function(winnow_add_objects name sources)
   target_sources(winnow PRIVATE $<TARGET_OBJECTS:${name}>)
 endfunction()
 
-# winnow_add_room(NAME LIBRARY... [WARM|COLD REGEX...]): one folder of src/ as an object library winnow_NAME.
+# winnow_add_module(NAME LIBRARY... [WARM|COLD REGEX...]): one folder of src/ as an object library winnow_NAME.
 # Its files that match a regex become winnow_NAME_warm or winnow_NAME_cold. Files in a cuda/ folder are
 # built only with CUDA, files in a without_cuda/ folder only without it; mpi/ and zmq/ work in the same
 # way. Files in x86/ or aarch64/ are built only for these processors. *_sm90.cu use instructions that
 # only Hopper has, and are always built for Hopper alone.
-function(winnow_add_room name)
+function(winnow_add_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "WARM;COLD")
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu)
@@ -130,8 +130,8 @@ function(winnow_choose_instruction_sets target)
   endforeach()
 endfunction()
 
-# winnow_embed_text(ROOM FILE): compiles the manual, docs/*.md, into the room as text, through FILE.in.
-function(winnow_embed_text room file)
+# winnow_embed_text(MODULE FILE): compiles the manual, docs/*.md, into the module as text, through FILE.in.
+function(winnow_embed_text module file)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
   list(SORT pages)
   foreach(page ${pages})
@@ -139,14 +139,14 @@ function(winnow_embed_text room file)
     string(APPEND manual "${part}\n")
   endforeach()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${pages})
-  configure_file(${room}/${file}.in ${CMAKE_CURRENT_BINARY_DIR}/${room}/${file} @ONLY)
-  target_sources(winnow_${room} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${room}/${file})
+  configure_file(${module}/${file}.in ${CMAKE_CURRENT_BINARY_DIR}/${module}/${file} @ONLY)
+  target_sources(winnow_${module} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${module}/${file})
 endfunction()
 
-# winnow_embed_page(ROOM): compiles the files of src/ROOM/page/ into the room, through page.cc.in. The
+# winnow_embed_page(MODULE): compiles the files of src/MODULE/page/ into the module, through page.cc.in. The
 # scripts are joined.
-function(winnow_embed_page room)
-  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${room}/page)
+function(winnow_embed_page module)
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${module}/page)
   set(scripts dom.js cache.js server.js answer.js conversation.js drawing.js events.js)
   file(READ ${folder}/index.html page_html)
   file(READ ${folder}/icon.svg page_icon)
@@ -158,6 +158,6 @@ function(winnow_embed_page room)
   list(TRANSFORM scripts PREPEND ${folder}/)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/index.html
                ${folder}/icon.svg ${folder}/page.css ${scripts})
-  configure_file(${room}/page.cc.in ${CMAKE_CURRENT_BINARY_DIR}/${room}/page.cc @ONLY)
-  target_sources(winnow_${room} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${room}/page.cc)
+  configure_file(${module}/page.cc.in ${CMAKE_CURRENT_BINARY_DIR}/${module}/page.cc @ONLY)
+  target_sources(winnow_${module} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${module}/page.cc)
 endfunction()

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # All checks that need a CUDA device, on any machine that has one: the parity tests, the kernels'
-# tests under compute-sanitizer (memcheck and racecheck), and the benchmarks. Writes
-# REPORT_DIR/report.txt, a log of each step and the benchmarks' JSON; fails when a step does.
+# tests under compute-sanitizer (memcheck and racecheck), and the benchmarks of benchmarks/cuda/ but
+# fp8_batch_gemm, recurrent and training. Writes REPORT_DIR/report.txt, a log of each step and the
+# benchmarks' JSON; fails when a step does.
 #   scripts/gpu-check.sh [--quick] [--only PART] [--binaries DIR] [REPORT_DIR]   default: build/gpu-report
 # --only: parity, sanitizers or speed.
 # --binaries: builds nothing; takes tests, benchmarks and winnow from DIR (a build folder, or a flat
 #   folder with all of them).
-# --quick: minutes instead of half an hour: every sixth parity test, a few shapes under the
-#   sanitizer, the two benchmarks of decoding.
+# --quick: a sixth of the parity tests, and three benchmarks (linear layers and attention of steps);
+#   the sanitizers' part is the same.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -73,17 +74,17 @@ cat "$report/device.log"
 
 # Correctness steps may run in parallel.
 check_parity() {
-  local parity='*Cuda*' shards=6 last room shard
+  local parity='*Cuda*' shards=6 last module shard
   last=$((shards - 1))
   if $quick; then
     parity='*Cuda*:-*LongCuda*'
     last=0
   fi
-  for room in ops kvcache engine train model; do
+  for module in ops kvcache engine train model; do
     for ((shard = 0; shard <= last; ++shard)); do
-      begin "parity of $room $((shard + 1)) of $shards" \
+      begin "parity of $module $((shard + 1)) of $shards" \
         env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
-        "$(binary "${room}_test")" --gtest_filter="$parity" --gtest_brief=1
+        "$(binary "${module}_test")" --gtest_filter="$parity" --gtest_brief=1
     done
   done
   wait_for_all
@@ -117,11 +118,11 @@ sanitized_train='*CudaTrainingOf*/*_family_llama__tiny__language:*CudaTrainingOf
 # they are one kernel, which other tests begin with.
 not_followed=(--kernel-name-exclude kernel_substring=multiply_kernel)
 sanitize() {
-  local tool=$1 room=$2 filter=$3 name=${3%%:*} options=()
+  local tool=$1 module=$2 filter=$3 name=${3%%:*} options=()
   name=${name//[*]/}
   [[ $tool != racecheck ]] || options=("${not_followed[@]}")
   begin "$tool of ${name//\// }" compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 1 \
-    "$(binary "${room}_test")" --gtest_filter="$filter" --gtest_brief=1
+    "$(binary "${module}_test")" --gtest_filter="$filter" --gtest_brief=1
 }
 check_with_sanitizers() {
   local tool filter
