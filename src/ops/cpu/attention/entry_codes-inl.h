@@ -126,7 +126,7 @@ HWY_INLINE void with_codes(EntryFormat format, const F& f) {
       return f(F8Codes());
     case EntryFormat::q4:
       return f(Q4Codes());
-    default:
+    case EntryFormat::i8:
       return f(I8Codes());
   }
 }

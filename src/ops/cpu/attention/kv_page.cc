@@ -89,7 +89,8 @@ void with_elements(EntryFormat format, const F& f) {
       return plain(static_cast<std::uint16_t*>(nullptr));
     case EntryFormat::q4:
       return f(packed_code, set_packed_code);
-    default:
+    case EntryFormat::f8e4m3:
+    case EntryFormat::i8:
       return plain(static_cast<std::uint8_t*>(nullptr));
   }
 }
@@ -104,9 +105,10 @@ float dequantize_element(EntryFormat format, const std::byte* codes, std::size_t
       return to_float(reinterpret_cast<const f8e4m3*>(codes)[index]);
     case EntryFormat::q4:
       return level_of(packed_code(codes, index));
-    default:
-      return static_cast<float>(reinterpret_cast<const std::int8_t*>(codes)[index]);
+    case EntryFormat::i8:
+      break;
   }
+  return static_cast<float>(reinterpret_cast<const std::int8_t*>(codes)[index]);
 }
 
 bf16* scales(const PageLayout& layout, std::byte* page) {
@@ -125,9 +127,11 @@ std::size_t row_bytes_of(EntryFormat format, std::size_t head_dim) {
       return head_dim * 2;
     case EntryFormat::q4:
       return round_up(head_dim, 16) / 2;
-    default:
-      return head_dim;
+    case EntryFormat::f8e4m3:
+    case EntryFormat::i8:
+      break;
   }
+  return head_dim;
 }
 
 }  // namespace
@@ -187,7 +191,7 @@ void quantize_row(const PageLayout& layout, std::span<const float> x, QuantizedR
       }
       return;
     }
-    default: {
+    case EntryFormat::i8: {
       row.scale = scale_for(x, 127.0F);
       const float inverse = 1.0F / to_float(row.scale);
       std::ranges::transform(x, elements<std::int8_t>(row.codes).begin(), [inverse](float value) {

@@ -18,7 +18,17 @@ __host__ __device__ constexpr int tile_pages(int head_dim) {
 
 /// A part's sum and output are multiplied by 2 to this power (kv_codes.cuh: kWeightBits).
 constexpr float part_bits(EntryFormat format) {
-  return format == EntryFormat::bf16 ? 0.0F : format == EntryFormat::q4 ? 2.0F : 8.0F;
+  switch (format) {
+    case EntryFormat::f8e4m3:
+    case EntryFormat::i8:
+      return 8.0F;
+    case EntryFormat::q4:
+      return 2.0F;
+    case EntryFormat::bf16:
+    case EntryFormat::f32:  // no entries on devices
+      break;
+  }
+  return 0.0F;
 }
 
 struct DecodeArguments {

@@ -77,11 +77,15 @@ int DevicePageLayout::code_bits() const {
   switch (format()) {
     case EntryFormat::bf16:
       return 16;
+    case EntryFormat::f8e4m3:
+    case EntryFormat::i8:
+      return 8;
     case EntryFormat::q4:
       return 4;
-    default:
-      return 8;
+    case EntryFormat::f32:  // refused by the constructor
+      break;
   }
+  return 32;
 }
 
 std::size_t DevicePageLayout::page_bytes() const {

@@ -81,8 +81,11 @@ void with_codes(const PageLayout& layout, const F& f) {
       return f(Bf16Codes());
     case EntryFormat::f8e4m3:
       return f(F8Codes());
-    default:
+    case EntryFormat::i8:
       return f(I8Codes());
+    case EntryFormat::f32:
+    case EntryFormat::q4:  // attends_in_dots() refuses both
+      break;
   }
 }
 

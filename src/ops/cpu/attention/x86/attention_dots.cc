@@ -150,8 +150,11 @@ void with_pairs(const PageLayout& layout, const F& f) {
       return f(Bf16Pairs());
     case EntryFormat::f8e4m3:
       return f(BytePairs<EntryFormat::f8e4m3>(layout));
-    default:
+    case EntryFormat::i8:
       return f(BytePairs<EntryFormat::i8>(layout));
+    case EntryFormat::f32:
+    case EntryFormat::q4:  // attends_in_dots() refuses both
+      break;
   }
 }
 
