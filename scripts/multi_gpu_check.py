@@ -12,6 +12,7 @@ import sys
 import time
 
 import multi_gpu_faults
+from multi_gpu_text import number, objects, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GIB = 2**30
@@ -115,26 +116,6 @@ def problem(code: int | None, stdout: str, stderr: str, limit: int) -> str:
     if re.search(r"device memory wanted|the cache wants|cache is full|out of memory", last):
         return f"does not fit: {last}"
     return "killed: is there too little host memory?" if code == -9 else f"failed ({code}): {last}"
-
-
-def objects(text: str) -> list[dict]:
-    """The JSON objects in a text, one behind the other."""
-    found, at, decoder = [], text.find("{"), json.JSONDecoder()
-    while at >= 0:
-        value, end = decoder.raw_decode(text, at)
-        found.append(value)
-        at = text.find("{", end)
-    return found
-
-
-def table(head: list[str], rows: list[list]) -> str:
-    def line(cells):
-        return "| " + " | ".join(str(cell) for cell in cells) + " |"
-    return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)]) + "\n"
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
 
 
 # --- tests ---------------------------------------------------------------------------------------
