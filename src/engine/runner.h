@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "engine/host_copies.h"
 #include "engine/request.h"
@@ -58,6 +59,12 @@ struct SequenceShare {
   const kvcache::QueryListener* listener = nullptr;
 };
 
+/// The names of fast paths (docs/architecture.md) that linear layers took.
+struct PathNames {
+  std::string_view prompt;
+  std::string_view step;
+};
+
 /// One cache, and everything needed to run steps on it. For one caller at a time.
 class Runner {
  public:
@@ -89,6 +96,8 @@ class Runner {
   [[nodiscard]] virtual std::size_t capacity_bytes() const = 0;
   /// Whether a fork shares the pages of its origin; else it is a copy.
   [[nodiscard]] virtual bool forks_share_pages() const = 0;
+  /// What the last prompt and the last step took; empty if unknown.
+  [[nodiscard]] virtual PathNames last_paths() const { return {}; }
 };
 
 /// A model on a device.

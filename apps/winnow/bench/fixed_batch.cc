@@ -161,6 +161,7 @@ class Bench {
       }
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    result_.paths.prompt = runner_->last_paths().prompt;
     return static_cast<double>(total) / elapsed.count();
   }
 
@@ -234,6 +235,7 @@ class Bench {
       progress.update(step);
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    result_.paths.step = runner_->last_paths().step;
     result_.decode_tokens_per_s.push_back(static_cast<double>(plan_.generate) * result_.batch /
                                           elapsed.count());
     if (plan_.drafted > 0) {

@@ -50,6 +50,7 @@ struct BenchResult {
   double compression_ratio = 1.0;
   // Bytes that a decode step has to read.
   std::size_t entry_bytes_per_step = 0;
+  engine::PathNames paths;                   // of the measured prompts and steps
   std::vector<GrowthPoint> growth;           // if requested, after each chunk
   std::optional<std::size_t> memory_in_use;  // of the device, at the end
 };

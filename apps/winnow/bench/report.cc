@@ -94,6 +94,9 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
     json["verify_steps_per_s"] = median(r.verify_steps_per_s);
     json["verify_runs"] = r.verify_steps_per_s;
   }
+  if (!r.paths.prompt.empty()) {
+    json["paths"] = {{"prefill", r.paths.prompt}, {"decode", r.paths.step}};
+  }
   if (r.memory_in_use) {
     json["memory_in_use_bytes"] = *r.memory_in_use;
   }
@@ -132,6 +135,9 @@ std::string table(const BenchOptions& options, const Setup& setup, const FixedBa
                   bytes(r.entry_bytes_per_step), readable_bytes(report.bandwidth)));
   row("KV cache", fmt::format("{:>10} for {} when dense, {:.2f}x compressed", bytes(r.kv_bytes),
                               bytes(r.dense_bytes), r.compression_ratio));
+  if (!r.paths.prompt.empty()) {
+    row("fast paths", fmt::format("{} in prefill, {} in decode", r.paths.prompt, r.paths.step));
+  }
   if (r.memory_in_use) {
     row("memory in use", fmt::format("{:>10} of the device", bytes(*r.memory_in_use)));
   }

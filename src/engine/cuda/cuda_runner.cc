@@ -231,6 +231,9 @@ class CudaRunner : public Runner {
     return device_.cache.bytes(device_.cache.capacity()) + device_.cache.states().bytes();
   }
   [[nodiscard]] bool forks_share_pages() const override { return !device_.cache.scores_entries(); }
+  [[nodiscard]] PathNames last_paths() const override {
+    return {.prompt = device_.prefill.last_path(), .step = device_.steps.last_path()};
+  }
 
  private:
   // Whether the shares have drafts and few enough tokens for one pass over the weights.

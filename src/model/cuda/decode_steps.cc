@@ -53,6 +53,7 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
   const bool with_logits = logits.rows > 0 || model_.ranks() != nullptr;
   const Shape shape = shape_of(slots, !adapters.empty(), rows, with_logits, with_reads);
   note_plan(shape, slots);
+  last_path_ = shape.path;
   const winnow::cuda::Graph& graph = graph_of(shape, stream);
   fill_inputs(slots, tokens, shape.size);
   fill_adapters(adapters, shape, stream.get());
@@ -115,7 +116,8 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
             .restricted = restricted,
             .with_reads = with_reads,
             .kernel = std::nullopt,
-            .planned = true};
+            .planned = true,
+            .path = path.name()};
   }
   // A step in one kernel uses the plan only for the lengths of rows.
   const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
@@ -126,7 +128,8 @@ DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bo
           .restricted = restricted,
           .with_reads = with_reads,
           .kernel = kernel,
-          .planned = !kernel || !is_planned(slots)};
+          .planned = !kernel || !is_planned(slots),
+          .path = kernel ? kernel_->name() : path.name()};
 }
 
 // A step in one kernel uses only the row lengths of a plan. These change slowly while the same

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,8 @@ class DecodeSteps {
   [[nodiscard]] int most_sequences() const { return most_; }
   /// Whether sequences may have adapters: only the paths that pad support them.
   [[nodiscard]] bool takes_adapters() const { return padded_attention_.has_value(); }
+  /// The name of the path that the last step took; empty before the first step.
+  [[nodiscard]] std::string_view last_path() const { return last_path_; }
 
   /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] by rows[i]; without `rows`,
   /// the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty; `adapters`
@@ -61,6 +64,7 @@ class DecodeSteps {
     bool with_reads;
     std::optional<RowKind> kernel;  // set if the step is one kernel
     bool planned;
+    std::string_view path;                           // its name
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
@@ -101,6 +105,7 @@ class DecodeSteps {
   int generation_ = -1;        // of the cache's tables in the graphs
   int ranks_generation_ = -1;  // of the ranks' shared memory
   std::map<Shape, winnow::cuda::Graph> graphs_;
+  std::string_view last_path_;
   std::set<std::pair<int, bool>> warmed_;       // padded sizes and paths whose kernels have run
   std::map<int, winnow::cuda::Graph> choices_;  // for restricted steps, by size
 

@@ -29,6 +29,7 @@ class LargeBatchLayers final : public LinearPath {
   LargeBatchLayers(const DeviceModel& model, const MatrixWeights& matrices, bool search)
       : model_(model), matrices_(matrices), products_(matrices, search), experts_(model) {}
 
+  [[nodiscard]] std::string_view name() const override { return "LargeBatchLayers"; }
   [[nodiscard]] bool pads() const override { return kPads; }
   [[nodiscard]] bool rounds_qkv() const override { return true; }
   void reserve(int rows) override;

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/error.h"
 #include "kvcache/cuda/append/step.h"
@@ -40,6 +41,8 @@ class LinearPath {
   LinearPath(const LinearPath&) = delete;
   LinearPath& operator=(const LinearPath&) = delete;
 
+  /// Its name in docs/architecture.md.
+  [[nodiscard]] virtual std::string_view name() const = 0;
   /// Whether it computes padded_rows(rows) rows: all matrices that are passed must have room for
   /// them, and the values of the padding rows are undefined.
   [[nodiscard]] virtual bool pads() const = 0;

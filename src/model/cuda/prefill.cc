@@ -137,6 +137,7 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
   const bool adapts = std::ranges::any_of(
       chunks, [](const PromptChunk& chunk) { return chunk.adapter != nullptr; });
   LinearPath& linear = paths_.of(static_cast<int>(count), adapts);
+  last_path_ = linear.name();
   reserve(linear, count, longest);
   const bool grows = count > most_tokens_ || longest > longest_chunk_;
   if (const auto* ranks = model_.ranks(); ranks != nullptr && grows) {

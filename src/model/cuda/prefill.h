@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kvcache/cuda/append/append.h"
@@ -49,6 +50,8 @@ class Prefill {
   void run(std::span<const PromptChunk> chunks, std::span<const RowChoice> rows,
            ops::Matrix<float> logits, std::span<std::int32_t> tokens,
            const winnow::cuda::Stream& stream);
+  /// The name of the path that the last call took; empty before the first call.
+  [[nodiscard]] std::string_view last_path() const { return last_path_; }
 
  private:
   // Whether all tokens of the chunk can attend in one call: see rows_at_once().
@@ -134,6 +137,7 @@ class Prefill {
   kvcache::cuda::DeviceCache& cache_;
   OutputHead& head_;
   LinearPaths paths_;
+  std::string_view last_path_;
   std::unique_ptr<kvcache::cuda::Band> band_;  // of the current layer
   KeptBands source_bands_;
   // For full layers of rules that need them:

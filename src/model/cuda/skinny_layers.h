@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "model/cuda/fast_paths.h"
 #include "model/cuda/routed_experts.h"
@@ -32,6 +33,7 @@ class SkinnyLayers : public LinearPath {
   /// `model` must outlive this.
   explicit SkinnyLayers(const DeviceModel& model);
 
+  [[nodiscard]] std::string_view name() const override { return "SkinnyLayers"; }
   [[nodiscard]] bool pads() const override { return kPads; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
@@ -93,6 +95,7 @@ class SkinnyChain final : public SkinnyLayers {
 
   using SkinnyLayers::SkinnyLayers;
 
+  [[nodiscard]] std::string_view name() const override { return "SkinnyChain"; }
   kvcache::cuda::QkvRows next_layer(int layer, const bf16* attended, const QkvMemory& to, int rows,
                                     cudaStream_t stream) override;
   bool finish_step(const bf16* attended, bool with_logits, const OutputHead& head, int rows,

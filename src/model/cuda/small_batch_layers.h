@@ -31,6 +31,7 @@ class SmallBatchLayers final : public LinearPath {
   /// `model` must outlive this.
   explicit SmallBatchLayers(const DeviceModel& model);
 
+  [[nodiscard]] std::string_view name() const override { return "SmallBatchLayers"; }
   [[nodiscard]] bool pads() const override { return kPads; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "ops/cuda/decode/decode_attention.h"
 #include "ops/cuda/linear/skinny_gemm.h"
@@ -39,6 +40,9 @@ class StepKernel {
   virtual ~StepKernel() = default;
   StepKernel(const StepKernel&) = delete;
   StepKernel& operator=(const StepKernel&) = delete;
+
+  /// Its name in docs/architecture.md.
+  [[nodiscard]] virtual std::string_view name() const = 0;
 
   /// The kind of rows of a layer with these pages. None if a walk over the layers is faster, or if
   /// there are more sequences than the kernel supports.

@@ -93,9 +93,12 @@ TEST_F(CudaFastPaths, TakeWhatMayNotBePadded) {
   LinearPaths steps(model, matrices, {.is_step = true, .rows = room});
   for (int rows = 1; rows <= room; ++rows) {
     EXPECT_FALSE(steps.of(rows).pads());
+    EXPECT_EQ(steps.of(rows).name(), "SkinnyChain");
   }
   EXPECT_THROW(static_cast<void>(steps.of(room + 1)), Error);
   LinearPaths prompts(model, matrices, {.rows = 1 << 20});
+  EXPECT_EQ(prompts.of(room).name(), "SkinnyLayers");
+  EXPECT_EQ(prompts.of(room + 1).name(), "LargeBatchLayers");
   EXPECT_FALSE(prompts.of(room).rounds_qkv());
   EXPECT_TRUE(prompts.of(room + 1).rounds_qkv());
   EXPECT_TRUE(prompts.of(1 << 20).rounds_qkv());

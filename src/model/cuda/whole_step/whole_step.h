@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kvcache/cuda/append/projection.h"
@@ -28,6 +29,7 @@ class WholeStep final : public StepKernel {
   WholeStep(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache,
             const OutputHead& head);
 
+  [[nodiscard]] std::string_view name() const override { return "WholeStep"; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override { return rows_.residual(); }
   void run(const Step& step, RowKind rows, const End* end, cudaStream_t stream) const override;
 
