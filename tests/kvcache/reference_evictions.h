@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -310,7 +311,7 @@ inline std::vector<std::size_t> expected_evicted(const EvictionState& state, con
   return least_of(scored, state.length() - capacity, note);
 }
 
-/// The positions that the head drops.
+/// The positions that the head drops. TOVA's and H2O's references are in reference_rules.h.
 inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionState& state,
                                         const NoteGap& note) {
   switch (rule) {
@@ -329,7 +330,7 @@ inline std::vector<std::size_t> evicted(kvcache::RuleKind rule, const EvictionSt
     case kvcache::RuleKind::triattention:
       return triattention_evicted(state, note);
     default:
-      return {};
+      throw std::logic_error("the rule drops entries, but has no reference here");
   }
 }
 
