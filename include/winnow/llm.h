@@ -40,8 +40,8 @@ struct LoadOptions {
   std::optional<double> probe_threshold = {};
 
   /// auto (what the checkpoint was trained for), dense, dms, dmc, streaming, tova, h2o, quest,
-  /// or on the CPU random, snapkv, rkv, vatp, pyramidkv, expected_attention, triattention,
-  /// dms_quest or dms_budget.
+  /// random, snapkv, rkv, vatp, pyramidkv, expected_attention, triattention, dms_quest or
+  /// dms_budget.
   std::string cache = "auto";
   std::optional<double> cr = {};   // compression ratio; all but the first four need it
   std::string calibration = {};    // triattention: the file of winnow calibrate

@@ -35,8 +35,8 @@ class LLM:
     probe_threshold  it evicts entries with a lower score; None: the probe's own
     device         "cpu", "cuda" or "cuda:N"
     cache          "auto" (what the checkpoint was trained for), "dense", "dms", "dmc", "streaming",
-                   "tova", "h2o", "quest", or on the CPU "random", "snapkv", "rkv", "vatp",
-                   "pyramidkv", "expected_attention", "triattention", "dms_quest" or "dms_budget"
+                   "tova", "h2o", "quest", "random", "snapkv", "rkv", "vatp", "pyramidkv",
+                   "expected_attention", "triattention", "dms_quest" or "dms_budget"
     cr             compression ratio; all of these but the first four need it
     calibration    triattention: the file that `winnow calibrate` made
     window         of "dms", "dms_quest" and "dms_budget": instead of the checkpoint's

@@ -7,9 +7,9 @@
 
 namespace winnow::model {
 
-/// The first property of `spec` that a plain decoder lacks; null for a plain decoder. Its layers
-/// are all alike: RMS norms before each part, RoPE of whole heads, full reach, a SiLU gate, no
-/// caps, no multipliers. Fast paths for plain decoders call this.
+/// Names the first thing in `spec` that makes it more than a plain decoder; null if nothing does.
+/// The layers of a plain decoder are all alike: RMS norms before each part, RoPE of whole heads,
+/// full reach, a SiLU gate, no caps, no multipliers. Fast paths for plain decoders call this.
 const char* beyond_plain(const ModelSpec& spec);
 
 /// The first property of `spec` that is computed on the CPU only; null if there is none.

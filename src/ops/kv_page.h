@@ -36,9 +36,10 @@ std::string_view format_name(EntryFormat format);
 ///   values  [kPageEntries][head_dim]   (q4: rows padded to a multiple of 16 codes)
 ///   scales  [2][kPageEntries] bf16     of keys, then of values; absent in f32 and bf16
 /// An entry of a scaled format represents code * scale, with one scale for each key and for each
-/// value. The codes of q4 index the levels of a codebook (codebook.h); 16 codes are two
-/// 32-bit words: code i is nibble i / 2 of word i % 2, so that one shift per lane brings all of
-/// them to the low bits.
+/// value: decode attention scales scores and softmax weights, not the operands of its products. A
+/// scale per block of channels would need another layout, and readers that scale operands. The
+/// codes of q4 index the levels of a codebook (codebook.h); 16 codes are two 32-bit words: code i
+/// is nibble i / 2 of word i % 2, so that one shift per lane brings all of them to the low bits.
 ///
 /// An entry of a joint layout is one vector, which is both key and value (multi-head latent
 /// attention): its pages hold only keys and their scales.

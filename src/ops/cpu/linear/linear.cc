@@ -26,8 +26,9 @@ constexpr std::size_t kManyRowsF32 = 48;
 constexpr std::size_t kManyRowsBf16 = 9;
 // On CPUs with tiles, and with inputs that fit them, gemm_amx() is faster from this number on.
 constexpr std::size_t kManyRowsInTiles = 5;
-// Up to this many rows gemm_bf16_dots() is faster than oneDNN's bf16 products (measured on an EPYC:
-// 1.5 times at 16 rows, and a little at 512).
+// Up to this many rows gemm_bf16_dots() is chosen before oneDNN's bf16 products. It is faster
+// by 1.5 times at 16 rows and by a little at 512 (measured on an EPYC). The limit is lower than
+// that, because with many rows the gain is small and other CPUs were not measured.
 constexpr std::size_t kFewRowsBf16 = 64;
 
 /// Our kernel over all targets at once.

@@ -11,10 +11,11 @@
 
 namespace winnow::ops::cuda {
 
-/// The entries of one layer, in device memory. Batch row b is sequence slot slots[b]; row
-/// r = b * kv_heads + h reads row slots[b] * table_heads + h of the tables below ("state row"). The
-/// entry of token t is in slot t % (window + 1) of its window's pages; archived entries fill the
-/// slots of the archive's pages in order. Slots without an entry may contain anything.
+/// The entries of one layer, in device memory. Batch element b is the sequence in slot slots[b].
+/// Row r = b * kv_heads + h is its KV head h, whose row in the tables below, its state row, is
+/// slots[b] * table_heads + h. The entry of token t is in slot t % (window + 1) of its window's
+/// pages; archived entries fill the slots of the archive's pages in order. Slots without an entry
+/// may contain anything.
 struct DecodeEntries {
   const std::byte* pool = nullptr;               // page p is at pool + p * page_bytes
   const std::uint32_t* archive_pages = nullptr;  // [state rows, archive_stride]
@@ -58,10 +59,8 @@ struct DecodeEntries {
 /// Kernels are captured in graphs with programmatic dependent launch. Before its predecessor is
 /// complete, attend() already reads the plan, `slots`, the tables, and all pages except the two
 /// that the new token may modify: the window page of its slot and the last planned archive page.
-/// Therefore at least one kernel between two calls of attend(), and between make() and attend(),
-/// must release its successor only after it has waited for its own predecessor
-/// (release_successor() after wait_for_predecessor()). attend() itself does so, which is enough
-/// between two calls.
+/// Therefore a kernel between make() and the first attend() must call release_successor() after
+/// wait_for_predecessor(). Between two calls of attend() no kernel need do so: attend() does.
 class DecodePlan {
  public:
   /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each. Requires

@@ -23,11 +23,12 @@ constexpr bool has_own_kernels(int head_dim, int group) {
 ///                                             neighbouring entries, channel, entry of the pair
 ///   scales  [2][kPageEntries] bf16            of keys, then of values; not with bf16
 /// So consecutive lanes of a warp read their operands of the matrix instructions
-/// (warp_attention.cuh), 16 bytes at a time. If head_dim is not a multiple of 32, keys, and
-/// values, are followed by unused bytes (PageAddress). Codes and scales equal those of the
-/// host's PageLayout: the same rounding. In q4 the elements of a lane's chunk fill words of eight
-/// codes (code_word.h); the last word is partly used if head_dim is not a multiple of 32: such
-/// pages are larger than the host's. PageAddress (page_address.cuh) is this layout in code.
+/// (warp_attention.cuh), 16, 8 or 4 bytes at a time. The room for keys, and for values, is a whole
+/// number of 32-bit words per lane: of 8-bit codes, unused bytes follow unless head_dim is a
+/// multiple of 16. Codes and scales equal those of the host's PageLayout: the same rounding. In q4
+/// the elements of a lane's chunk fill words of eight codes (code_word.h); the last word is partly
+/// used unless head_dim is a multiple of 32. So pages may be larger than the host's. PageAddress
+/// (page_address.cuh) is this layout in code.
 class DevicePageLayout {
  public:
   DevicePageLayout() = default;
