@@ -148,12 +148,6 @@ int parse_speculate(std::string_view text) {
   return most;
 }
 
-DType parse_compute(std::string_view dtype) {
-  require(dtype == "bf16" || dtype == "fp32" || dtype == "fp8",
-          "--dtype {}: expected bf16, fp32 or fp8", dtype);
-  return dtype == "fp32" ? DType::f32 : DType::bf16;
-}
-
 }  // namespace
 
 std::size_t least_cache_bytes(const kvcache::CacheConfig& config,
@@ -202,6 +196,25 @@ WeightStorage parse_weights(std::string_view name, bool on_cpu) {
   return found->second;
 }
 
+Computation parse_dtype(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, Computation>, 5> kNames{{
+      {"bf16", {}},
+      {"bfloat16", {}},
+      {"auto", {}},
+      {"fp32", {.type = DType::f32}},
+      {"fp8", {.fp8_products = true}},
+  }};
+  constexpr auto kForeign = std::to_array<ForeignName>({{"float16", "bf16"},
+                                                        {"half", "bf16"},
+                                                        {"fp16", "bf16"},
+                                                        {"float", "fp32"},
+                                                        {"float32", "fp32"}});
+  const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::first);
+  require(found != kNames.end(), "--dtype {}: expected bf16, fp32 or fp8{}", name,
+          meant(name, kForeign));
+  return found->second;
+}
+
 std::optional<int> parse_device(std::string_view device) {
   if (device == "cpu") {
     return std::nullopt;
@@ -243,7 +256,8 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   EngineConfig config;
   config.ranks = options.tensor_parallel;
   config.cuda_device = parse_device(options.device);
-  config.compute = parse_compute(options.dtype);
+  const Computation computation = parse_dtype(options.dtype);
+  config.compute = computation.type;
   require(!config.cuda_device || config.compute == DType::bf16,
           "--dtype fp32: runs on the CPU only; a CUDA device computes in bf16");
   require(!config.cuda_device || !options.deterministic,
@@ -251,7 +265,7 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   config.deterministic = options.deterministic;
   config.draft_tokens = parse_speculate(options.speculate);
   config.weights = parse_weights(options.weights, !config.cuda_device);
-  config.fp8_products = options.dtype == "fp8";
+  config.fp8_products = computation.fp8_products;
   require(!config.fp8_products || (config.cuda_device && config.weights == WeightStorage::fp8),
           "--dtype fp8: multiplies fp8 weights on a CUDA device; it needs --device cuda and "
           "--weights fp8");

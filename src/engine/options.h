@@ -26,6 +26,15 @@ std::optional<ops::WeightFormat> host_format(const EngineConfig& config);
 /// "auto", "fp8" (not on CPUs), "int8" or "int4".
 WeightStorage parse_weights(std::string_view name, bool on_cpu);
 
+/// How a model computes: the type of its values, and whether a device multiplies prompts and large
+/// batches in fp8.
+struct Computation {
+  DType type = DType::bf16;
+  bool fp8_products = false;
+};
+/// "bf16" (also "bfloat16" and "auto", as in other programs), "fp32" or "fp8".
+Computation parse_dtype(std::string_view name);
+
 /// The number of the CUDA device that "cuda" or "cuda:N" names; nullopt for "cpu".
 std::optional<int> parse_device(std::string_view device);
 

@@ -257,6 +257,17 @@ TEST(Options, ADeviceRefusesRulesWithoutKernels) {
   }
 }
 
+TEST(Options, ComputationHasOtherProgramsNames) {
+  for (const char* name : {"bf16", "bfloat16", "auto"}) {
+    EXPECT_EQ(parse_dtype(name).type, DType::bf16) << name;
+    EXPECT_FALSE(parse_dtype(name).fp8_products) << name;
+  }
+  EXPECT_EQ(parse_dtype("fp32").type, DType::f32);
+  EXPECT_TRUE(parse_dtype("fp8").fp8_products);
+  EXPECT_THAT(options_error([](auto& o) { o.dtype = "float16"; }),
+              StartsWith("--dtype float16: expected bf16, fp32 or fp8 (is bf16 meant?)"));
+}
+
 TEST(Options, ComputationErrorsNameTheFlag) {
   EXPECT_THAT(options_error([](auto& o) { o.dtype = "fp16"; }), StartsWith("--dtype fp16"));
   EXPECT_THAT(options_error([](auto& o) { o.device = "cuda:x"; }), StartsWith("--device cuda:x"));

@@ -352,11 +352,10 @@ train::TrainingOptions training_options(const TrainingFlags& flags) {
                                                                                     : 1e-5);
   options.weight_decay = flags.weight_decay;
   options.clip = flags.clip;
-  require(flags.dtype == "bf16" || flags.dtype == "fp32" || flags.dtype == "fp8",
-          "--dtype {}: expected bf16, fp32 or fp8", flags.dtype);
+  const engine::Computation computation = engine::parse_dtype(flags.dtype);
   options.cuda_device = engine::parse_device(flags.device);
-  options.compute = flags.dtype == "fp32" ? DType::f32 : DType::bf16;
-  options.fp8_products = flags.dtype == "fp8";
+  options.compute = computation.type;
+  options.fp8_products = computation.fp8_products;
   options.activations = parse_activations(flags.activations);
   if (flags.retrofit) {
     options.retrofit = retrofit_options(flags);
