@@ -35,6 +35,7 @@ struct DoctorOptions {
   MemoryPlan plan;
   double cr = 8.0;
   std::string weights = "auto";
+  std::string dtype = "bf16";
   std::string kv_dtype = "bf16";
   bool json = false;
 };
@@ -43,6 +44,7 @@ struct DoctorOptions {
 struct Place {
   std::string name;  // its --device value, or the memory size of one that is not here
   std::size_t free_memory = 0;
+  bool is_device = false;
   double bandwidth = 0.0;  // bytes per second; 0: not measured
 };
 
@@ -56,16 +58,16 @@ double host_bandwidth() {
 std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& options) {
   if (const auto memory = options.plan.memory()) {
     engine::parse_weights(options.weights, /*on_cpu=*/false);
-    return {{fmt::format("{:g} GiB", options.plan.memory_gib), *memory}};
+    return {{fmt::format("{:g} GiB", options.plan.memory_gib), *memory, /*is_device=*/true}};
   }
   std::vector<Place> places;
   const bool only_devices =
       engine::parse_weights(options.weights, list.devices.empty()) == engine::WeightStorage::fp8;
   if (!only_devices) {
-    places.push_back({"cpu", available_host_memory(), host_bandwidth()});
+    places.push_back({"cpu", available_host_memory(), /*is_device=*/false, host_bandwidth()});
   }
   for (std::size_t i = 0; i < list.devices.size(); ++i) {
-    places.push_back({fmt::format("cuda:{}", i), list.devices[i].free_memory});
+    places.push_back({fmt::format("cuda:{}", i), list.devices[i].free_memory, /*is_device=*/true});
   }
   return places;
 }
@@ -75,19 +77,21 @@ struct Row {
   std::string_view shape;
   model::ModelSpec spec;
   double weights = 0.0;
-  double read = 0.0;  // of the weights, those that one token reads
+  double copies = 0.0;  // of matrices, which a device holds if it has room
+  double read = 0.0;    // of the weights, those that one token reads
   SequenceBytes sequence;
 };
 
 // Sorted by size, smallest first.
 std::vector<Row> rows_of(const DoctorOptions& options) {
   const engine::WeightStorage storage = engine::parse_weights(options.weights, /*on_cpu=*/false);
+  const bool fp8_products = engine::parse_dtype(options.dtype).fp8_products;
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   std::vector<Row> rows;
   for (const std::string_view shape : shape_names()) {
     const model::ModelSpec spec = *find_shape(shape);
     const double weights = engine::weight_bytes(spec, storage);
-    rows.push_back({shape, spec, weights,
+    rows.push_back({shape, spec, weights, engine::copy_bytes(spec, fp8_products),
                     weights * model::read_weights(spec, 1.0) / model::stored_weights(spec),
                     sequence_bytes(spec, format, options.plan.context, {options.cr, kWindow})});
   }
@@ -95,13 +99,25 @@ std::vector<Row> rows_of(const DoctorOptions& options) {
   return rows;
 }
 
-// Sequences that fit in addition to the weights.
-long long sequences(double memory, const Row& row, double each) {
-  if (memory <= row.weights) {
+bool fits(const Place& place, const Row& row) {
+  return static_cast<double>(place.free_memory) > row.weights;
+}
+
+// Bytes of the cache that a server takes without --kv-gib; 0 if the weights do not fit.
+std::size_t cache_bytes(const Place& place, const Row& row) {
+  if (!fits(place, row)) {
     return 0;
   }
-  const auto room = engine::cache_room(static_cast<std::size_t>(memory - row.weights));
-  return static_cast<long long>(static_cast<double>(room) / each);
+  const std::size_t left = place.free_memory - static_cast<std::size_t>(row.weights);
+  const auto copies = static_cast<std::size_t>(row.copies);
+  const bool with_copies =
+      place.is_device && engine::has_room_for_copies(copies, left, engine::kAllThereIs);
+  return engine::cache_room(with_copies ? left - copies : left);
+}
+
+// Sequences of `each` bytes that fit in that cache.
+long long sequences(const Place& place, const Row& row, double each) {
+  return static_cast<long long>(static_cast<double>(cache_bytes(place, row)) / each);
 }
 
 // The most tokens per second of one stream: each token reads its weights from memory. Null if the
@@ -115,7 +131,6 @@ nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorO
   const std::vector<Row> rows = rows_of(options);
   auto result = nlohmann::ordered_json::array();
   for (const Place& place : places) {
-    const auto memory = static_cast<double>(place.free_memory);
     for (const Row& row : rows) {
       result.push_back({{"device", place.name},
                         {"shape", row.shape},
@@ -123,8 +138,9 @@ nlohmann::ordered_json fits_json(const std::vector<Place>& places, const DoctorO
                         {"most_tokens_per_s", most_tokens(place, row)},
                         {"sequence_bytes_dense", row.sequence.dense},
                         {"sequence_bytes_compressed", row.sequence.compressed},
-                        {"sequences_dense", sequences(memory, row, row.sequence.dense)},
-                        {"sequences_compressed", sequences(memory, row, row.sequence.compressed)}});
+                        {"cache_bytes", cache_bytes(place, row)},
+                        {"sequences_dense", sequences(place, row, row.sequence.dense)},
+                        {"sequences_compressed", sequences(place, row, row.sequence.compressed)}});
     }
   }
   return result;
@@ -151,6 +167,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
           {"context", options.plan.context},
           {"cr", options.cr},
           {"weights", options.weights},
+          {"dtype", options.dtype},
           {"kv_dtype", options.kv_dtype},
           {"fits", fits_json(places_of(list, options), options)}};
 }
@@ -190,12 +207,11 @@ std::string most_tokens_text(const Place& place, const Row& row) {
 }
 
 std::string fits_row(const Place& place, const Row& row) {
-  const auto memory = static_cast<double>(place.free_memory);
   const std::string cells =
-      memory > row.weights ? fmt::format("{:>11}{:>10}{:>12}", most_tokens_text(place, row),
-                                         grouped(sequences(memory, row, row.sequence.dense)),
-                                         grouped(sequences(memory, row, row.sequence.compressed)))
-                           : "    " + too_large(row, memory);
+      fits(place, row) ? fmt::format("{:>11}{:>10}{:>12}", most_tokens_text(place, row),
+                                     grouped(sequences(place, row, row.sequence.dense)),
+                                     grouped(sequences(place, row, row.sequence.compressed)))
+                       : "    " + too_large(row, static_cast<double>(place.free_memory));
   return fmt::format("  {:<9}{:<20}{:>10}{:>12}{}\n", place.name, row.shape,
                      readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }
@@ -207,9 +223,9 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "which reads its weights from memory.\ndense: any model. compressed: only models "
       "retrofitted with DMS, at a measured ratio of {:g} and at least\na window of {} entries. "
       "--weights int8 or int4, --kv-dtype, --context and --cr show other cases; winnow inspect\n"
-      "MODEL tells in which formats any model fits. On a GPU fewer fit if the server copies "
-      "matrices for "
-      "prompts\n(docs/serving.md).\n\n  {:<9}{:<20}{:>10}{:>12}{:>11}{:>10}{:>12}\n",
+      "MODEL tells in which formats any model fits. On a GPU, and for --memory-gib, a server's "
+      "copy of matrices\ncounts, too (docs/serving.md).\n\n  "
+      "{:<9}{:<20}{:>10}{:>12}{:>11}{:>10}{:>12}\n",
       grouped(options.plan.context), options.weights == "auto" ? "bf16" : options.weights,
       options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "decode",
       "dense", "compressed");
@@ -228,6 +244,8 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
 int run_doctor(const DoctorOptions& options) {
   check(options.plan);
   require(options.cr >= 1.0 && options.cr <= 1000.0, "--cr {}: expected 1 to 1000", options.cr);
+  require(!engine::parse_dtype(options.dtype).fp8_products || options.weights == "fp8",
+          "--dtype fp8: multiplies fp8 weights; it needs --weights fp8");
   const Processor processor = read_processor();
   const DeviceList list = list_devices();
   if (options.json) {
@@ -251,6 +269,8 @@ void add_doctor(CLI::App& app, Run& run) {
   own.option("--cr", options->cr, "X", "Compression ratio, as measured on texts");
   own.option("--weights", options->weights, "FORMAT",
              "Weights in auto (bf16), int8, int4 or, on CUDA devices, fp8");
+  own.option("--dtype", options->dtype, "TYPE",
+             "Computation, as of winnow serve: with fp8 a GPU's copy of matrices is smaller");
   own.option("--kv-dtype", options->kv_dtype, "TYPE",
              "Cache entries in bf16, fp8, int8, q4 or fp32");
   add_json_flag(own, options->json);

@@ -23,6 +23,14 @@ constexpr double memory_of_cache(double bytes) {
   return bytes * 10 / 9;
 }
 
+/// Whether a device's engine also holds copies of its matrices for prompts and large batches: they
+/// may take a fourth of the memory that weights leave, if the cache still gets the bytes it wants.
+/// Without copies, a prompt or a step of many sequences moves the weights two more times
+/// (docs/results/gpu.md).
+constexpr bool has_room_for_copies(std::size_t copies, std::size_t left, std::size_t wanted) {
+  return copies <= left / 4 && (wanted == kAllThereIs || wanted <= cache_room(left - copies));
+}
+
 /// Bytes of a cache that has one page for each KV head, and a state if layers are recurrent. A
 /// smaller one refuses every request.
 std::size_t least_cache_bytes(const kvcache::CacheConfig& config, const kvcache::CacheShape& shape);

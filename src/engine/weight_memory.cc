@@ -56,6 +56,12 @@ double weight_bytes(const model::ModelSpec& spec, WeightStorage storage) {
   return bytes_per_weight(storage) * weights;
 }
 
+double copy_bytes(const model::ModelSpec& spec, bool fp8_products) {
+  const double head = 1.0 * spec.hidden * spec.vocab;
+  const double layers = model::stored_weights_beside_experts(spec) - head;
+  return layers * (fp8_products ? 1.0 : sizeof(bf16)) + head * sizeof(bf16);
+}
+
 std::string_view format_that_fits(const model::ModelSpec& spec, double memory) {
   for (const std::string_view format : kSmaller) {
     if (bytes_in(spec, format) < memory) {

@@ -13,6 +13,10 @@ namespace winnow::engine {
 /// Bytes of a model's matrices in a format; `as_stored` is bf16.
 double weight_bytes(const model::ModelSpec& spec, WeightStorage storage);
 
+/// Bytes of the copies of a model's matrices that a device's engine holds if it has room
+/// (has_room_for_copies). fp8_products: those of layers are fp8.
+double copy_bytes(const model::ModelSpec& spec, bool fp8_products);
+
 /// "int8" or "int4", the first in which a model's weights fit in `memory` bytes; empty: neither.
 std::string_view format_that_fits(const model::ModelSpec& spec, double memory);
 

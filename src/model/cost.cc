@@ -69,6 +69,10 @@ double stored_weights(const ModelSpec& spec) {
   return weights_of(spec, [](const ExpertsSpec& experts) { return 1.0 * experts.count; });
 }
 
+double stored_weights_beside_experts(const ModelSpec& spec) {
+  return weights_of(spec, [](const ExpertsSpec&) { return 0.0; });
+}
+
 double share_of_experts(const ExpertsSpec& experts, double tokens) {
   return 1.0 - std::pow(1.0 - 1.0 * experts.active / experts.count, tokens);
 }

@@ -14,6 +14,9 @@ double read_weights(const ModelSpec& spec, double tokens);
 /// The weights of all matrices but the embedding, those of every expert among them.
 double stored_weights(const ModelSpec& spec);
 
+/// The same without experts.
+double stored_weights_beside_experts(const ModelSpec& spec);
+
 /// The share of a layer's experts that some of `tokens` tokens take, if each takes them at random.
 double share_of_experts(const ExpertsSpec& experts, double tokens);
 

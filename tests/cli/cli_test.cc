@@ -507,7 +507,7 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_NEAR(dense / left, 0.9, 0.02) << "as much as the server's cache takes";
   const CommandResult table = run_winnow({"doctor"});
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
-  EXPECT_THAT(table.out, HasSubstr("On a GPU fewer fit if the server copies matrices"));
+  EXPECT_THAT(table.out, HasSubstr("a server's copy of matrices\ncounts, too"));
   EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           256 MiB     180 MiB"));
   EXPECT_TRUE(std::ranges::is_sorted(fits.begin(), fits.begin() + 14, {}, [](const json& row) {
     return row.at("weight_bytes").get<double>();
@@ -552,6 +552,22 @@ TEST(Doctor, PlansForADeviceThatIsNotHere) {
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "80", "--weights", "fp8"}).code, 0)
       << "a device's format, whatever is here";
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "-1"}).code, 1);
+}
+
+// The caches that one H100 had under `winnow bench --load` (docs/results/gpu/load-*.json).
+TEST(Doctor, CountsTheCopyOfMatricesOnADevice) {
+  const auto cache = [](const Words& more) {  // of 78.4 free GiB of an H100's 79.6
+    Words words{"doctor", "--json", "--memory-gib", "78.4", "--weights", "fp8"};
+    words.insert(words.end(), more.begin(), more.end());
+    return fit_of(run_json(words).at("fits"), "llama-3.1-8b").at("cache_bytes").get<double>() /
+           0x1p30;
+  };
+  EXPECT_NEAR(cache({"--dtype", "fp8"}), 57.1, 0.1) << "as measured";
+  constexpr double kLayers = 32 * 4096.0 * (4096 + 1024 + 1024 + 4096 + 3 * 14336);
+  EXPECT_NEAR(cache({"--dtype", "fp8"}) - cache({}), 0.9 * kLayers / 0x1p30, 1e-3)
+      << "the copies of layers take 2 bytes a weight instead of 1";
+  const CommandResult wrong = run_winnow({"doctor", "--dtype", "fp8"});
+  EXPECT_THAT(wrong.err, HasSubstr("--dtype fp8: multiplies fp8 weights"));
 }
 
 TEST(Winnow, HelpDescribesAFlagThatIsAlsoAWordOnce) {

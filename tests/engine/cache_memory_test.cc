@@ -24,6 +24,13 @@ TEST(CacheMemory, WeightsAndActivationsHaveTheRest) {
   EXPECT_GT(capacity(one), total_host_memory() / 2) << "the model is tiny";
 }
 
+TEST(CacheMemory, CopiesTakeAFourthOfWhatWeightsLeaveAtMost) {
+  EXPECT_TRUE(has_room_for_copies(250, 1000, kAllThereIs));
+  EXPECT_FALSE(has_room_for_copies(251, 1000, kAllThereIs));
+  EXPECT_TRUE(has_room_for_copies(100, 1000, 810)) << "nine tenths of 900";
+  EXPECT_FALSE(has_room_for_copies(100, 1000, 811));
+}
+
 TEST(CacheMemory, RanksShareTheMachine) {
   const Backend& two = testing::backend_for(testing::RuleKind::dense, DType::bf16, {}, 2);
   EXPECT_LE(capacity(two), kMost);

@@ -84,6 +84,7 @@ TEST(Cost, ManyTokensReadAllExperts) {
   EXPECT_NEAR(read_weights(spec, 2.0), others + 8 * 0.4375 * experts, 1e-6);
   EXPECT_NEAR(read_weights(spec, 1e3), others + 8 * experts, 1e-6);
   EXPECT_EQ(stored_weights(spec), others + 8 * experts);
+  EXPECT_EQ(stored_weights_beside_experts(spec), others);
 }
 
 TEST(Cost, SlidingLayersHoldNoMoreThanTheyReach) {

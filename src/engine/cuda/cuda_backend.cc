@@ -86,10 +86,7 @@ class CudaBackend : public Backend {
  private:
   // `tokens` > 0: a runner for this many tokens, of which there may be several; else the engine's
   // runner. `wanted`: bytes of cache, or kAllThereIs. Under rules that choose or drop entries by
-  // query, steps have few sequences and are padded only for models that have no other path. The
-  // engine's copies of the weights may take a fourth of the free memory, if the cache still gets
-  // what it wants: without copies, a prompt or a step of many sequences moves the weights two more
-  // times (docs/results/gpu.md).
+  // query, steps have few sequences and are padded only for models that have no other path.
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
@@ -103,8 +100,7 @@ class CudaBackend : public Backend {
     const std::size_t free = winnow::cuda::free_memory();
     const Arithmetic arithmetic = config.fp8_products ? Arithmetic::fp8 : Arithmetic::bf16;
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_, arithmetic);
-    const bool with_copies = tokens == 0 && copies <= free / 4 &&
-                             (wanted == kAllThereIs || wanted <= cache_room(free - copies));
+    const bool with_copies = tokens == 0 && has_room_for_copies(copies, free, wanted);
     return {.most_padded = pads ? std::min(config.max_sequences, most) : 0,
             .with_copies = with_copies,
             .arithmetic = arithmetic,
