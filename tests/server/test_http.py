@@ -137,6 +137,16 @@ def test_metrics_are_prometheus(server):
     assert grew("winnow_between_tokens_seconds_count") == 4
 
 
+def test_the_manual_lists_the_metrics(server):
+    page = httpx.get(server.url + "/metrics").text
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.M))
+    told = re.findall(r"^# HELP (winnow_\S+) (.*)\.$", page, re.M)
+    manual = (ROOT / "docs" / "serving.md").read_text()
+    assert len(told) > 30
+    for name, meaning in told:
+        assert f"| `{name}` | {kinds[name]} | {meaning} |" in manual
+
+
 def test_dashboard_and_alerts_ask_for_metrics_that_exist(server):
     post(server, {"prompt": "The sea", "max_tokens": 5})
     known = {name for name, _ in metrics(server)}
