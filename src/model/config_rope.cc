@@ -263,10 +263,11 @@ class RopeReader {
   double theta_;
 };
 
-constexpr std::array kLayerTypes{"full_attention", "sliding_attention"};
+constexpr std::array kRopeLayerTypes{"full_attention", "sliding_attention"};
 
 bool is_by_layer_type(const JsonObject& parameters) {
-  return std::ranges::any_of(kLayerTypes, [&](const char* type) { return parameters.has(type); });
+  return std::ranges::any_of(kRopeLayerTypes,
+                             [&](const char* type) { return parameters.has(type); });
 }
 
 /// rope_parameters if it has values per layer type; nullopt if it is absent.

@@ -8,15 +8,15 @@ namespace {
 
 // Adjacent tensors of one layer and role, and their end. Embedding and head are used one after the
 // other, so each is a run.
-struct Run {
+struct TensorRun {
   int layer;
   Role role;
   std::size_t begin;
   std::size_t end;
 };
 
-std::vector<Run> runs_of(const ParameterList& list) {
-  std::vector<Run> runs;
+std::vector<TensorRun> runs_of(const ParameterList& list) {
+  std::vector<TensorRun> runs;
   for (const Parameter& parameter : list.list()) {
     const int layer = layer_of(parameter.name);
     if (runs.empty() || runs.back().layer != layer || runs.back().role != parameter.role ||
@@ -44,12 +44,12 @@ int layer_of(std::string_view name) {
 Sharding::Sharding(const ParameterList& list, ZeroStage stage, int rank, int ranks,
                    bool whole_matrices)
     : end_(list.size()) {
-  std::vector<Run> runs{{Section::kNoLayer, Role::embedding, 0, list.size()}};
+  std::vector<TensorRun> runs{{Section::kNoLayer, Role::embedding, 0, list.size()}};
   if (stage == ZeroStage::everything) {
     runs = runs_of(list);
   }
   std::size_t held = 0;
-  for (const Run& run : runs) {
+  for (const TensorRun& run : runs) {
     const Partition partition(list, {run.begin, run.end}, rank, ranks, whole_matrices);
     sections_.push_back({run.layer, run.begin, run.end - run.begin, held, partition});
     held += partition.size();
