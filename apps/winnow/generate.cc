@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/json_text.h"
 #include "engine/request.h"
 #include "tokenizer/tokenizer.h"
 #include "train/line_reader.h"
@@ -142,7 +143,7 @@ std::vector<train::DocumentPrompt> read_prompts(const GenerateCommand& command) 
   }
   train::LineReader reader(command.prompts);
   for (std::string line; reader.next(line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = json_or_discarded<nlohmann::json>(line);
     const auto has_text = [&json](const char* name) {
       return json.is_object() && json.contains(name) && json.at(name).is_string();
     };

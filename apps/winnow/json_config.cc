@@ -5,6 +5,7 @@
 #include "apps/winnow/usage_error.h"
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::cli {
 namespace {
@@ -14,7 +15,7 @@ using nlohmann::json;
 std::string as_word(const json& value, const std::string& where) {
   require(value.is_string() || value.is_number() || value.is_boolean(),
           "{}: expected a number, a text, true or false, got {}", where, described(value));
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 void set_flag(CLI::Option& option, const json& value, const std::string& where) {

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::cli {
 
@@ -29,8 +30,7 @@ void print_note(std::string_view text) {
 }
 
 void print_json(const nlohmann::ordered_json& value) {
-  using Json = nlohmann::ordered_json;
-  print_now(value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  print_now(json_text_replacing(value, 2) + "\n");
 }
 
 std::string grouped(long long number) {

@@ -5,6 +5,7 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/output.h"
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "tokenizer/chat_prompt.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -30,7 +31,7 @@ struct Chat {
 };
 
 ordered_json read_json(const std::string& file) {
-  ordered_json value = ordered_json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  ordered_json value = json_or_discarded<ordered_json>(read_file(file));
   require(!value.is_discarded(), "{}: not valid JSON", file);
   return value;
 }

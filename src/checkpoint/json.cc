@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/lfs_pointer.h"
 
 namespace winnow {
@@ -175,7 +176,7 @@ std::string described(const json& value) {
   if (value.is_object()) {
     return "an object";
   }
-  return value.is_string() ? in_quotes(value.get_ref<const std::string&>()) : value.dump();
+  return value.is_string() ? in_quotes(value.get_ref<const std::string&>()) : json_text(value);
 }
 
 JsonObject::JsonObject(const json& value, std::string where)

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_stream.h"
 
@@ -75,7 +76,7 @@ std::string make_header(const std::vector<Item>& items,
     position += tensor.bytes();
   }
   try {
-    std::string text = header.dump();
+    std::string text = json_text(header);
     const std::size_t unpadded = sizeof(std::uint64_t) + text.size();
     text.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
     const std::uint64_t length = text.size();

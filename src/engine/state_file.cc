@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "base/tensor.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "engine/options.h"
 
 namespace winnow::engine {
@@ -232,7 +233,7 @@ bool claims_to_be_state(const std::filesystem::path& path) {
   }
   std::string text(length, '\0');
   file.read(text.data(), static_cast<std::streamsize>(length));
-  const auto header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto header = json_or_discarded<nlohmann::json>(text);
   const nlohmann::json::json_pointer format("/__metadata__/format");
   return file && header.is_object() && header.contains(format) && header.at(format).is_string() &&
          header.at(format).get<std::string>().starts_with(kAnyFormat);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::eval {
 namespace {
@@ -14,7 +15,7 @@ constexpr const char* kNoJournal = "{}: is no journal of `winnow eval`: name ano
 
 Json parse_line(const std::string& line, const std::string& where) {
   try {
-    return Json::parse(line);
+    return json_from<Json>(line);
   } catch (const nlohmann::json::exception& error) {
     fail("{}: not a record: {}", where, plain_message(error));
   }
@@ -25,12 +26,13 @@ void require_same_run(const Json& found, const Json& run, const std::string& fil
   for (const auto& [key, value] : run.items()) {
     require(found.contains(key) && found.at(key) == value,
             "{}: holds another run, whose {} is {} and not {}: remove it or name another file",
-            file, key, found.contains(key) ? found.at(key).dump() : "not said", value.dump());
+            file, key, found.contains(key) ? json_text(found.at(key)) : "not said",
+            json_text(value));
   }
 }
 
 std::string to_line(const Json& record) {
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text_replacing(record) + "\n";
 }
 
 std::string read_if_there(const std::filesystem::path& path) {
@@ -79,7 +81,7 @@ void require_results_of(const std::filesystem::path& file, const Json& run) {
   if (!std::filesystem::exists(file, ignored)) {
     return;
   }
-  const Json found = Json::parse(read_if_there(file), nullptr, /*allow_exceptions=*/false);
+  const Json found = json_or_discarded<Json>(read_if_there(file));
   require(found.is_object() && found.contains("run") && found.at("run").contains("measure"),
           "{}: holds something other than results of `winnow eval`: name another file",
           file.string());

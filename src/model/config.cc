@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/model_path.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
@@ -207,7 +208,7 @@ ModelSpec parse_spec(const ConfigTexts& texts) {
   const Family& family = read_family(config, named);
   ModelSpec spec = family.describe(config);
   spec.family = family.model_type;
-  spec.config.text = document == whole ? texts.config : document.dump();
+  spec.config.text = document == whole ? texts.config : json_text(document);
   spec.dtype = read_dtype(config);
   read_tokens(config, generation.get(), spec);
   require_supported(spec, where);

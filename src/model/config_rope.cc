@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "model/config_fields.h"
 #include "model/rope_frequencies.h"
 
@@ -307,7 +308,7 @@ ReadRope read_rope(const JsonObject& config, const HeadSizes& heads, const RopeD
   // As in transformers, the old key takes precedence over the new one.
   const char* key = config.has(kScaling) ? kScaling : kParameters;
   if (!config.has(key)) {
-    return read_one(config, nlohmann::json::parse(defaults.parameters), config.where(), heads,
+    return read_one(config, json_from<nlohmann::json>(defaults.parameters), config.where(), heads,
                     defaults);
   }
   const JsonObject inside = config.object(key);
@@ -322,7 +323,7 @@ LayerRopes read_layer_ropes(const JsonObject& config, const HeadSizes& heads,
   const std::optional<JsonObject> parameters = parameters_by_layer_type(config);
   const auto inside = [&](const char* type, const RopeDefaults& defaults) {
     if (!parameters) {
-      return nlohmann::json::parse(defaults.parameters);
+      return json_from<nlohmann::json>(defaults.parameters);
     }
     return parameters->has(type) ? *parameters->find(type) : nlohmann::json::object();
   };

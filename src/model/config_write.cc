@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "model/config.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
@@ -107,7 +108,7 @@ std::string with_plain_constants(std::string text) {
 }
 
 Json config_document(const ModelSpec& spec, const std::string& text) {
-  Json out = Json::parse(text);
+  Json out = json_from<Json>(text);
   put_names(spec, out);
   if (spec.has_equal_heads() && !spec.has_latents()) {  // with a latent it is 1, unlike in files
     out["num_key_value_heads"] = spec.attention().kv_heads;
@@ -139,15 +140,15 @@ Json config_document(const ModelSpec& spec, const std::string& text) {
 ConfigTexts format_spec(const ModelSpec& spec) {
   ConfigTexts texts;
   const std::optional<std::string> quoted = with_quoted_constants(spec.config.text);
-  texts.config = config_document(spec, quoted.value_or(spec.config.text)).dump(2) + "\n";
+  texts.config = json_text(config_document(spec, quoted.value_or(spec.config.text)), 2) + "\n";
   if (quoted) {
     texts.config = with_plain_constants(std::move(texts.config));
   }
   Json generation = Json::object();
   put_tokens(spec, generation);
-  texts.generation_config = generation.dump(2) + "\n";
+  texts.generation_config = json_text(generation, 2) + "\n";
   if (spec.dms && detail::is_shisa_convention(*spec.dms)) {
-    texts.dms_metadata = shisa_metadata(spec).dump(2) + "\n";
+    texts.dms_metadata = json_text(shisa_metadata(spec), 2) + "\n";
   }
   // Reading it back is the check: a description that does not survive must not reach the disk.
   require(parse_spec(texts) == spec,

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "checkpoint/gguf/block_formats.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "model/gguf_metadata.h"
 
 namespace winnow::model {
@@ -161,7 +162,7 @@ std::string config_of_gguf(const gguf::File& file) {
     architecture->add(metadata, config);
   }
   put_tokens(file, config);
-  return config.dump(2);
+  return json_text(config, 2);
 }
 
 }  // namespace winnow::model

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/note.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::model {
 namespace {
@@ -47,7 +48,7 @@ Scaling read_config(const std::filesystem::path& path) {
                                                              {"fan_in_fan_out", false}}};
   for (const auto& [key, neutral] : refused) {
     require(!asks_for(config, key, neutral), "{}: {} is {}, which winnow does not compute",
-            path.string(), key, config.value(key, json()).dump());
+            path.string(), key, json_text(config.value(key, json())));
   }
   const json alpha = config.value("lora_alpha", json());
   require(alpha.is_number(), "{}: lora_alpha is {}, expected a number", path.string(),

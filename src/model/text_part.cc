@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "checkpoint/json_text.h"
 #include "model/families/families.h"
 
 namespace winnow::model::detail {
@@ -278,7 +279,7 @@ json text_part(json document) {
       stated.is_string() ? stated.get<std::string>() : std::string(wrapper->text_type);
   const auto* known = std::ranges::find(kTextTypes, type, &TextType::name);
   if (known != kTextTypes.end()) {
-    add_missing(text, json::parse(known->defaults));
+    add_missing(text, json_from<json>(known->defaults));
     set_constants(text, type);
     type = known->family;
   }

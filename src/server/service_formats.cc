@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 #include "server/openai/template_variables.h"
 #include "server/openai/tools/tool_prompt.h"
@@ -29,7 +30,7 @@ std::shared_ptr<const engine::TokenConstraint> Service::tool_constraint(const To
   }
   const ToolFormat& format = tool_format();
   std::string key = fmt::format("tools {} {} {} {}", format.name(), static_cast<int>(tools.choice),
-                                tools.parallel, tools.described.dump());
+                                tools.parallel, json_text(tools.described));
   for (const Tool& tool : tools.tools) {
     const bool may = tools.choice != ToolRequest::Choice::named || tool.name == tools.named;
     key += may ? " " + tool.name : "";
@@ -121,10 +122,10 @@ void Service::check_effort(const CompletionRequest& request) const {
   const Json effort = request.prompt.variables.value("reasoning_effort", Json());
   if (thought_format_ != nullptr && thought_format_->has_channels() && effort.is_string() &&
       effort != "low" && effort != "medium" && effort != "high") {
-    throw ApiError(
-        400,
-        fmt::format("reasoning_effort is {}; this model knows low, medium and high", effort.dump()),
-        "reasoning_effort", "unsupported_parameter");
+    throw ApiError(400,
+                   fmt::format("reasoning_effort is {}; this model knows low, medium and high",
+                               json_text(effort)),
+                   "reasoning_effort", "unsupported_parameter");
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "ops/kv_page.h"
 #include "server/http/api_error.h"
 #include "server/sampling_defaults.h"
@@ -108,7 +109,8 @@ HttpResponse Service::tokenizer_info() const {
     throw ApiError(404, "this model has no tokenizer_config.json", {}, "not_found");
   }
   const std::string text = text_of(directory / "tokenizer_config.json");
-  Json info = Json::parse(with_quoted_constants(text).value_or(text));  // Python's NaN and Infinity
+  Json info =
+      json_from<Json>(with_quoted_constants(text).value_or(text));  // Python's NaN and Infinity
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     if (const auto token = info.find(name); token != info.end() && token->is_object()) {
       *token = token->value("content", "");  // clients that ask for their ids expect it so

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/sentencepiece_write.h"
 #include "tokenizer/tokenizer_json.h"
@@ -240,7 +241,7 @@ TokenizerFile tokenizer_file(const gguf::File& file) {
   const TokenData data(file);
   const std::string model = data.text("model", "");
   if (model == "gpt2") {
-    return {"tokenizer.json", bpe_json(data).dump()};
+    return {"tokenizer.json", json_text(bpe_json(data))};
   }
   require(model == "llama", "{}: {}model {} is not supported, expected \"gpt2\" or \"llama\"",
           data.where(), kPrefix, in_quotes(model));
@@ -285,7 +286,7 @@ void write_gguf_tokenizer(const gguf::File& file, const std::filesystem::path& d
       config["chat_template"].push_back({{"name", name}, {"template", source}});
     }
   }
-  write_text_file(directory / "tokenizer_config.json", config.dump(2));
+  write_text_file(directory / "tokenizer_config.json", json_text(config, 2));
 }
 
 std::vector<std::pair<std::string, std::string>> gguf_templates(const gguf::File& file) {

@@ -1,6 +1,7 @@
 #include "tokenizer/json_field.h"
 
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/lfs_pointer.h"
 
 namespace winnow {
@@ -68,12 +69,11 @@ void JsonField::unsupported(std::string_view what) const {
 nlohmann::json read_json_text(std::string_view text, const std::string& name) {
   reject_lfs_pointer(text, name);
   try {
-    return nlohmann::json::parse(text);
+    return json_from<nlohmann::json>(text);
   } catch (const nlohmann::json::exception& error) {
     const std::optional<std::string> quoted = with_quoted_constants(text);
-    nlohmann::json document =
-        quoted ? nlohmann::json::parse(*quoted, nullptr, /*allow_exceptions=*/false)
-               : nlohmann::json(nlohmann::json::value_t::discarded);
+    nlohmann::json document = quoted ? json_or_discarded<nlohmann::json>(*quoted)
+                                     : nlohmann::json(nlohmann::json::value_t::discarded);
     require(!document.is_discarded(), "{}: not valid JSON: {}", name, plain_message(error));
     return document;
   }

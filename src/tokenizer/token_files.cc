@@ -7,6 +7,7 @@
 #include <map>
 
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow {
 namespace {
@@ -22,7 +23,7 @@ struct ObjectFile {
     const std::string text = read_text_file(path);
     document = read_json_text(text, where);
     require(document.is_object(), "{}: expected an object", where);
-    in_order = nlohmann::ordered_json::parse(with_quoted_constants(text).value_or(text));
+    in_order = json_from<nlohmann::ordered_json>(with_quoted_constants(text).value_or(text));
   }
   [[nodiscard]] JsonField field() const { return {document, where}; }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::train {
 namespace {
@@ -19,7 +20,7 @@ const std::string& text_of(const ordered_json& object, const char* key) {
 
 ordered_json parse_line(std::string_view line) {
   try {
-    return ordered_json::parse(line);
+    return json_from<ordered_json>(line);
   } catch (const nlohmann::json::exception& error) {
     fail("not JSON, expected {{\"text\": \"...\"}}: {}", plain_message(error));
   }

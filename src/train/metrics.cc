@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::train {
 namespace {
@@ -15,7 +16,7 @@ std::string lines_up_to(const std::filesystem::path& path, std::int64_t step) {
   std::string kept;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const auto json = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = json_or_discarded<ordered_json>(line);
     if (json.is_object() && json.value("step", step + 1) <= step) {
       kept += line + "\n";
     }
@@ -64,7 +65,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps_done)
 }
 
 void MetricsFile::write(const ordered_json& line) {
-  const std::string text = line.dump() + "\n";
+  const std::string text = json_text(line) + "\n";
   const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
                        std::fflush(file_.get()) == 0;
   require_system(written, "{}: cannot write", path_.string());

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/json_text.h"
 #include "engine/engine.h"
 
 namespace winnow::train {
@@ -124,7 +125,7 @@ class SelfGeneration {
           prompt == nullptr
               ? nlohmann::ordered_json{{"text", written}}
               : nlohmann::ordered_json{{"prompt", prompt->text}, {"completion", written}};
-      file_.write(line.dump() + "\n");
+      file_.write(json_text(line) + "\n");
       ++counts_.kept;
     }
   }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::train {
 namespace {
@@ -90,7 +91,7 @@ void ShardWriter::finish(const ordered_json& origin) {
   }
   const ordered_json manifest{
       {"origin", origin}, {"shards", shards_}, {"documents", documents_}, {"tokens", tokens_}};
-  write_text_file(directory_ / kManifest, manifest.dump(2) + "\n");
+  write_text_file(directory_ / kManifest, json_text(manifest, 2) + "\n");
 }
 
 bool Shards::hold(const std::filesystem::path& directory, const ordered_json& origin) {

@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/model_path.h"
 #include "train/line_reader.h"
 
@@ -84,7 +85,7 @@ ordered_json tokenizer_origin(const fs::path& model) {
     const gguf::File file(model);
     for (const auto& [key, value] : file.metadata().items()) {
       if (key.starts_with("tokenizer.")) {
-        digest.update(key + value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        digest.update(key + json_text_replacing(value));
       }
     }
     tokenizer["gguf"] = digest.finish();

@@ -1,6 +1,7 @@
 // Saving and loading a Trainer's state.
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/safetensors_stream.h"
 #include "train/trainer.h"
 
@@ -18,7 +19,7 @@ void require_same_recipe(const ordered_json& saved, const ordered_json& now,
     const ordered_json before = saved.contains(key) ? saved.at(key) : ordered_json();
     const bool told = before.is_primitive() && value.is_primitive();
     require(before == value, "{}: it was made with another {} than this run has{}", where, key,
-            told ? fmt::format(": {}, not {}", before.dump(), value.dump()) : "");
+            told ? fmt::format(": {}, not {}", json_text(before), json_text(value)) : "");
   }
 }
 
@@ -70,7 +71,7 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
   };
   stream_safetensors(
       file, arrays,
-      {{"version", kVersion}, {"recipe", recipe.dump()}, {"progress", progress.dump()}},
+      {{"version", kVersion}, {"recipe", json_text(recipe)}, {"progress", json_text(progress)}},
       [&](const std::string& name, const WriteBytes& write) {
         if (name == kStateArrays.front()) {  // only after the file was created
           announce(Task::gather_state);
@@ -90,7 +91,7 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
   };
   require(text("version") == kVersion, "{}: its version is {}, expected {}", file.string(),
           text("version"), kVersion);
-  require_same_recipe(ordered_json::parse(text("recipe")), recipe, file.string());
+  require_same_recipe(json_from<ordered_json>(text("recipe")), recipe, file.string());
   const auto array = [&](const char* name) {
     const TensorView& tensor = saved.tensor(name);
     require(tensor.dtype == DType::f32 &&
@@ -104,7 +105,7 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
   sharding_.copy_held(0, array("first_moments"), moments.first);
   sharding_.copy_held(0, array("second_moments"), moments.second);
   backend_->store();
-  const ordered_json progress = ordered_json::parse(text("progress"));
+  const ordered_json progress = json_from<ordered_json>(text("progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();
   if (eviction_) {
     eviction_->restore(progress.at("eviction").get<std::vector<double>>());

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "engine/request.h"
 
 namespace winnow::cli {
@@ -171,7 +172,7 @@ void Chat::set(const std::string& assignment) {
 
 void Chat::save(const std::string& file) {
   require(!file.empty(), "/save: a file is missing");
-  write_text_file(file, conversation_.to_json().dump(2) + "\n");
+  write_text_file(file, json_text(conversation_.to_json(), 2) + "\n");
   print_note(fmt::format("{}: saved, questions and answers: {}\n", file, conversation_.turns()));
 }
 

@@ -9,6 +9,7 @@
 #include "apps/winnow/output.h"
 #include "base/error.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "eval/hyperscale.h"
 
 namespace winnow::cli {
@@ -35,7 +36,7 @@ std::string method_of(const Json& result) {
 Methods read_methods(const std::vector<std::string>& files) {
   Methods methods;
   for (const std::string& file : files) {
-    const Json result = Json::parse(parse_json(read_text_file(file), file).dump());
+    const Json result = json_from<Json>(json_text(parse_json(read_text_file(file), file)));
     const bool is_result = result.is_object() && result.contains("points") &&
                            result.contains("run") && result.at("points").is_array();
     require(is_result, "{}: expected what `winnow eval hyperscale --out` wrote", file);

@@ -20,6 +20,7 @@
 #include "base/read_bandwidth.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "eval/journal.h"
 #include "eval/latency.h"
 #include "model/checkpoint.h"
@@ -91,7 +92,7 @@ Json measured_step(const std::string& file, const LatencyFlags& flags,
           "{}: expected what `winnow bench --json` printed", file);
   const std::string wanted = flags.shape.empty() ? flags.model : flags.shape;
   require(bench.at("model") == wanted, "{}: is of {}, not of \"{}\"", file,
-          bench.at("model").dump(), wanted);
+          json_text(bench.at("model")), wanted);
   const double batch = bench.at("batch").get<int>();
   // The average length: half of the tokens have been decoded.
   const double length = bench.at("decode_depth").get<int>() + 0.5 * bench.at("generate").get<int>();

@@ -17,6 +17,7 @@
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/digest.h"
+#include "checkpoint/json_text.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {
@@ -225,7 +226,7 @@ int EvalRun::finish(const Json& results, const std::function<void()>& print_tabl
   Json json = results;
   json["run"] = described();
   if (!flags_.out.empty() && !interrupted()) {
-    write_text_file(flags_.out, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_text_file(flags_.out, json_text_replacing(json, 1) + "\n");
   }
   flags_.json ? print_json(json) : print_table();
   if (interrupted()) {

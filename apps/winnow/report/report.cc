@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {
@@ -45,7 +46,7 @@ std::vector<ResultFile> read_results(const std::string& directory) {
   std::ranges::sort(files);
   std::vector<ResultFile> results;
   for (const auto& file : files) {
-    Json json = Json::parse(parse_json(read_text_file(file), file.string()).dump());
+    Json json = json_from<Json>(json_text(parse_json(read_text_file(file), file.string())));
     if (is_result(json)) {
       results.push_back({file.stem().string(), std::move(json)});
     }

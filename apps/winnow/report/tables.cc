@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "checkpoint/json_text.h"
 #include "eval/hyperscale.h"
 
 namespace winnow::cli {
@@ -77,7 +78,7 @@ std::string run_name(const ResultFile& result) {
 // Results with the same key are in one table.
 std::string table_key(const ResultFile& result) {
   const Json& run = result.json.at("run");
-  return fmt::format("{} {}", run.at("measure").get<std::string>(), run.at("settings").dump());
+  return fmt::format("{} {}", run.at("measure").get<std::string>(), json_text(run.at("settings")));
 }
 
 // Orders a model's runs by rule, target and format, with the compute format first.
@@ -105,7 +106,7 @@ std::string title_of(const Json& run) {
   if (settings.contains("lengths") && settings.at("lengths").is_array()) {
     std::string lengths;
     for (const Json& length : settings.at("lengths")) {
-      lengths += fmt::format("{}{}", lengths.empty() ? "" : ", ", length.dump());
+      lengths += fmt::format("{}{}", lengths.empty() ? "" : ", ", json_text(length));
     }
     title += fmt::format(", {} tokens", lengths);
   }
@@ -117,7 +118,7 @@ std::string readable(const Json& settings) {
   std::string text;
   for (const auto& [key, value] : settings.items()) {
     const Json& what = value.is_object() && value.contains("path") ? value.at("path") : value;
-    const std::string shown = what.is_string() ? what.get<std::string>() : what.dump();
+    const std::string shown = what.is_string() ? what.get<std::string>() : json_text(what);
     if (!key.ends_with("sha256") && !shown.empty()) {
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, shown);
     }

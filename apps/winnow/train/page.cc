@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/winnow/report/svg_plot.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::cli {
 namespace {
@@ -33,7 +34,7 @@ Lines lines_with(const std::string& metrics, const char* key) {
   Lines lines;
   std::istringstream stream(metrics);
   for (std::string line; std::getline(stream, line);) {
-    json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    json object = json_or_discarded<json>(line);
     if (object.is_object() && object.contains(key)) {
       lines.push_back(std::move(object));
     }

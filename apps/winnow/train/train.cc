@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
+#include "checkpoint/json_text.h"
 #include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
@@ -207,15 +208,15 @@ std::string settings_of(const TrainingFlags& flags) {
   std::string settings = fmt::format("version {}\n", WINNOW_VERSION);
   const auto values = flag_values(*flags.command, kOfOneRank);  // items() refers to it
   for (const auto& [name, value] : values.items()) {
-    settings +=
-        fmt::format("--{} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+    settings += fmt::format("--{} {}\n", name,
+                            value.is_string() ? value.get<std::string>() : json_text(value));
   }
   return settings;
 }
 
 std::string contents_of(const Inputs& inputs) {
   return fmt::format("model {}\ntraining data {}\n", engine::parts_of(inputs.base, {}).digest,
-                     inputs.shards.origin().dump());
+                     json_text(inputs.shards.origin()));
 }
 
 train::RunOptions run_options(const TrainingFlags& flags, const train::Shards& shards) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "checkpoint/json_text.h"
 #include "eval/facts.h"
 
 namespace winnow::eval {
@@ -81,7 +82,7 @@ ToolStep document(Random& random) {
   result["limits"] = {{"memory_mib", 64 * draw(random, 1, 64)}, {"cpu", draw(random, 1, 16)}};
   return {"get_json",
           {{"url", fmt::format("http://{}/status", result.at("service").get<std::string>())}},
-          result.dump(2)};
+          json_text(result, 2)};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "eval/suite/tool_results.h"
 
 namespace winnow::eval {
@@ -15,7 +16,7 @@ namespace {
 constexpr int kLeastSteps = 3;
 
 std::string call(const ToolStep& step) {
-  return Json{{"tool", step.tool}, {"arguments", step.arguments}}.dump();
+  return json_text(Json{{"tool", step.tool}, {"arguments", step.arguments}});
 }
 
 // A chat with the steps, each a call and its result, that ends with the question.

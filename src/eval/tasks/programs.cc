@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "checkpoint/json_text.h"
+
 namespace winnow::eval {
 namespace {
 
@@ -144,12 +146,10 @@ TextCase parse_livecodebench(const DataLine& line) {
 
 std::string livecodebench_program(const Json& hidden, const std::string& answer) {
   // A JSON string is also a valid Python string.
-  return fmt::format("PUBLIC = {}\nPRIVATE = {}\nFUNCTION = {}\nSOLUTION = {}\n{}",
-                     hidden.at("public").dump(), hidden.at("private").dump(),
-                     hidden.at("function").dump(),
-                     nlohmann::json(code_of(answer, Block::last))
-                         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                     kLiveCodeBench);
+  return fmt::format(
+      "PUBLIC = {}\nPRIVATE = {}\nFUNCTION = {}\nSOLUTION = {}\n{}", json_text(hidden.at("public")),
+      json_text(hidden.at("private")), json_text(hidden.at("function")),
+      json_text_replacing(nlohmann::json(code_of(answer, Block::last))), kLiveCodeBench);
 }
 
 Json grade_program(const SandboxedPython& python, const TextTask& task, const Question& question,

@@ -1,5 +1,6 @@
 // Ministral 3 (Mistral AI 2025): Mistral's layers with YaRN; queries grow with their position
 // beyond the context before YaRN.
+#include "checkpoint/json_text.h"
 #include "model/config_fields.h"
 #include "model/families/families.h"
 #include "model/families/sliding_layers.h"
@@ -14,7 +15,7 @@ constexpr const char* kAbsent =
         "llama_4_scaling_beta": 0.1})";
 
 QueryGrowth read_growth(const JsonObject& config) {
-  const nlohmann::json absent = nlohmann::json::parse(kAbsent);
+  const nlohmann::json absent = json_from<nlohmann::json>(kAbsent);
   const JsonObject rope =
       config.has(kKey) ? config.object(kKey) : JsonObject(absent, config.where());
   return {.growth = static_cast<float>(rope.number("llama_4_scaling_beta", 0.0, 1e3)),

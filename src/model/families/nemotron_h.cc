@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "model/families/families.h"
 #include "model/families/mamba_layers.h"
 
@@ -44,7 +45,7 @@ std::vector<Block> read_blocks(const JsonObject& config) {
     }
     for (const auto& type : *types) {
       blocks.push_back(
-          block_of(config, kTypes, type.is_string() ? type.get<std::string>() : type.dump()));
+          block_of(config, kTypes, type.is_string() ? type.get<std::string>() : json_text(type)));
     }
   }
   require(blocks.size() <= static_cast<std::size_t>(detail::kMaxLayers),

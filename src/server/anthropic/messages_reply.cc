@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "checkpoint/json_text.h"
+
 namespace winnow::server {
 namespace {
 
@@ -38,8 +40,7 @@ Json messages_usage(const Json& usage) {
 
 // The arguments of a call that max_tokens cut off cannot be parsed: an empty object.
 Json input_of(const Json& call) {
-  Json input = Json::parse(call.at("function").at("arguments").get<std::string>(), nullptr,
-                           /*allow_exceptions=*/false);
+  Json input = json_or_discarded<Json>(call.at("function").at("arguments").get<std::string>());
   return input.is_object() ? input : Json::object();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 #include "server/openai/field_table.h"
 #include "server/openai/json_fields.h"
@@ -142,7 +143,8 @@ Json messages_tools(const Json& given) {
     const std::string path = fmt::format("tools[{}]", i);
     if (const Json type = given[i].value("type", Json()); !type.is_null() && type != "custom") {
       throw ApiError(
-          400, fmt::format("{}.type: {}: this server runs no tools of its own", path, type.dump()),
+          400,
+          fmt::format("{}.type: {}: this server runs no tools of its own", path, json_text(type)),
           path + ".type", "unsupported_value");
     }
     Json function{{"name", text_at(given[i], "name", path)}};

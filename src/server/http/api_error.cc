@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/json_text.h"
+
 namespace winnow::server {
 namespace {
 
@@ -30,7 +32,7 @@ std::string_view type_of(int status) {
 }  // namespace
 
 std::string dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text_replacing(value);
 }
 
 void append_quoted(std::string_view text, std::string& json) {

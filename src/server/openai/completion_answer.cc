@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 #include "server/openai/completion_job_parts.h"
 #include "server/openai/field_table.h"
@@ -48,7 +49,9 @@ std::string CompletionJob::call_id(int index, int call) const {
 bool CompletionJob::Slot::called() const {
   return !calls.is_null() &&
          (choice.stop().empty() ||
-          Json::accept(calls.back()["function"]["arguments"].get_ref<const std::string&>()));
+          !json_or_discarded<Json>(
+               calls.back()["function"]["arguments"].get_ref<const std::string&>())
+               .is_discarded());
 }
 
 // Extracts tool calls from a piece's text: returns them as a stream's deltas, one for each call,

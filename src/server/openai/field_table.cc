@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/spelling.h"
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 #include "server/openai/field_types.h"
 
@@ -38,7 +39,7 @@ bool is_neutral(const json& value, std::string_view neutral) {
   return value.is_null() || value == false ||
          value == 0 ||  // NOLINTNEXTLINE(readability-container-size-empty): of a text
          value == "" || (value.is_structured() && value.empty()) ||
-         (!neutral.empty() && value == json::parse(neutral));
+         (!neutral.empty() && value == json_from<json>(neutral));
 }
 
 // The field whose name an unknown one misspells; "" when none is similar.

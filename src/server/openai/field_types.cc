@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/json_text.h"
+
 namespace winnow::server {
 namespace {
 
@@ -167,7 +169,7 @@ Json structured_schema(const FieldRule& rule, Endpoint endpoint) {
   const auto* const found = std::ranges::find_if(kStructuredTypes, [&](const StructuredType& type) {
     return type.name == rule.name && (type.endpoints & at(endpoint)) != 0;
   });
-  return found == kStructuredTypes.end() ? Json::object() : Json::parse(found->schema);
+  return found == kStructuredTypes.end() ? Json::object() : json_from<Json>(found->schema);
 }
 
 }  // namespace

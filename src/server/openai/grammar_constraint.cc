@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "grammar/grammar_text.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex_parser.h"
@@ -47,7 +48,7 @@ grammar::RuleSet rules_of(const AnswerFormat& format) {
 std::string key_of(const AnswerFormat& format) {
   std::string key(1, static_cast<char>('0' + static_cast<int>(format.kind)));
   key += format.spaces == grammar::JsonSpaces::none ? "dense" : "";
-  key += format.kind == Kind::json_schema ? format.schema.dump() : format.pattern;
+  key += format.kind == Kind::json_schema ? json_text(format.schema) : format.pattern;
   for (const std::string& text : format.choices) {
     key += std::to_string(text.size()) + ":" + text;
   }

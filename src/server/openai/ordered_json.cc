@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 
 namespace winnow::server {
@@ -27,7 +28,7 @@ nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& par
   if (key_comparisons(parsed) > kMostComparisons) {
     throw ApiError(400, "an object has more keys than a request can need", param, "invalid_value");
   }
-  auto ordered = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto ordered = json_or_discarded<nlohmann::ordered_json>(text);
   if (ordered.is_discarded()) {  // bodies may have Python's NaN and Infinity, but not here
     throw ApiError(400, "NaN and Infinity are not JSON", param, "invalid_value");
   }

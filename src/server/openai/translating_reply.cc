@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 
 namespace winnow::server {
 
 void TranslatingReply::send(HttpResponse response) {
-  const Json answer = Json::parse(response.body);
+  const Json answer = json_from<Json>(response.body);
   constexpr int kFirstError = 400;
   response.body = dump(response.status >= kFirstError ? error(response.status, answer.at("error"))
                                                       : whole(answer));
@@ -23,7 +24,7 @@ void TranslatingReply::write(std::string piece) {
     const std::string_view text =
         std::string_view(pending_).substr(begin + kData.size(), end - begin - kData.size());
     begin = end + kEnd.size();
-    const Json chunk = text == "[DONE]" ? Json() : Json::parse(text);
+    const Json chunk = text == "[DONE]" ? Json() : json_from<Json>(text);
     if (chunk.contains("error")) {
       tell_error(chunk["error"]);
     } else {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "checkpoint/json_text.h"
 #include "hub/http_client.h"
 
 namespace winnow::server {
@@ -31,7 +32,7 @@ std::size_t length_of_body(const hub::HttpResponse& response) {
 
 // The message of a refusal from a winnow server.
 std::string message_of(const hub::HttpResponse& response) {
-  const auto body = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  const auto body = json_or_discarded<nlohmann::json>(response.body);
   const nlohmann::json::json_pointer message("/error/message");
   const bool told = body.is_object() && body.contains(message) && body.at(message).is_string();
   return told ? ": " + body.at(message).get<std::string>().substr(0, kMostMessage) : "";

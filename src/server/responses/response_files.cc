@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 #include "server/responses/response_store.h"
 
@@ -28,7 +29,7 @@ bool is_id(std::string_view id) {
 }
 
 std::optional<StoredResponse> stored_response_in(std::string_view id, const std::string& text) {
-  const Json content = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json content = json_or_discarded<Json>(text);
   if (!content.is_object() || !content.contains("response") || !content.contains("input") ||
       !content.contains("messages")) {
     return std::nullopt;

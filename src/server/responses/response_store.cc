@@ -6,6 +6,8 @@
 #include <random>
 #include <utility>
 
+#include "checkpoint/json_text.h"
+
 namespace winnow::server {
 
 void ResponseStore::put(StoredResponse response) {
@@ -13,8 +15,8 @@ void ResponseStore::put(StoredResponse response) {
     files_->put(response);
     return;
   }
-  const std::size_t bytes = response.response.dump().size() + response.input.dump().size() +
-                            response.messages.dump().size();
+  const std::size_t bytes = json_text(response.response).size() + json_text(response.input).size() +
+                            json_text(response.messages).size();
   const std::lock_guard lock(mutex_);
   entries_.push_front({std::move(response), bytes});
   bytes_ += bytes;

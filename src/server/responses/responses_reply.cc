@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "checkpoint/json_text.h"
+
 namespace winnow::server {
 namespace {
 
@@ -264,7 +266,8 @@ nlohmann::ordered_json ResponsesReply::ended() {
   if (output_.empty()) {  // an empty answer becomes an empty message
     begin_item("message", message_item(fmt::format("msg_{}_0", id_)), "output_text");
   }
-  const bool breaks_call = open_ == "function_call" && !Json::accept(text_);  // by a stop string
+  const bool breaks_call = open_ == "function_call" &&
+                           json_or_discarded<Json>(text_).is_discarded();  // by a stop string
   end_item(breaks_call ? "incomplete" : status);
   Json whole = response(status, output_);
   if (is_cut) {

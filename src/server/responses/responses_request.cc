@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/json_text.h"
 #include "server/http/api_error.h"
 #include "server/openai/field_table.h"
 #include "server/openai/json_fields.h"
@@ -122,7 +123,7 @@ Json told_back_of(const Json& body, const SamplingOptions& sampling) {
     told[name] = given ? body[name] : otherwise;
   };
   for (const auto& [name, otherwise] : kDefaults) {
-    tell(name, Json::parse(otherwise));
+    tell(name, json_from<Json>(otherwise));
   }
   tell("temperature", sampling.temperature);
   tell("top_p", sampling.top_p);

@@ -9,6 +9,7 @@
 #include "apps/winnow/eval/run.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/svg_plot.h"
+#include "checkpoint/json_text.h"
 
 namespace winnow::cli {
 namespace {
@@ -235,8 +236,9 @@ std::string how_html(const Json& run) {
       run.at("cache").at("kv_dtype").get<std::string>(), escape_markup(command),
       escape_markup(run.at("winnow").get<std::string>()),
       escape_markup(run.at("device").get<std::string>()),
-      escape_markup(run.at("processor").get<std::string>()), run.at("seed").dump(),
-      run.at("threads").dump(), run.at("seconds").get<double>(), run.at("date").get<std::string>());
+      escape_markup(run.at("processor").get<std::string>()), json_text(run.at("seed")),
+      json_text(run.at("threads")), run.at("seconds").get<double>(),
+      run.at("date").get<std::string>());
 }
 
 }  // namespace

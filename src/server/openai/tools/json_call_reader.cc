@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "checkpoint/json_text.h"
 #include "server/openai/tools/words.h"
 
 namespace winnow::server {
@@ -67,7 +68,7 @@ std::optional<std::size_t> object_end(std::string_view text) {
 
 // The call in a whole object; nullopt: it is not a call.
 std::optional<ToolDelta> call_of(std::string_view text) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json object = json_or_discarded<Json>(text);
   if (!object.is_object() || !object.contains("name") || !object["name"].is_string()) {
     return std::nullopt;
   }
@@ -75,7 +76,7 @@ std::optional<ToolDelta> call_of(std::string_view text) {
   for (const char* key : {"arguments", "parameters"}) {
     if (object.contains(key)) {
       delta.arguments =
-          object[key].is_string() ? object[key].get<std::string>() : object[key].dump();
+          object[key].is_string() ? object[key].get<std::string>() : json_text(object[key]);
     }
   }
   return delta;

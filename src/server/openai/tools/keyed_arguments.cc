@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "grammar/json_schema.h"
 
 namespace winnow::server {
@@ -83,7 +84,7 @@ ExpressionPtr keyed_arguments(const Tool& tool, grammar::RuleSet& rules, std::st
   const Json required = tool.parameters.value("required", Json::array());
   for (const Json& name : required) {
     require(name.is_string() && properties.contains(name.get<std::string>()),
-            "{}: required: {} is not described", where, name.dump());
+            "{}: required: {} is not described", where, json_text(name));
   }
   std::vector<Argument> arguments;
   for (const auto& [key, schema] : properties.items()) {

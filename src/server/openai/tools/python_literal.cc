@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "checkpoint/json_text.h"
 #include "tokenizer/utf8.h"
 
 namespace winnow::server {
@@ -101,7 +102,7 @@ Match word_literal(std::string_view text, std::size_t& at, Json& value) {
     value = nullptr;
     return Match::whole;
   }
-  value = Json::parse(word, nullptr, /*allow_exceptions=*/false);
+  value = json_or_discarded<Json>(word);
   return value.is_discarded() ? Match::other : Match::whole;
 }
 
@@ -121,7 +122,7 @@ Match container(std::string_view text, std::size_t& at, char close, Json& value,
     Json item;
     Match found = literal(text, at, item, depth);
     if (found == Match::whole && close == '}') {
-      const std::string key = item.is_string() ? item.get<std::string>() : item.dump();
+      const std::string key = item.is_string() ? item.get<std::string>() : json_text(item);
       found = match(text, at, ":");
       if (found == Match::whole) {
         found = literal(text, at, value[key], depth);

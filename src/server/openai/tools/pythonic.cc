@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/json_text.h"
 #include "server/openai/tools/call_list_reader.h"
 #include "server/openai/tools/formats.h"
 #include "server/openai/tools/keyed_arguments.h"
@@ -37,7 +38,7 @@ class PythonCallReader : public ToolCallReader {
     if (found != Match::whole) {
       return found == Match::beginning;
     }
-    deltas.push_back({name, arguments.dump()});
+    deltas.push_back({name, json_text(arguments)});
     text.erase(0, at);
     ended_ = true;
     return true;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "grammar/json_schema.h"
 #include "grammar/regular.h"
 #include "server/openai/tools/formats.h"
@@ -109,7 +110,7 @@ std::string tool_instructions(const ToolRequest& request) {
       "You may call one or more of these functions to assist with the user query. They are given "
       "within <tools></tools> as JSON:\n<tools>\n";
   for (const Json& tool : request.described) {
-    text += tool.dump() + "\n";
+    text += json_text(tool) + "\n";
   }
   return text +
          "</tools>\n\nFor each call return a JSON object with the function's name and arguments "

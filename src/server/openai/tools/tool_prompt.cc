@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "server/openai/tools/tool_format.h"
 
 namespace winnow::server {
@@ -56,8 +57,8 @@ void spell_out_calls(Json& message) {
   for (const Json& call : message["tool_calls"]) {
     const Json spelled{{"name", call["function"]["name"]},
                        {"arguments", call["function"].value("arguments", Json::object())}};
-    content +=
-        fmt::format("{}<tool_call>\n{}\n</tool_call>", content.empty() ? "" : "\n", spelled.dump());
+    content += fmt::format("{}<tool_call>\n{}\n</tool_call>", content.empty() ? "" : "\n",
+                           json_text(spelled));
   }
   message["content"] = content;
   message.erase("tool_calls");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "grammar/regex_parser.h"
 #include "grammar/regular.h"
 #include "server/openai/tools/keyed_arguments.h"
@@ -75,7 +76,7 @@ Json xml_value(const Tool* tool, const std::string& key, const std::string& text
       return text;
     }
   }
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json value = json_or_discarded<Json>(text);
   if (!value.is_discarded()) {
     return value;
   }

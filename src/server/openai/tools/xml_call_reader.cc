@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/json_text.h"
 #include "server/openai/tools/words.h"
 #include "server/openai/tools/xml_arguments.h"
 
@@ -84,8 +85,8 @@ bool XmlCallReader::read_argument(std::string& text, std::vector<ToolDelta>& del
   const std::string key = text.substr(at, name_end - at);
   const std::string value = without_line_ends(text.substr(name_end + 1, end - name_end - 1));
   const nlohmann::ordered_json name = key;
-  deltas.push_back({"", fmt::format("{}{}: {}", arguments_ > 0 ? ", " : "", name.dump(),
-                                    xml_value(tool_, key, value).dump())});
+  deltas.push_back({"", fmt::format("{}{}: {}", arguments_ > 0 ? ", " : "", json_text(name),
+                                    json_text(xml_value(tool_, key, value)))});
   ++arguments_;
   text.erase(0, end + kParameterEnd.size());
   return true;
