@@ -165,8 +165,7 @@ class Engine {
   void set_aside(Sequence& sequence);
   void restore_set_aside(Sequence& sequence);
   int open_hosted(Sequence& sequence, int known);
-  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
-                                         const HostCopy& copy);
+  RestoredCopy restore(const kvcache::SequenceLimits& limits, const HostCopy& copy);
 
   // engine_run.cc: the step itself.
   void run(std::span<const Share> shares);

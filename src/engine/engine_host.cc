@@ -1,5 +1,6 @@
 // What moves between the cache and the host's memory.
 #include <span>
+#include <utility>
 
 #include "engine/engine.h"
 #include "engine/sequence.h"
@@ -14,13 +15,14 @@ void Engine::set_aside(Sequence& sequence) {
 }
 
 // Restores what was set aside. If there is no room beside running sequences, it stays aside until
-// one of them has ended. If there are none, the sequence is computed again.
+// one of them has ended. If there are none, or the copy is damaged, the sequence is computed again.
 void Engine::restore_set_aside(Sequence& sequence) {
   if (!sequence.set_aside) {
     return;
   }
-  sequence.cache = restore(sequence.limits(), *sequence.set_aside);
-  if (!sequence.cache && running_.empty()) {
+  RestoredCopy restored = restore(sequence.limits(), *sequence.set_aside);
+  sequence.cache = std::move(restored.sequence);
+  if (restored.damaged || (!sequence.cache && running_.empty())) {
     sequence.set_aside.reset();
   }
 }
@@ -35,7 +37,11 @@ int Engine::open_hosted(Sequence& sequence, int known) {
   const auto tokens = std::span(sequence.tokens).first(sequence.tokens.size() - 1);
   const HostTier::Match match = host_->find(tokens, sequence.spec->adapter);
   if (!sequence.cache && match.length >= known + kLeastPrefix) {
-    sequence.cache = restore({}, *match.state);
+    RestoredCopy restored = restore({}, *match.state);
+    if (restored.damaged) {
+      host_->drop(tokens.first(static_cast<std::size_t>(match.length)), sequence.spec->adapter);
+    }
+    sequence.cache = std::move(restored.sequence);
     if (sequence.cache) {  // the copy, which stays, will be written to the disk
       keep_prefix(sequence, sequence.cache->fork(), PrefixCache::Purpose::stored);
     }
@@ -43,14 +49,13 @@ int Engine::open_hosted(Sequence& sequence, int known) {
   return match.common;
 }
 
-// Restores a copy, for which prefixes make room; null if there is too little.
-std::unique_ptr<SequenceState> Engine::restore(const kvcache::SequenceLimits& limits,
-                                               const HostCopy& copy) {
-  std::unique_ptr<SequenceState> sequence;
+// Restores a copy, for which prefixes make room if there is too little.
+RestoredCopy Engine::restore(const kvcache::SequenceLimits& limits, const HostCopy& copy) {
+  RestoredCopy restored;
   do {
-    sequence = host_->restore(limits, copy);
-  } while (!sequence && drop_prefix());
-  return sequence;
+    restored = host_->restore(limits, copy);
+  } while (!restored.sequence && !restored.damaged && drop_prefix());
+  return restored;
 }
 
 }  // namespace winnow::engine

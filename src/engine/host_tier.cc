@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "base/stopwatch.h"
 #include "engine/prefix_store.h"
 
@@ -39,32 +40,53 @@ std::unique_ptr<HostCopy> HostTier::copy(const SequenceState& sequence) {
   return made;
 }
 
-std::unique_ptr<SequenceState> HostTier::restore(const kvcache::SequenceLimits& limits,
-                                                 const HostCopy& copy) {
+RestoredCopy HostTier::restore(const kvcache::SequenceLimits& limits, const HostCopy& copy) {
   const Stopwatch clock;
-  auto sequence = copies_->restore(limits, copy);
+  RestoredCopy restored = copies_->restore(limits, copy);
   stats_.restore_seconds += clock.seconds();
-  if (sequence) {
-    require(sequence->length() == copy.length(), "a copy of {} tokens was restored as {}",
-            copy.length(), sequence->length());
+  if (restored.damaged) {
+    note_damage();
+  }
+  if (restored.sequence) {
+    require(restored.sequence->length() == copy.length(), "a copy of {} tokens was restored as {}",
+            copy.length(), restored.sequence->length());
     ++stats_.restored;
     stats_.restored_tokens += copy.length();
   }
-  return sequence;
+  return restored;
+}
+
+void HostTier::note_damage() {
+  if (stats_.damaged++ == 0) {
+    note(
+        "a state in the host's memory (--host-gib) was damaged and is computed again: the memory "
+        "or the bus may be faulty. winnow_host_damaged_total counts further ones");
+  }
+}
+
+// Writes a prefix to the store; false if it is damaged.
+bool HostTier::store(std::vector<std::int32_t> tokens, const HostCopy& copy) {
+  std::optional<kvcache::SavedSequence> saved = copy.save();
+  if (!saved) {
+    note_damage();
+    return false;
+  }
+  store_->put({std::move(tokens), std::move(*saved)});
+  return true;
 }
 
 bool HostTier::drop_prefix() {
   auto prefix = prefixes_.take_oldest();
   if (prefix && prefix->is_unstored() && store_ != nullptr) {
-    store_->put({std::move(prefix->tokens), prefix->state->save()});
+    store(std::move(prefix->tokens), *prefix->state);
   }
   return prefix.has_value();
 }
 
 bool HostTier::store_prefix() {
   auto prefix = store_ != nullptr ? prefixes_.take_unstored() : std::nullopt;
-  if (prefix) {
-    store_->put({std::move(prefix->tokens), prefix->state->save()});
+  if (prefix && !store(prefix->tokens, *prefix->state)) {
+    drop(prefix->tokens, nullptr);
   }
   return prefix.has_value();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/host_copies.h"
 #include "engine/prefix_cache.h"
@@ -21,7 +22,8 @@ struct HostTierStats {
   std::int64_t restored = 0;         // states copied back
   std::int64_t restored_tokens = 0;  // tokens of these states, which were not computed
   std::int64_t refused = 0;          // states without room
-  double save_seconds = 0.0;
+  std::int64_t damaged = 0;          // copies that had changed, and were dropped
+  double save_seconds = 0.0;         // that the caller waited; copies may take longer
   double restore_seconds = 0.0;
 };
 
@@ -49,9 +51,13 @@ class HostTier {
   }
   /// A copy of a sequence that is being preempted; null if there is no room.
   std::unique_ptr<HostCopy> set_aside(const SequenceState& sequence);
-  /// A sequence with what `copy` holds; null if the cache has no room for it.
-  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
-                                         const HostCopy& copy);
+  /// A sequence with what `copy` holds, if the cache has room for it. Reports a damaged copy, which
+  /// the caller drops, to the user once.
+  RestoredCopy restore(const kvcache::SequenceLimits& limits, const HostCopy& copy);
+  /// Drops a prefix whose copy is damaged.
+  void drop(std::span<const std::int32_t> tokens, const Adapter& adapter) {
+    prefixes_.remove(tokens, adapter);
+  }
 
   /// Drops the least recently used prefix; false when there is none.
   bool drop_prefix();
@@ -61,6 +67,8 @@ class HostTier {
 
  private:
   std::unique_ptr<HostCopy> copy(const SequenceState& sequence);
+  bool store(std::vector<std::int32_t> tokens, const HostCopy& copy);
+  void note_damage();
 
   std::unique_ptr<HostCopies> copies_;
   PrefixStore* store_;

@@ -107,18 +107,31 @@ void PrefixTree<State>::insert(Tokens tokens, std::shared_ptr<const State> state
   touch(node);
 }
 
+// The node with the state of exactly these tokens; null if there is none.
 template <class State>
-bool PrefixTree<State>::touch(Tokens tokens, const Adapter& adapter) {
+auto PrefixTree<State>::find_state(Tokens tokens, const Adapter& adapter) const -> Node* {
   const auto root = roots_.find(adapter);
   if (root == roots_.end()) {
-    return false;
+    return nullptr;
   }
   const Place place = walk(*root->second, tokens);
-  if (place.depth != tokens.size() || !place.node->state) {
-    return false;
+  return place.depth == tokens.size() && place.node->state ? place.node : nullptr;
+}
+
+template <class State>
+bool PrefixTree<State>::touch(Tokens tokens, const Adapter& adapter) {
+  Node* node = find_state(tokens, adapter);
+  if (node != nullptr) {
+    touch(*node);
   }
-  touch(*place.node);
-  return true;
+  return node != nullptr;
+}
+
+template <class State>
+void PrefixTree<State>::remove(Tokens tokens, const Adapter& adapter) {
+  if (Node* node = find_state(tokens, adapter); node != nullptr) {
+    take(*node);
+  }
 }
 
 template <class State>
@@ -172,14 +185,18 @@ auto PrefixTree<State>::take_oldest() -> std::optional<Prefix> {
   if (by_use_.empty()) {
     return std::nullopt;
   }
-  Node* node = by_use_.begin()->second;
-  by_use_.erase(by_use_.begin());
-  Prefix prefix{tokens_to(*node), std::move(node->state), adapter_of(*node), node->purpose};
+  return take(*by_use_.begin()->second);
+}
+
+template <class State>
+auto PrefixTree<State>::take(Node& node) -> Prefix {
+  by_use_.erase(node.used);
+  Prefix prefix{tokens_to(node), std::move(node.state), adapter_of(node), node.purpose};
   if (listener_ != nullptr) {
-    listener_->prefix_removed(node->number);
+    listener_->prefix_removed(node.number);
   }
-  node->used = 0;
-  tidy(node);
+  node.used = 0;
+  tidy(&node);
   return prefix;
 }
 

@@ -63,6 +63,8 @@ class PrefixTree {
   bool touch(std::span<const std::int32_t> tokens, const Adapter& adapter);
   /// Removes and returns the least recently used state; nullopt when there is none.
   std::optional<Prefix> take_oldest();
+  /// Removes the state of exactly these tokens, if there is one.
+  void remove(std::span<const std::int32_t> tokens, const Adapter& adapter);
 
   struct Unstored {
     std::vector<std::int32_t> tokens;
@@ -80,6 +82,9 @@ class PrefixTree {
   struct Place;
 
   static Place walk(Node& root, std::span<const std::int32_t> tokens);
+  [[nodiscard]] Node* find_state(std::span<const std::int32_t> tokens,
+                                 const Adapter& adapter) const;
+  Prefix take(Node& node);
   void tell_stored(const Node& node, std::span<const std::int32_t> tokens,
                    const Adapter& adapter) const;
   static Node& node_at(Node& root, std::span<const std::int32_t> tokens);

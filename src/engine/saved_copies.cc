@@ -1,5 +1,7 @@
 #include "engine/saved_copies.h"
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace winnow::engine {
@@ -8,7 +10,7 @@ namespace {
 class SavedCopy : public HostCopy {
  public:
   SavedCopy(kvcache::SavedSequence saved, std::size_t& used)
-      : saved_(std::move(saved)), used_(used) {
+      : saved_(std::move(saved)), sum_(kvcache::checksum(saved_)), used_(used) {
     used_ += kvcache::bytes_of(saved_);
   }
   ~SavedCopy() override { used_ -= kvcache::bytes_of(saved_); }
@@ -16,11 +18,16 @@ class SavedCopy : public HostCopy {
   SavedCopy& operator=(const SavedCopy&) = delete;
 
   [[nodiscard]] int length() const override { return saved_.length; }
-  [[nodiscard]] kvcache::SavedSequence save() const override { return saved_; }
+  [[nodiscard]] std::optional<kvcache::SavedSequence> save() const override {
+    return is_damaged() ? std::nullopt : std::optional(saved_);
+  }
+  [[nodiscard]] bool is_damaged() const { return kvcache::checksum(saved_) != sum_; }
   [[nodiscard]] const kvcache::SavedSequence& saved() const { return saved_; }
+  [[nodiscard]] std::span<std::byte> entries() { return saved_.entries; }
 
  private:
   kvcache::SavedSequence saved_;
+  std::uint64_t sum_;
   std::size_t& used_;
 };
 
@@ -43,9 +50,12 @@ class SavedCopies : public HostCopies {
     return std::make_unique<SavedCopy>(std::move(saved), used_);
   }
 
-  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
-                                         const HostCopy& copy) override {
-    return runner_.restore(limits, static_cast<const SavedCopy&>(copy).saved());
+  RestoredCopy restore(const kvcache::SequenceLimits& limits, const HostCopy& copy) override {
+    const auto& from = static_cast<const SavedCopy&>(copy);
+    if (from.is_damaged()) {
+      return {.sequence = nullptr, .damaged = true};
+    }
+    return {.sequence = runner_.restore(limits, from.saved())};
   }
 
   [[nodiscard]] std::size_t used_bytes() const override { return used_; }
@@ -60,6 +70,10 @@ class SavedCopies : public HostCopies {
 
 std::unique_ptr<HostCopies> make_saved_copies(Runner& runner, std::size_t max_bytes) {
   return std::make_unique<SavedCopies>(runner, max_bytes);
+}
+
+std::span<std::byte> entries_of(HostCopy& copy) {
+  return static_cast<SavedCopy&>(copy).entries();
 }
 
 }  // namespace winnow::engine

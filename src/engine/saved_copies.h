@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "engine/host_copies.h"
 #include "engine/runner.h"
@@ -11,5 +12,8 @@ namespace winnow::engine {
 
 /// Copies are SavedSequences with a checksum. `runner` must outlive the result.
 std::unique_ptr<HostCopies> make_saved_copies(Runner& runner, std::size_t max_bytes);
+
+/// The entries of such a copy.
+std::span<std::byte> entries_of(HostCopy& copy);
 
 }  // namespace winnow::engine

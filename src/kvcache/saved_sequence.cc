@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "kvcache/packed_entries.h"
 #include "kvcache/saved_rows.h"
@@ -100,6 +101,14 @@ std::size_t bytes_of(const SavedSequence& saved) {
                             saved.positions.size() + saved.attention.size() +
                             saved.query_statistics.size() + saved.state.size();
   return saved.entries.size() + saved.marks.size() + words * sizeof(float);
+}
+
+std::uint64_t checksum(const SavedSequence& saved) {
+  Checksum sum;
+  const auto add = [&](const auto&... lists) { (sum.add(std::as_bytes(std::span(lists))), ...); };
+  add(std::span(&saved.length, 1), saved.archived, saved.entries, saved.marks, saved.logits,
+      saved.open, saved.positions, saved.attention, saved.query_statistics, saved.state);
+  return sum.value();
 }
 
 int window_entries(const Rule& rule, int length) {

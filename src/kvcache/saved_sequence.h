@@ -38,6 +38,9 @@ struct SavedSequence {
 /// Bytes of all lists.
 std::size_t bytes_of(const SavedSequence& saved);
 
+/// A checksum of all lists, and of the length (base/checksum.h).
+std::uint64_t checksum(const SavedSequence& saved);
+
 /// Entries that a window of `rule` holds in pages after `length` tokens. (DMC: 0, an average.)
 int window_entries(const Rule& rule, int length);
 

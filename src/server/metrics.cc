@@ -48,8 +48,11 @@ void add_host(const engine::HostTierStats& host, std::string& page) {
       host.restored_tokens, page);
   add("winnow_host_refused_total", "counter", "States without room in the host's memory.",
       host.refused, page);
+  add("winnow_host_damaged_total", "counter",
+      "States there whose checksum did not match: they were computed again.", host.damaged, page);
   constexpr std::string_view kSeconds = "winnow_host_seconds_total";
-  describe(kSeconds, "counter", "Time for copying states to the host's memory and back.", page);
+  describe(kSeconds, "counter", "Time that steps waited for copies to the host's memory and back.",
+           page);
   page += fmt::format("{}{{direction=\"out\"}} {:.6f}\n", kSeconds, host.save_seconds);
   page += fmt::format("{}{{direction=\"in\"}} {:.6f}\n", kSeconds, host.restore_seconds);
 }

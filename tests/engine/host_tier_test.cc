@@ -1,8 +1,11 @@
 // The engine with host memory: answers equal those without, and what it holds is not computed.
 #include "engine/host_tier.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/damaging_backend.h"
+#include "engine/saved_copies.h"
 #include "engine/stepping_constraint.h"
 #include "engine/stored_rule.h"
 #include "kvcache/every_rule.h"
@@ -11,6 +14,13 @@ namespace winnow::engine::stored {
 namespace {
 
 using kvcache::RuleKind;
+using ::testing::HasSubstr;
+
+// Flips a bit in the middle of a copy's entries.
+void flip(HostCopy& copy) {
+  const std::span<std::byte> entries = entries_of(copy);
+  entries[entries.size() / 2] ^= std::byte{0x10};
+}
 
 /// Prefixes leave the cache when their sequences end.
 class HostedPrefix : public StoredRule {
@@ -148,6 +158,41 @@ TEST_P(HostedPrefix, WhatLeavesItGoesToTheDisk) {
   EXPECT_EQ(engine.stats().host->bytes, 0U);
 }
 
+TEST_P(HostedPrefix, ADamagedOneIsComputedAgain) {
+  const testing::DamagingBackend damaging(std::make_unique<CpuBackend>(model_), flip);
+  Engine engine(damaging, config_);
+  ::testing::internal::CaptureStderr();
+  Request request = request_of(200, 0);
+  for (int turn = 1; turn <= 3; ++turn) {
+    const Answer answer = ask(engine, request);
+    expect_same(answer, alone(request));
+    EXPECT_EQ(answer.usage.reused_tokens, 0);
+    EXPECT_EQ(engine.stats().host->damaged, turn - 1);
+    // Damaged ones are dropped, and others made where they were.
+    EXPECT_EQ(engine.stats().host->prefixes, static_cast<std::size_t>(turn));
+    request = continued(request, answer);
+  }
+  EXPECT_EQ(engine.stats().host->restored, 0);
+  const std::string notes = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(notes, HasSubstr("a state in the host's memory (--host-gib) was damaged"));
+  EXPECT_EQ(std::ranges::count(notes, '\n'), 1);
+}
+
+TEST_P(HostedPrefix, ADamagedOneDoesNotGoToTheDisk) {
+  const testing::DamagingBackend damaging(std::make_unique<CpuBackend>(model_), flip);
+  const auto store = open_store();
+  Engine engine(damaging, config_, store.get());
+  ask(engine, begins_with(1));
+  ask(engine, begins_with(2));
+  EXPECT_TRUE(engine.store_prefix());
+  EXPECT_EQ(engine.stats().host->prefixes, 1U);
+  engine.drop_prefixes();
+  store->flush();
+  EXPECT_EQ(store->stats().written, 0);
+  EXPECT_EQ(engine.stats().host->damaged, 2);
+  EXPECT_EQ(engine.stats().host->bytes, 0U);
+}
+
 /// Samples of a prompt in a cache for fewer of them, which preempt each other.
 class SetAside : public ::testing::TestWithParam<RuleKind> {
  protected:
@@ -171,8 +216,9 @@ class SetAside : public ::testing::TestWithParam<RuleKind> {
     request_.sampling = {.temperature = 1.0, .seed = 9};
   }
 
-  Run run(int samples) {
-    Engine engine(backend_, config_);
+  Run run(int samples) { return run(samples, backend_); }
+  Run run(int samples, const Backend& backend) {
+    Engine engine(backend, config_);
     request_.samples = samples;
     const RequestId id = engine.submit(request_);
     Run run;
@@ -230,6 +276,21 @@ TEST_P(SetAside, WithoutRoomItIsComputedAgain) {
   EXPECT_EQ(computed.tokens, whole.tokens);
   EXPECT_GT(computed.stats.host->refused, 0);
   EXPECT_EQ(computed.stats.host->saved, 0);
+  EXPECT_GT(computed.forwarded, whole.forwarded);
+}
+
+TEST_P(SetAside, ADamagedOneIsComputedAgain) {
+  const Run whole = run(kSamples);
+  squeeze();
+  config_.host_bytes = std::size_t{1} << 24;
+  const testing::DamagingBackend damaging(
+      std::make_unique<CpuBackend>(testing::model_for(GetParam(), DType::f32)), flip);
+  const Run computed = run(kSamples, damaging);
+  EXPECT_EQ(computed.tokens, whole.tokens);
+  EXPECT_EQ(computed.stats.host->saved, computed.stats.preemptions);
+  EXPECT_GT(computed.stats.host->damaged, 0);
+  EXPECT_EQ(computed.stats.host->restored, 0);
+  EXPECT_EQ(computed.stats.host->bytes, 0U);
   EXPECT_GT(computed.forwarded, whole.forwarded);
 }
 

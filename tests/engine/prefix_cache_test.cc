@@ -193,7 +193,7 @@ int common_length(const Tokens& a, const Tokens& b) {
 }
 
 TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
-  EXPECT_TRUE(winnow::testing::holds("find, insert and take_oldest", 200, [] {
+  EXPECT_TRUE(winnow::testing::holds("find, insert, remove and take_oldest", 200, [] {
     int alive = 0;
     PrefixCache cache;
     std::vector<Tokens> held;  // least recently used first
@@ -201,7 +201,7 @@ TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
     for (int step = 0; step < steps; ++step) {
       const auto tokens =
           *rc::gen::nonEmpty(rc::gen::container<Tokens>(rc::gen::inRange<std::int32_t>(0, 3)));
-      switch (*rc::gen::inRange(0, 4)) {
+      switch (*rc::gen::inRange(0, 6)) {
         case 0:
         case 1:
           insert(cache, tokens, &alive);
@@ -217,6 +217,10 @@ TEST(PrefixCache, AgreesWithAListOfWhatItHolds) {
           }
           break;
         }
+        case 3:
+          cache.remove(tokens, nullptr);
+          std::erase(held, tokens);
+          break;
         default: {
           const auto match = cache.find(tokens);
           int common = 0;

@@ -20,6 +20,7 @@ def test_prefixes_come_back_from_the_hosts_memory():
         assert value(server, "winnow_host_restored_tokens_total") == cached
         assert value(server, "winnow_host_saved_total") == 2
         assert value(server, "winnow_host_refused_total") == 0
+        assert value(server, "winnow_host_damaged_total") == 0
         assert server.stop() == 0
         serves, = logged(server, "serving")
         assert serves["host_capacity_bytes"] == 2**26

@@ -23,7 +23,7 @@ struct FirstTokenResult {
   std::vector<double> from_cache;  // of the prefix and new tokens, with its state in the cache
   std::vector<double> from_host;   // the same with its state in the host's memory
   std::size_t state_bytes = 0;     // of the state there
-  double save_seconds = 0.0;       // of copying it there, once; and back, on average
+  double save_seconds = 0.0;       // that steps waited for the copy, and for the one back (mean)
   double restore_seconds = 0.0;
 };
 

@@ -169,7 +169,7 @@ void Event::hold(const Stream& stream) const {
 
 double Event::milliseconds_since(const Event& earlier) const {
   float milliseconds = 0.0F;
-  check(cudaEventSynchronize(event_.get()), "wait for an event");
+  wait();
   check(cudaEventElapsedTime(&milliseconds, earlier.event_.get(), event_.get()), "time");
   return milliseconds;
 }

@@ -146,6 +146,7 @@ class Event {
   void record(cudaStream_t stream);
   /// Later work in `stream` waits for this event.
   void hold(const Stream& stream) const;
+  void wait() const { check(cudaEventSynchronize(event_.get()), "wait for an event"); }
   /// Waits for this event and returns the time since `earlier`.
   [[nodiscard]] double milliseconds_since(const Event& earlier) const;
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/cache_memory.h"
 #include "engine/cuda/cuda_runner.h"
+#include "engine/cuda/pinned_copies.h"
 #include "engine/engine.h"
 #include "model/cuda/fast_paths.h"
 
@@ -86,7 +87,8 @@ class CudaBackend : public Backend {
  private:
   // `tokens` > 0: a runner for this many tokens, of which there may be several; else the engine's
   // runner. `wanted`: bytes of cache, or kAllThereIs. Under rules that choose or drop entries by
-  // query, steps have few sequences and are padded only for models that have no other path.
+  // query, steps have few sequences and are padded only for models that have no other path. Staging
+  // memory for --host-gib is not free.
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
@@ -97,7 +99,9 @@ class CudaBackend : public Backend {
         !model_.has_plain_layers() || (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
         (sees_all && tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences));
     const int most = sees_all ? kMostBatch : kMostChoosing;
-    const std::size_t free = winnow::cuda::free_memory();
+    const std::size_t staging = tokens == 0 ? PinnedCopies::staging_bytes(config.host_bytes) : 0;
+    const std::size_t all_free = winnow::cuda::free_memory();
+    const std::size_t free = all_free - std::min(staging, all_free);
     const Arithmetic arithmetic = config.fp8_products ? Arithmetic::fp8 : Arithmetic::bf16;
     const std::size_t copies = model::cuda::MatrixWeights::copy_bytes(model_, arithmetic);
     const bool with_copies = tokens == 0 && has_room_for_copies(copies, free, wanted);

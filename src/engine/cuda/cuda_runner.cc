@@ -131,11 +131,11 @@ class CudaCopies : public HostCopies {
     device_.select();
     return copies_.copy(slot_of(&sequence), free_some, device_.stream.get());
   }
-  std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
-                                         const HostCopy& copy) override {
+  RestoredCopy restore(const kvcache::SequenceLimits& limits, const HostCopy& copy) override {
     device_.select();
-    const auto slot = copies_.restore(limits, copy, device_.stream.get());
-    return slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr;
+    const auto [slot, damaged] = copies_.restore(limits, copy, device_.stream.get());
+    return {.sequence = slot ? std::make_unique<CudaSequence>(device_, *slot) : nullptr,
+            .damaged = damaged};
   }
   [[nodiscard]] std::size_t used_bytes() const override { return copies_.used_bytes(); }
 

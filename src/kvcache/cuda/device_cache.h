@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/cuda/device.h"
+#include "base/cuda/staging.h"
 #include "kvcache/cuda/cache_view.h"
 #include "kvcache/cuda/device_states.h"
 #include "kvcache/cuda/page_copy.h"
@@ -60,15 +61,19 @@ class DeviceCache {
 
   /// Describes a copy of a sequence. Waits for `stream`.
   [[nodiscard]] PageCopy describe(int slot, cudaStream_t stream) const;
-  /// Bytes of page-locked memory that its pages take.
+  /// Bytes of page-locked memory that its pages take, with their checksums.
   [[nodiscard]] std::size_t memory_of(const PageCopy& copy) const;
-  /// Copies the pages of the sequence that was just described to `memory`. Waits for that.
-  void copy_out(int slot, const PageCopy& copy, std::byte* memory, cudaStream_t stream) const;
-  /// As restore(), from what copy_out() has copied.
-  std::optional<int> copy_in(const SequenceLimits& limits, const PageCopy& copy, std::byte* memory,
-                             cudaStream_t stream);
-  /// As save(), from what copy_out() has copied.
-  [[nodiscard]] SavedSequence save(const PageCopy& copy, const std::byte* memory) const;
+  /// The fewest bytes of staging memory that copy_out() needs.
+  [[nodiscard]] std::size_t least_staging() const;
+  /// Sends the pages of the sequence that was just described to `memory`. The sequence may be
+  /// closed at once; `memory` is complete when all that was sent has arrived.
+  void copy_out(int slot, const PageCopy& copy, std::byte* memory, winnow::cuda::Staging& staging,
+                cudaStream_t stream) const;
+  /// As restore(), from what copy_out() has copied, if that is undamaged.
+  CopiedIn copy_in(const SequenceLimits& limits, const PageCopy& copy, std::byte* memory,
+                   cudaStream_t stream);
+  /// As save(), from what copy_out() has copied; nullopt if that is damaged.
+  [[nodiscard]] std::optional<SavedSequence> save(const PageCopy& copy, std::byte* memory) const;
 
   /// The view for kernels that handle all layers, and the one for kernels of one layer.
   [[nodiscard]] const CacheView& view() const { return view_; }
@@ -205,6 +210,9 @@ class DeviceCache {
 
   // device_cache_state.cc
   struct RowRange;
+  struct CopyMemory;
+  // The parts of the memory of a copy.
+  [[nodiscard]] CopyMemory parts_of(const PageCopy& copy, std::byte* memory) const;
   // The rows of a copy of a sequence, and in `pages` the number of their pages.
   [[nodiscard]] std::vector<CopiedRow> copied_rows(int slot, std::span<const std::int32_t> archived,
                                                    std::size_t& pages) const;
@@ -222,6 +230,8 @@ class DeviceCache {
   // there is no room.
   std::optional<int> open_saved(const SequenceLimits& limits, const SavedSequence& saved,
                                 PageCopy& copy, cudaStream_t stream);
+  // Whether what copy_out() has copied is undamaged.
+  [[nodiscard]] bool is_whole(const PageCopy& copy, std::byte* memory) const;
   // Completes it when its pages are there.
   void complete(int slot, std::size_t pages, cudaStream_t stream);
   // The window entries of a row in a SavedSequence. Rows are the KV heads of all layers.

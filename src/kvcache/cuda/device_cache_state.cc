@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "kvcache/cuda/device_cache.h"
 #include "kvcache/cuda/quest/quest_kernels.h"
@@ -15,6 +16,7 @@ using winnow::cuda::check;
 using winnow::cuda::PinnedBuffer;
 
 constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+constexpr std::size_t kStagedParts = 4;  // what Staging::take() allows
 
 std::size_t size_of(int count) {
   return static_cast<std::size_t>(count);
@@ -36,6 +38,20 @@ struct DeviceCache::RowRange {
   std::span<const CopiedRow> rows;
   std::size_t pages = 0;
 };
+
+// The pages, then numbers for each row.
+struct DeviceCache::CopyMemory {
+  std::byte* pages;
+  std::uint64_t* sums;      // [rows] checksums of the pages that were copied
+  std::uint64_t* returned;  // [rows] checksums of the pages that came back
+  std::int32_t* tables;     // [2, rows] for kernels
+};
+
+DeviceCache::CopyMemory DeviceCache::parts_of(const PageCopy& copy, std::byte* memory) const {
+  auto* sums = reinterpret_cast<std::uint64_t*>(memory + copy.pages * layout_.page_bytes());
+  std::uint64_t* const returned = sums + copy.rows.size();
+  return {memory, sums, returned, reinterpret_cast<std::int32_t*>(returned + copy.rows.size())};
+}
 
 std::vector<CopiedRow> DeviceCache::copied_rows(int slot, std::span<const std::int32_t> archived,
                                                 std::size_t& pages) const {
@@ -76,7 +92,11 @@ PageTransfer DeviceCache::stage(int slot, const RowRange& range, std::int32_t* t
     tables[i] = places_[range.first + i];
     tables[count + i] = range.rows[i].first - range.rows.front().first;
   }
-  return {slot, static_cast<int>(count), tables, tables + count, pages};
+  return {.slot = slot,
+          .rows = static_cast<int>(count),
+          .places = tables,
+          .offsets = tables + count,
+          .pages = pages};
 }
 
 int DeviceCache::saved_window(int slot, int row) const {
@@ -131,6 +151,7 @@ PageCopy DeviceCache::describe(int slot, cudaStream_t stream) const {
   tables.state = states_.save(slot, stream);
   save_tables(slot, tables, stream);
   copy.rows = copied_rows(slot, tables.archived, copy.pages);
+  copy.sum = checksum(tables);
   return copy;
 }
 
@@ -142,26 +163,64 @@ SavedSequence DeviceCache::save(int slot, cudaStream_t stream) const {
   for (const RowRange& range : staged_ranges(copy)) {
     const PinnedBuffer<std::byte> pages(range.pages * layout_.page_bytes());
     const PinnedBuffer<std::int32_t> tables(2 * range.rows.size());
-    launch_read_pages(view_of(slot), stage(slot, range, tables.data(), pages.data()), stream);
+    launch_read_pages(view_of(slot), stage(slot, range, tables.data(), pages.data()),
+                      {0, static_cast<std::int64_t>(range.pages)}, stream);
     check(cudaStreamSynchronize(stream), "read a sequence");
     pack(range, pages.data(), saved, count);
   }
   return saved;
 }
 
-// The pages, then the tables for kernels.
 std::size_t DeviceCache::memory_of(const PageCopy& copy) const {
-  return copy.pages * layout_.page_bytes() + 2 * copy.rows.size() * sizeof(std::int32_t);
+  constexpr std::size_t kOfRow = 2 * sizeof(std::uint64_t) + 2 * sizeof(std::int32_t);
+  return copy.pages * layout_.page_bytes() + copy.rows.size() * kOfRow;
+}
+
+std::size_t DeviceCache::least_staging() const {
+  const std::size_t sums = size_of(rows_per_sequence()) * sizeof(std::uint64_t);
+  const std::size_t part = std::max(layout_.page_bytes(), sums);
+  constexpr std::size_t kAlignment = winnow::cuda::Staging::kAlignment;
+  return kStagedParts * ((part + kAlignment - 1) / kAlignment * kAlignment);
 }
 
 void DeviceCache::copy_out(int slot, const PageCopy& copy, std::byte* memory,
-                           cudaStream_t stream) const {
-  auto* tables = reinterpret_cast<std::int32_t*>(memory + copy.pages * layout_.page_bytes());
-  launch_read_pages(view_of(slot), stage(slot, {0, copy.rows, copy.pages}, tables, memory), stream);
-  check(cudaStreamSynchronize(stream), "copy a sequence to the host");
+                           winnow::cuda::Staging& staging, cudaStream_t stream) const {
+  const CopyMemory to = parts_of(copy, memory);
+  const std::size_t sum_bytes = copy.rows.size() * sizeof(std::uint64_t);
+  std::byte* const sums = staging.take(sum_bytes);
+  check(cudaMemsetAsync(sums, 0, sum_bytes, stream), "clear checksums");
+  PageTransfer transfer = stage(slot, {0, copy.rows, copy.pages}, to.tables, nullptr);
+  transfer.sums = reinterpret_cast<std::uint64_t*>(sums);
+  const std::size_t most = staging.size() / kStagedParts / layout_.page_bytes();
+  for (std::size_t first = 0; first < copy.pages; first += most) {
+    const std::size_t end = std::min(first + most, copy.pages);
+    const std::size_t bytes = (end - first) * layout_.page_bytes();
+    transfer.pages = staging.take(bytes);
+    launch_read_pages(view_of(slot), transfer,
+                      {static_cast<std::int64_t>(first), static_cast<std::int64_t>(end)}, stream);
+    staging.send(transfer.pages, bytes, to.pages + first * layout_.page_bytes(), stream);
+  }
+  staging.send(sums, sum_bytes, reinterpret_cast<std::byte*>(to.sums), stream);
 }
 
-SavedSequence DeviceCache::save(const PageCopy& copy, const std::byte* memory) const {
+bool DeviceCache::is_whole(const PageCopy& copy, std::byte* memory) const {
+  const CopyMemory parts = parts_of(copy, memory);
+  bool whole = checksum(copy.tables) == copy.sum;
+  for (std::size_t row = 0; row < copy.rows.size() && whole; ++row) {
+    const std::size_t first = size_of(copy.rows[row].first);
+    const std::size_t next =
+        row + 1 < copy.rows.size() ? size_of(copy.rows[row + 1].first) : copy.pages;
+    Checksum sum;
+    sum.add({parts.pages + first * layout_.page_bytes(), (next - first) * layout_.page_bytes()});
+    whole = sum.value() == parts.sums[row];
+  }
+  return whole;
+}
+
+std::optional<SavedSequence> DeviceCache::save(const PageCopy& copy, std::byte* memory) const {
+  if (!is_whole(copy, memory)) {
+    return std::nullopt;
+  }
   SavedSequence saved = copy.tables;
   saved.entries.resize(packed_bytes(layout_.host(), entries_of(copy)));
   std::size_t count = 0;
@@ -203,19 +262,27 @@ std::optional<int> DeviceCache::restore(const SequenceLimits& limits, const Save
   return slot;
 }
 
-std::optional<int> DeviceCache::copy_in(const SequenceLimits& limits, const PageCopy& copy,
-                                        std::byte* memory, cudaStream_t stream) {
+CopiedIn DeviceCache::copy_in(const SequenceLimits& limits, const PageCopy& copy, std::byte* memory,
+                              cudaStream_t stream) {
+  if (checksum(copy.tables) != copy.sum) {
+    return {.slot = {}, .damaged = true};
+  }
   PageCopy opened;
   const std::optional<int> slot = open_saved(limits, copy.tables, opened, stream);
   if (!slot) {
-    return std::nullopt;
+    return {};
   }
   require(opened.rows == copy.rows, "the pages of a copied sequence are not those of its rule");
-  auto* tables = reinterpret_cast<std::int32_t*>(memory + copy.pages * layout_.page_bytes());
-  launch_write_pages(view_of(*slot), stage(*slot, {0, copy.rows, copy.pages}, tables, memory),
-                     stream);
+  const CopyMemory from = parts_of(copy, memory);
+  PageTransfer transfer = stage(*slot, {0, copy.rows, copy.pages}, from.tables, from.pages);
+  transfer.sums = from.returned;
+  launch_write_pages(view_of(*slot), transfer, stream);
   complete(*slot, copy.pages, stream);
-  return slot;
+  if (!std::equal(from.sums, from.sums + copy.rows.size(), from.returned)) {
+    close(*slot, stream);
+    return {.slot = {}, .damaged = true};
+  }
+  return {.slot = slot};
 }
 
 void DeviceCache::complete(int slot, std::size_t pages, cudaStream_t stream) {

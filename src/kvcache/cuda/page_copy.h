@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kvcache/saved_sequence.h"
@@ -24,6 +25,13 @@ struct PageCopy {
   SavedSequence tables;         // without entries
   std::vector<CopiedRow> rows;  // KV heads, layer by layer
   std::size_t pages = 0;        // of all rows
+  std::uint64_t sum = 0;        // checksum() of the tables
+};
+
+/// A sequence that was copied back.
+struct CopiedIn {
+  std::optional<int> slot;  // nullopt: there was no room, or the copy is damaged
+  bool damaged = false;
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -1,5 +1,6 @@
 #include <iterator>
 
+#include "base/checksum.h"
 #include "base/cuda/device.h"
 #include "kvcache/cuda/append/next_pages.cuh"
 #include "kvcache/cuda/sequence_kernels.h"
@@ -139,30 +140,90 @@ __global__ void __launch_bounds__(kThreads)
   copy_columns(cache.open_weights, source, target, 1);
 }
 
-// One block per row.
-template <bool kToHost>
-__global__ void __launch_bounds__(kThreads)
-    transfer_kernel(CacheView cache, PageTransfer transfer) {
+// Copies page `index` of a row. Returns the thread's part of the row's checksum.
+__device__ std::uint64_t copy_checked(const CacheView& cache, int index, const std::byte* from,
+                                      std::byte* to) {
+  const auto* read = reinterpret_cast<const ulonglong2*>(from);
+  auto* write = reinterpret_cast<ulonglong2*>(to);
+  const int pairs = cache.page_bytes / sizeof(ulonglong2);
+  std::uint64_t place = 2 * (static_cast<std::uint64_t>(index) * pairs + threadIdx.x);
+  std::uint64_t sum = 0;
+  for (int i = threadIdx.x; i < pairs; i += kThreads, place += 2 * kThreads) {
+    const ulonglong2 words = read[i];
+    write[i] = words;
+    sum += checked_word(words.x, place) + checked_word(words.y, place + 1);
+  }
+  return sum;
+}
+
+// The sum over all threads, in the first thread.
+__device__ std::uint64_t sum_over_block(std::uint64_t own) {
+  __shared__ std::uint64_t of_warps[kThreads / 32];
+  for (int distance = 16; distance > 0; distance /= 2) {
+    own += __shfl_down_sync(~0U, static_cast<unsigned long long>(own), distance);
+  }
+  if (threadIdx.x % 32 == 0) {
+    of_warps[threadIdx.x / 32] = own;
+  }
+  __syncthreads();
+  std::uint64_t sum = 0;
+  for (const std::uint64_t of_warp : of_warps) {
+    sum += of_warp;
+  }
+  return sum;
+}
+
+// The sequence's pages in the row of a transfer that block (row, _) handles.
+__device__ RowPages transferred_pages(const CacheView& cache, const PageTransfer& transfer) {
   const int index = transfer.places[blockIdx.x];
   const int layer = index / cache.kv_heads;
   const std::size_t row = cache.row(layer, transfer.slot, index % cache.kv_heads);
-  const RowPages pages(cache, layer, row, transfer.slot, cache.archive_counts[row]);
-  std::byte* host = transfer.pages + transfer.offsets[blockIdx.x] * cache.page_bytes;
-  __shared__ int top;
-  if (!kToHost) {
-    if (threadIdx.x == 0) {
-      top = atomicSub(cache.free_count, pages.all);
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < pages.all; i += kThreads) {
-      pages[i] = cache.free_pages[top - 1 - i];
-    }
-    __syncthreads();
+  return RowPages(cache, layer, row, transfer.slot, cache.archive_counts[row]);
+}
+
+// Several blocks per row share its pages.
+__global__ void __launch_bounds__(kThreads)
+    read_pages_kernel(CacheView cache, PageTransfer transfer, PageRange range) {
+  const RowPages pages = transferred_pages(cache, transfer);
+  const std::int64_t offset = transfer.offsets[blockIdx.x];
+  const auto begin = static_cast<int>(max(range.first - offset, std::int64_t{0}));
+  const auto end = static_cast<int>(min(range.end - offset, std::int64_t{pages.all}));
+  std::uint64_t sum = 0;
+  for (int i = begin + blockIdx.y; i < end; i += gridDim.y) {
+    sum += copy_checked(cache, i, page_at(cache, pages[i]),
+                        transfer.pages + (offset + i - range.first) * cache.page_bytes);
   }
+  if (transfer.sums != nullptr && begin < end) {
+    sum = sum_over_block(sum);
+    if (threadIdx.x == 0) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(transfer.sums + blockIdx.x), sum);
+    }
+  }
+}
+
+// One block per row.
+__global__ void __launch_bounds__(kThreads)
+    write_pages_kernel(CacheView cache, PageTransfer transfer) {
+  const RowPages pages = transferred_pages(cache, transfer);
+  const std::byte* from = transfer.pages + transfer.offsets[blockIdx.x] * cache.page_bytes;
+  __shared__ int top;
+  if (threadIdx.x == 0) {
+    top = atomicSub(cache.free_count, pages.all);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < pages.all; i += kThreads) {
+    pages[i] = cache.free_pages[top - 1 - i];
+  }
+  __syncthreads();
+  std::uint64_t sum = 0;
   for (int i = 0; i < pages.all; ++i) {
-    std::byte* device = page_at(cache, pages[i]);
-    std::byte* at = host + i * cache.page_bytes;
-    kToHost ? copy_page(cache, device, at) : copy_page(cache, at, device);
+    sum += copy_checked(cache, i, from + i * cache.page_bytes, page_at(cache, pages[i]));
+  }
+  if (transfer.sums != nullptr) {
+    sum = sum_over_block(sum);
+    if (threadIdx.x == 0) {
+      transfer.sums[blockIdx.x] = sum;
+    }
   }
 }
 
@@ -197,13 +258,16 @@ void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStr
   winnow::cuda::check_launch("fork a sequence");
 }
 
-void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream) {
-  transfer_kernel<true><<<transfer.rows, kThreads, 0, stream>>>(cache, transfer);
+void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, PageRange range,
+                       cudaStream_t stream) {
+  constexpr int kBlocksPerRow = 8;  // so that few long rows, too, use the memory's bandwidth
+  read_pages_kernel<<<dim3(transfer.rows, kBlocksPerRow), kThreads, 0, stream>>>(cache, transfer,
+                                                                                 range);
   winnow::cuda::check_launch("read a sequence");
 }
 
 void launch_write_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream) {
-  transfer_kernel<false><<<transfer.rows, kThreads, 0, stream>>>(cache, transfer);
+  write_pages_kernel<<<transfer.rows, kThreads, 0, stream>>>(cache, transfer);
   winnow::cuda::check_launch("write a sequence");
 }
 

@@ -26,17 +26,26 @@ void launch_release(const CacheView& cache, int slot, cudaStream_t stream);
 /// sequence's.
 void launch_fork(const CacheView& cache, int head_dim, int from, int to, cudaStream_t stream);
 
-/// Pages of a sequence that are copied to or from the host: row after row, a row's archive before
-/// its window. All pointers are to page-locked host memory.
+/// Pages of a sequence that are copied to or from other memory: row after row, a row's archive
+/// before its window. All pointers are to page-locked host memory or to the device's.
 struct PageTransfer {
   int slot = 0;
   int rows = 0;
   const std::int32_t* places = nullptr;   // [rows] rows of tables [layers, kv_heads]
   const std::int32_t* offsets = nullptr;  // [rows] the number of pages of all rows before
   std::byte* pages = nullptr;
+  std::uint64_t* sums = nullptr;  // optional [rows]: each row's checksum (base/checksum.h)
 };
-void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream);
-/// Takes pages from the free list and fills them. Lengths and archive counts are set already.
+/// Which of these pages are read now: [first, end), to `pages` from its beginning on.
+struct PageRange {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+/// Adds to `sums`, which are in the device's memory.
+void launch_read_pages(const CacheView& cache, const PageTransfer& transfer, PageRange range,
+                       cudaStream_t stream);
+/// Takes pages from the free list and fills them, all at once. Lengths and archive counts are set
+/// already. Replaces `sums`.
 void launch_write_pages(const CacheView& cache, const PageTransfer& transfer, cudaStream_t stream);
 
 }  // namespace winnow::kvcache::cuda

@@ -2,10 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/cuda/device.h"
@@ -13,6 +19,7 @@
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_backend_testing.h"
+#include "engine/cuda/pinned_copies.h"
 #include "engine/engine.h"
 
 namespace winnow::engine {
@@ -180,15 +187,83 @@ TEST_P(CudaSavedState, ComesBackFromTheHostsMemory) {
   std::ranges::reverse(tokens_);
   const auto second = copies->copy(*other, never);
   ASSERT_NE(second, nullptr);
-  expect_same(copy->save(), saved);
-  const auto restored = copies->restore(kLimits, *copy);
+  expect_same(copy->save().value(), saved);
+  const auto restored = copies->restore(kLimits, *copy).sequence;
   ASSERT_NE(restored, nullptr);
   expect_same(restored->save(), saved);
   EXPECT_EQ(restored->usage().per_head, kept->usage().per_head);
   const bool to_the_bit = GetParam().model == std::string_view("llama");
   EXPECT_LE(relative_error(feed_rest(*runner, *restored), feed_rest(*runner, *kept)),
             to_the_bit ? 0.0 : 1e-4);
-  expect_same(copy->save(), saved);  // it stays what it was
+  expect_same(copy->save().value(), saved);  // it stays what it was
+}
+
+// A flipped bit anywhere in the pages or their checksums.
+TEST_P(CudaSavedState, ADamagedCopyDoesNotComeBack) {
+  const auto runner = cuda_->make_runner(config_);
+  auto sequence = runner->open(kLimits);
+  feed(*runner, *sequence, kPrompt);
+  const kvcache::SavedSequence saved = sequence->save();
+  const auto copies = runner->make_host_copies(std::size_t{1} << 24);
+  const auto copy = copies->copy(*sequence, [] { return false; });
+  ASSERT_NE(copy, nullptr);
+  sequence.reset();
+  EXPECT_EQ(runner->page_bytes(), 0U);
+  const std::span<std::byte> memory = PinnedCopies::memory_of(*copy);
+  const std::size_t sums = static_cast<std::size_t>(cuda_->cache_shape().all_heads()) * 8;
+  const std::size_t pages = memory.size() - 3 * sums;  // behind them: sums, sums, tables
+  for (const std::size_t at : {std::size_t{0}, pages / 3, pages - 1, pages, pages + sums - 1}) {
+    memory[at] ^= std::byte{0x80};
+    const RestoredCopy restored = copies->restore(kLimits, *copy);
+    EXPECT_TRUE(restored.damaged) << at;
+    EXPECT_EQ(restored.sequence, nullptr) << at;
+    EXPECT_EQ(runner->page_bytes(), 0U) << at;
+    EXPECT_EQ(copy->save(), std::nullopt) << at;
+    memory[at] ^= std::byte{0x80};
+  }
+  const RestoredCopy restored = copies->restore(kLimits, *copy);
+  EXPECT_FALSE(restored.damaged);
+  ASSERT_NE(restored.sequence, nullptr);
+  expect_same(restored.sequence->save(), saved);
+}
+
+// Copies of two sequences in turn, many more than staging memory holds: each of them takes the
+// place of one that may still be on its way, while steps overwrite the pages of the last one.
+TEST_P(CudaSavedState, CopiesInARowDoNotMixUp) {
+  const auto runner = cuda_->make_runner(config_);
+  const auto first = runner->open(kLimits);
+  feed(*runner, *first, kPrompt);
+  const auto second = runner->open(kLimits);
+  std::ranges::reverse(tokens_);
+  feed(*runner, *second, kPrompt);
+  const std::array saved{first->save(), second->save()};
+  std::size_t bytes = 0;
+  {
+    const auto copies = runner->make_host_copies(std::size_t{1} << 24);
+    const auto copy = copies->copy(*first, [] { return false; });
+    bytes = copies->used_bytes();
+  }
+  const auto copies = runner->make_host_copies(bytes * 5 / 2);
+  std::deque<std::pair<std::unique_ptr<HostCopy>, std::size_t>> made;
+  for (int i = 0; i < 40; ++i) {
+    const std::size_t of = i % 3 == 0 ? 0 : 1;
+    auto fork = (of == 0 ? first : second)->fork();
+    ASSERT_NE(fork, nullptr);
+    auto copy = copies->copy(*fork, [&] {
+      const bool some = !made.empty();
+      if (some) {
+        made.pop_front();
+      }
+      return some;
+    });
+    ASSERT_NE(copy, nullptr);
+    feed(*runner, *fork, 20);
+    made.emplace_back(std::move(copy), of);
+  }
+  EXPECT_FALSE(made.empty());
+  for (const auto& [copy, of] : made) {
+    expect_same(copy->save().value(), saved[of]);
+  }
 }
 
 TEST_P(CudaSavedState, TheHostsMemoryIsBounded) {
@@ -214,7 +289,7 @@ TEST_P(CudaSavedState, TheHostsMemoryIsBounded) {
   });
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(asked, 1);
-  expect_same(second->save(), sequence->save());
+  expect_same(second->save().value(), sequence->save());
 }
 
 TEST_P(CudaSavedState, GoesOnOnTheOtherDevice) {
