@@ -50,7 +50,7 @@ struct LoadOptions {
   double kv_gib = 0.0;  // most memory for cached entries; 0: nine tenths of what weights leave
   /// The host's memory in GiB for prefixes and preempted sequences that leave the cache: they move
   /// there and back instead of being computed again; 0: none. On a CUDA device it is page-locked
-  /// when the model is loaded. Not with several CUDA devices.
+  /// when the model is loaded.
   double host_gib = 0.0;
 
   /// Of computation: bf16, fp32 or, on cuda with fp8 weights, fp8, in which prompts and large

@@ -117,7 +117,7 @@ std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cac
 }
 
 // The host's memory for prefixes and preempted sequences; 0: none.
-std::size_t host_limit(const LoadOptions& options, const EngineConfig& config) {
+std::size_t host_limit(const LoadOptions& options) {
   const double gib = options.host_gib;
   require(std::isfinite(gib) && gib >= 0.0 && gib <= 1e5, "--host-gib {}: expected 0 to 100000",
           gib);
@@ -125,8 +125,6 @@ std::size_t host_limit(const LoadOptions& options, const EngineConfig& config) {
   require(bytes <= total_host_memory(),
           "--host-gib {}: this process may use {:.1f} GiB of memory in all", gib,
           static_cast<double>(total_host_memory()) / 0x1p30);
-  require(bytes == 0 || config.ranks == 1 || !config.cuda_device,
-          "--host-gib {} with --tensor-parallel and --device cuda: runs on one device only", gib);
   return bytes;
 }
 
@@ -292,7 +290,7 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   config.cache.format =
       parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);
   config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device, config.cache, model);
-  config.host_bytes = host_limit(options, config);
+  config.host_bytes = host_limit(options);
   if (options.reuse_prefixes) {
     config.reuse_prefixes = true;
     config.prefix_bytes = config.cache.max_bytes;  // until running sequences need the room

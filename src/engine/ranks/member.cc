@@ -53,6 +53,7 @@ MessageWriter Member::obey(std::span<const std::byte> bytes, const StepResults* 
 void Member::do_command(MessageReader& message, MessageWriter& answer, const StepResults* results) {
   switch (message.take<RankCommand>()) {
     case RankCommand::end:
+      copies_.clear();
       sequences_.clear();
       runners_.clear();
       ended_ = true;
@@ -111,20 +112,38 @@ void Member::do_command(MessageReader& message, MessageWriter& answer, const Ste
     case RankCommand::weight_bytes:
       answer.put(local_.weight_bytes_per_step(message.take<int>()));
       break;
+    case RankCommand::make_copies:
+      make_copies(message);
+      break;
+    case RankCommand::copy:
+      copy(message, answer);
+      break;
+    case RankCommand::restore_copy:
+      restore_copy(message, answer);
+      break;
+    case RankCommand::save_copy:
+      save_copy(message, answer);
+      break;
+    case RankCommand::drop_copy:
+      copies_.erase(message.take<int>());
+      break;
   }
 }
 
-// The configured memory is for entries of all ranks together: this rank gets the share of its
-// heads.
+// Memory is configured for all ranks together: each gets the share of its heads.
+std::size_t Member::share_of(std::size_t bytes) const {
+  const auto own = static_cast<double>(local_.cache_shape().all_heads());
+  return static_cast<std::size_t>(static_cast<double>(bytes) * own / whole_shape_.all_heads());
+}
+
 void Member::make_runner(MessageReader& message, MessageWriter& answer) {
   const int id = message.take<int>();
   auto config = message.take<EngineConfig>();
-  const auto own = static_cast<double>(local_.cache_shape().all_heads());
   if (config.cache.max_bytes != kAllThereIs) {
-    config.cache.max_bytes = static_cast<std::size_t>(static_cast<double>(config.cache.max_bytes) *
-                                                      own / whole_shape_.all_heads());
+    config.cache.max_bytes = share_of(config.cache.max_bytes);
   }
-  runners_[id] = {local_.make_runner(config, message.take<int>()), config.cache};
+  config.host_bytes = share_of(config.host_bytes);
+  runners_[id] = {local_.make_runner(config, message.take<int>()), config.cache, nullptr};
   answer.put(runner(id).capacity_bytes());
   answer.put(runner(id).forks_share_pages());
 }

@@ -34,6 +34,11 @@ enum class RankCommand : std::uint8_t {
   save,          // sequence -> SavedSequence
   bytes,         // runner -> page_bytes, state_bytes
   weight_bytes,  // sequences -> weight_bytes_per_step
+  make_copies,   // runner, bytes of all ranks -> nothing
+  copy,          // sequence, its copy -> whether there was room, bytes
+  restore_copy,  // runner, sequence, SequenceLimits, copy -> whether it is there, whether damaged
+  save_copy,     // copy -> whether it is whole; if so, SavedSequence
+  drop_copy,     // copy -> nothing
 };
 
 /// The results of a forward pass that only rank 0 wants.
@@ -65,11 +70,19 @@ class Member {
   void restore(MessageReader& message, MessageWriter& answer);
   void fork(MessageReader& message, MessageWriter& answer);
   void forward(MessageReader& message, MessageWriter& answer, const StepResults* results);
+  // member_copies.cc
+  void make_copies(MessageReader& message);
+  void copy(MessageReader& message, MessageWriter& answer);
+  void restore_copy(MessageReader& message, MessageWriter& answer);
+  void save_copy(MessageReader& message, MessageWriter& answer);
   [[nodiscard]] Runner& runner(int id) { return *runners_.at(id).runner; }
+  // This rank's part of memory that all ranks share.
+  [[nodiscard]] std::size_t share_of(std::size_t bytes) const;
 
   struct OwnRunner {
     std::unique_ptr<Runner> runner;
     kvcache::CacheConfig cache;
+    std::unique_ptr<HostCopies> copies;
   };
 
   const Backend& local_;
@@ -78,6 +91,7 @@ class Member {
   model::Shard shard_;
   std::map<int, OwnRunner> runners_;
   std::map<int, Held> sequences_;  // declared after the runners, which must outlive them
+  std::map<int, std::unique_ptr<HostCopy>> copies_;  // likewise
   bool ended_ = false;
 };
 

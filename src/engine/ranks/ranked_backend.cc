@@ -7,139 +7,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/ranks/group.h"
+#include "engine/ranks/ranked_copies.h"
+#include "engine/ranks/ranked_sequence.h"
 
 namespace winnow::engine {
 namespace {
-
-// Combines the needs of all ranks.
-kvcache::PageNeed join_needs(std::vector<kvcache::PageNeed> needs) {
-  kvcache::PageNeed joined = std::move(needs.front());
-  joined.others.assign(needs.begin() + 1, needs.end());
-  return joined;
-}
-
-// Joins the ranks' values per KV head, layer by layer, in the order of the whole model's heads.
-void join_heads(const Group& group, std::span<const std::span<const std::int32_t>> parts,
-                std::span<std::int32_t> whole) {
-  auto to = whole.begin();
-  for (int layer = 0; layer < group.shape().layers; ++layer) {
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      const kvcache::CacheShape& own = group.shapes()[rank];
-      const auto heads = static_cast<std::size_t>(own.kv_heads_of(layer));
-      const auto first = static_cast<std::size_t>(own.heads_before(layer));
-      to = std::ranges::copy(parts[rank].subspan(first, heads), to).out;
-    }
-  }
-}
-
-CacheUsage join_usages(const Group& group, std::span<RankAnswer> answers) {
-  CacheUsage whole;
-  std::vector<std::vector<std::int32_t>> per_head;
-  for (RankAnswer& message : answers) {
-    whole.tokens = message.take<int>();
-    whole.live_entries += message.take<std::int64_t>();
-    whole.dense_entries += message.take<std::int64_t>();
-    whole.bytes += message.take<std::size_t>();
-    whole.state_bytes += message.take<std::size_t>();
-    whole.dense_bytes += message.take<std::size_t>();
-    per_head.push_back(message.take_all<std::int32_t>());
-  }
-  const std::vector<std::span<const std::int32_t>> parts(per_head.begin(), per_head.end());
-  whole.per_head.resize(static_cast<std::size_t>(group.shape().all_heads()));
-  join_heads(group, parts, whole.per_head);
-  return whole;
-}
-
-struct RunnerSettings {
-  int id = 0;
-  kvcache::CacheConfig cache;
-};
-
-class RankedSequence : public SequenceState {
- public:
-  RankedSequence(Group& group, const RunnerSettings& runner, int id,
-                 const kvcache::SequenceLimits& limits, int length)
-      : group_(group), runner_(runner), id_(id), limits_(limits), length_(length) {}
-  ~RankedSequence() override {
-    try {
-      group_.ask(RankCommand::close, [this](MessageWriter& message) { message.put(id_); });
-    } catch (const std::exception&) {  // a rank has failed: nothing is left to close
-    }
-  }
-  RankedSequence(const RankedSequence&) = delete;
-  RankedSequence& operator=(const RankedSequence&) = delete;
-
-  [[nodiscard]] int length() const override { return length_; }
-  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override;
-  [[nodiscard]] CacheUsage usage() const override {
-    auto answers = group_.ask(RankCommand::usage, names());
-    return join_usages(group_, answers);
-  }
-  [[nodiscard]] std::int64_t live_entries() const override {
-    return live_entries_ ? *live_entries_ : usage().live_entries;
-  }
-  [[nodiscard]] kvcache::SavedSequence save() const override {
-    std::vector<kvcache::SavedSequence> parts;
-    for (RankAnswer& answer : group_.ask(RankCommand::save, names())) {
-      parts.push_back(take_saved(answer.reader()));
-    }
-    const SavedForm form{group_.whole(),
-                         group_.shape(),
-                         group_.shape().page_layout(runner_.cache.format),
-                         {runner_.cache, limits_}};
-    return join_saved(form, parts);
-  }
-
-  /// Records the ranks' answer after the sequence took tokens.
-  void took(int tokens, std::int64_t live_entries, kvcache::PageNeed next) {
-    length_ += tokens;
-    live_entries_ = live_entries;
-    next_need_ = std::move(next);
-  }
-  [[nodiscard]] kvcache::PageNeed need(int tokens) const {
-    if (tokens == 1 && next_need_) {
-      return *next_need_;
-    }
-    auto answers = group_.ask(RankCommand::need, [&](MessageWriter& message) {
-      message.put(id_);
-      message.put(tokens);
-    });
-    std::vector<kvcache::PageNeed> needs;
-    needs.reserve(answers.size());
-    for (RankAnswer& answer : answers) {
-      needs.push_back(take_need(answer.reader()));
-    }
-    return join_needs(std::move(needs));
-  }
-  [[nodiscard]] int id() const { return id_; }
-
- private:
-  [[nodiscard]] std::function<void(MessageWriter&)> names() const {
-    return [this](MessageWriter& message) { message.put(id_); };
-  }
-
-  Group& group_;
-  RunnerSettings runner_;
-  int id_;
-  kvcache::SequenceLimits limits_;
-  int length_;
-  std::optional<std::int64_t> live_entries_;
-  mutable std::optional<kvcache::PageNeed> next_need_;  // of one token; nullopt: ask the ranks
-};
-
-std::unique_ptr<SequenceState> RankedSequence::fork() const {
-  next_need_.reset();  // pages that are shared now are copied when they are written
-  auto copy = std::make_unique<RankedSequence>(group_, runner_, group_.new_id(), limits_, length_);
-  const bool room = group_.ask_for<bool>(
-      RankCommand::fork,
-      [&](MessageWriter& message) {
-        message.put(id_);
-        message.put(copy->id());
-      },
-      std::logical_and<>());
-  return room ? std::move(copy) : nullptr;  // if not, destroying `copy` closes it on all ranks
-}
 
 class RankedRunner : public Runner {
  public:
@@ -180,6 +52,10 @@ class RankedRunner : public Runner {
         },
         std::logical_and<>());
     return room ? std::move(sequence) : nullptr;
+  }
+
+  std::unique_ptr<HostCopies> make_host_copies(std::size_t max_bytes) override {
+    return make_ranked_copies(group_, settings_, max_bytes);
   }
 
   [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {

@@ -1,8 +1,10 @@
 // A random model that several ranks of this process run together.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu_runner.h"
@@ -15,9 +17,12 @@ namespace winnow::engine::testing {
 
 class RankedModel {
  public:
-  /// The weights equal model::random_weights(spec, type, seed) of a single rank.
+  using Wrap = std::function<std::unique_ptr<const Backend>(std::unique_ptr<const Backend>)>;
+
+  /// The weights equal model::random_weights(spec, type, seed) of a single rank. `wrap` (may be
+  /// empty) replaces the backend of rank 0's part.
   RankedModel(const model::ModelSpec& spec, DType type, std::uint64_t seed, int ranks,
-              const std::optional<kvcache::DrawnDecisions>& drawn)
+              const std::optional<kvcache::DrawnDecisions>& drawn, const Wrap& wrap = {})
       : spec_(spec), ranks_(parallel::make_thread_ranks(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       const model::Shard shard{rank, ranks};
@@ -35,8 +40,10 @@ class RankedModel {
         obey_first(member, *ranks_[rank]);
       });
     }
-    backend_ = make_ranked_backend(std::make_unique<CpuBackend>(*parts_[0], ranks_[0].get()), spec,
-                                   *ranks_[0]);
+    std::unique_ptr<const Backend> first =
+        std::make_unique<CpuBackend>(*parts_[0], ranks_[0].get());
+    backend_ =
+        make_ranked_backend(wrap ? wrap(std::move(first)) : std::move(first), spec, *ranks_[0]);
   }
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
