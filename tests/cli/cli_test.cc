@@ -450,6 +450,30 @@ TEST(Bench, FullLoadServesEveryRequest) {
   EXPECT_THAT(refused.err, HasSubstr("--load 40-20: expected two lengths, such as 1000/1000"));
 }
 
+// Answers end where the engine does not expect it, so it admits too many and preempts some.
+TEST(Bench, FullLoadOfAnswersOfUnknownLengths) {
+  Words words{"bench",     "--model",    kSliding, "--cache",  "dense",  "--load",
+              "40/20-400", "--requests", "24",     "--kv-gib", "0.0008", "--json"};
+  const json computed = run_json(words);
+  EXPECT_EQ(computed.at("least_output"), 20);
+  EXPECT_EQ(computed.at("output"), 400);
+  EXPECT_GT(computed.at("preemptions"), 0);
+  EXPECT_FALSE(computed.contains("host"));
+  words.insert(words.end(), {"--host-gib", "0.01"});
+  const json moved = run_json(words);
+  EXPECT_EQ(moved.at("host").at("saved"), moved.at("preemptions"));
+  EXPECT_GE(moved.at("host").at("restored"), moved.at("host").at("saved"));
+  for (const json& result : {computed, moved}) {
+    const double tokens =
+        result.at("output_tokens_per_s").get<double>() * result.at("seconds").get<double>();
+    EXPECT_GT(tokens, 24 * 20);
+    EXPECT_LT(tokens, 24 * 400);
+  }
+  for (const char* lengths : {"40/0-5", "40/5-4", "40/5-", "40/5-6-7"}) {
+    EXPECT_EQ(run_winnow({"bench", "--model", kSliding, "--load", lengths}).code, 1) << lengths;
+  }
+}
+
 TEST(Bench, APrefixComesFromThreePlaces) {
   for (const char* rule : {"dense", "dms"}) {
     Words words{"bench",  "--model",    kSliding, "--cache",  rule, "--prefix", "300",

@@ -88,7 +88,9 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
   plan.option("--repeat", options.repeat, "R", "Repetitions; the median is reported");
   plan.open_option("--load", options.lengths, "IN/OUT",
                    "Instead of fixed batches: requests of IN prompt tokens and OUT output tokens "
-                   "that all wait from the start, through continuous batching (default: off)");
+                   "that all wait from the start, through continuous batching; OUT may be a range "
+                   "such as 200-1000, then the engine does not know when an answer will end "
+                   "(default: off)");
   plan.open_option("--requests", options.requests, "N",
                    "With --load: how many requests (default: 256)");
   plan.open_option("--max-sequences", options.max_sequences, "N",

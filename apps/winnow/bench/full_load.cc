@@ -27,10 +27,12 @@ class FullLoad {
 
   FullLoadResult run() {
     warm_up();
+    std::int64_t total = 0;
     for (int i = 0; i < plan_.requests; ++i) {
-      engine_.submit(request(plan_.input, plan_.output));
+      const int length = answer_length();
+      answers_[engine_.submit(request(plan_.input, plan_.output))].length = length;
+      total += length;
     }
-    const std::int64_t total = std::int64_t{plan_.requests} * plan_.output;
     ProgressBar progress("load", total, "tokens");
     start_ = Clock::now();
     while (!engine_.idle()) {
@@ -53,6 +55,17 @@ class FullLoad {
     double seconds;
     std::int64_t tokens;
   };
+
+  struct Answer {
+    int length = 0;  // at which it ends
+    int tokens = 0;  // so far
+    Clock::time_point first;
+  };
+
+  int answer_length() {
+    const int more = plan_.output - plan_.least_output;
+    return plan_.least_output + (more > 0 ? static_cast<int>(random_.uniform() * (more + 1)) : 0);
+  }
 
   engine::Request request(int input, int output) {
     engine::Request request;
@@ -77,7 +90,8 @@ class FullLoad {
   static void check(const engine::TokenEvent& event) {
     require(event.finish != engine::FinishReason::out_of_memory,
             "a request does not fit into the cache: allow it more memory with --kv-gib");
-    require(event.token >= 0, "a request ended early: {}", engine::finish_name(event.finish));
+    require(event.token >= 0 || event.finish == engine::FinishReason::stop,
+            "a request ended early: {}", engine::finish_name(event.finish));
   }
 
   void take(const std::vector<engine::TokenEvent>& events) {
@@ -87,13 +101,29 @@ class FullLoad {
     result_.most_bytes = std::max(result_.most_bytes, stats.page_bytes);
     for (const engine::TokenEvent& event : events) {
       check(event);
-      ++tokens_;
-      first_tokens_.try_emplace(event.request, now);
+      if (event.token >= 0) {
+        take_token(event.request, now);
+      }
       if (event.finish != engine::FinishReason::none) {
-        end(event.request, now);
+        end(event.request);
       }
     }
     progress_.push_back({seconds_between(start_, now), tokens_});
+  }
+
+  void take_token(engine::RequestId request, Clock::time_point now) {
+    Answer& answer = answers_.at(request);
+    answer.first = answer.tokens == 0 ? now : answer.first;
+    ++tokens_;
+    if (++answer.tokens < answer.length) {
+      return;
+    }
+    if (answer.length > 1) {
+      result_.seconds_per_token.push_back(seconds_between(answer.first, now) / (answer.length - 1));
+    }
+    if (answer.length < plan_.output) {
+      engine_.stop(request, 0);
+    }
   }
 
   // Tokens per second over the middle half of the output tokens.
@@ -108,15 +138,11 @@ class FullLoad {
                : static_cast<double>(end.tokens - begin.tokens) / (end.seconds - begin.seconds);
   }
 
-  void end(engine::RequestId request, Clock::time_point now) {
+  void end(engine::RequestId request) {
     const engine::CacheUsage usage = engine_.take_usage(request, 0);
     live_ += usage.live_entries;
     dense_ += usage.dense_entries;
-    const auto first = first_tokens_.find(request);
-    if (plan_.output > 1) {
-      result_.seconds_per_token.push_back(seconds_between(first->second, now) / (plan_.output - 1));
-    }
-    first_tokens_.erase(first);
+    answers_.erase(request);
   }
 
   int vocab_;
@@ -129,7 +155,7 @@ class FullLoad {
   std::int64_t dense_ = 0;
   Clock::time_point start_;
   std::vector<Point> progress_;  // after each step
-  std::map<engine::RequestId, Clock::time_point> first_tokens_;
+  std::map<engine::RequestId, Answer> answers_;
 };
 
 }  // namespace

@@ -10,11 +10,13 @@
 
 namespace winnow::cli {
 
-/// Requests of one length that all wait from the start, so the engine always runs as many sequences
+/// Requests that all wait from the start, so the engine always runs as many sequences
 /// as its cache or its limit allows.
 struct FullLoadPlan {
-  int input = 0;   // tokens of each prompt, random
-  int output = 0;  // tokens of each answer
+  int input = 0;         // tokens of each prompt, random
+  int output = 0;        // the most tokens of an answer, which the engine knows
+  int least_output = 0;  // the fewest: lengths are drawn between the two, and the engine learns of
+                         // an answer's end when it is there
   int requests = 256;
 };
 

@@ -150,6 +150,7 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
   Json json = run_json(options, setup);
   json.update(Json{{"input", setup.load->input},
                    {"output", setup.load->output},
+                   {"least_output", setup.load->least_output},
                    {"requests", setup.load->requests},
                    {"max_sequences", setup.engine.max_sequences},
                    {"seconds", result.seconds},
@@ -169,13 +170,23 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
                     {{"most_bytes", result.most_bytes},
                      {"capacity_bytes", result.stats.capacity_bytes},
                      {"compression_ratio", result.compression_ratio}}}});
+  if (const auto& host = result.stats.host) {
+    json["host"] = {{"saved", host->saved},
+                    {"restored", host->restored},
+                    {"refused", host->refused},
+                    {"save_seconds", host->save_seconds},
+                    {"restore_seconds", host->restore_seconds}};
+  }
   return json;
 }
 
 std::string table(const BenchOptions& options, const Setup& setup, const FullLoadResult& result) {
-  std::string text = title(options, setup) + fmt::format(", {} requests of {} + {} tokens\n\n",
-                                                         setup.load->requests, setup.load->input,
-                                                         setup.load->output);
+  const FullLoadPlan& load = *setup.load;
+  const std::string least =
+      load.least_output < load.output ? fmt::format("{} to ", load.least_output) : "";
+  std::string text =
+      title(options, setup) + fmt::format(", {} requests of {} + {}{} tokens\n\n", load.requests,
+                                          load.input, least, load.output);
   add_row(text, "output",
           fmt::format("{:>10.2f} tokens/s over {:.1f} s; {:.2f} in the middle half",
                       result.output_tokens_per_s, result.seconds, result.steady_tokens_per_s));
@@ -186,6 +197,11 @@ std::string table(const BenchOptions& options, const Setup& setup, const FullLoa
   add_row(
       text, "sequences at a time",
       fmt::format("{:>10} at most, {} preempted", result.most_running, result.stats.preemptions));
+  if (const auto& host = result.stats.host) {
+    add_row(text, "host memory",
+            fmt::format("{:>10} states there and {} back, {:.2f} s waited", host->saved,
+                        host->restored, host->save_seconds + host->restore_seconds));
+  }
   add_row(
       text, "KV cache",
       fmt::format("{:>10} at most of {}, {:.2f}x compressed", readable_bytes_of(result.most_bytes),
@@ -228,7 +244,7 @@ std::string table(const BenchOptions& options, const Setup& setup, const FirstTo
   row("in the cache", result.from_cache);
   row("in the host's memory", result.from_host);
   add_row(text, "its state",
-          fmt::format("{:>10}, copied out in {:.2f} ms, in in {:.2f} ms",
+          fmt::format("{:>10}, steps waited {:.2f} ms when it left and {:.2f} ms when it came back",
                       readable_bytes_of(result.state_bytes), 1e3 * result.save_seconds,
                       1e3 * result.restore_seconds));
   return text;

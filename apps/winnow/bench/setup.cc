@@ -71,10 +71,15 @@ std::optional<FullLoadPlan> load_of(const BenchOptions& options) {
   const char* const end = lengths.data() + lengths.size();
   const auto input = std::from_chars(lengths.data(), end, plan.input);
   const bool slash = input.ec == std::errc() && input.ptr != end && *input.ptr == '/';
-  const auto output = slash ? std::from_chars(input.ptr + 1, end, plan.output) : input;
+  auto output = slash ? std::from_chars(input.ptr + 1, end, plan.least_output) : input;
+  plan.output = plan.least_output;
+  if (output.ec == std::errc() && output.ptr != end && *output.ptr == '-') {
+    output = std::from_chars(output.ptr + 1, end, plan.output);
+  }
   require(slash && output.ec == std::errc() && output.ptr == end && plan.input >= 1 &&
-              plan.output >= 1 && plan.input <= kMost && plan.output <= kMost,
-          "--load {}: expected two lengths, such as 1000/1000", lengths);
+              plan.least_output >= 1 && plan.output >= plan.least_output && plan.input <= kMost &&
+              plan.output <= kMost,
+          "--load {}: expected two lengths, such as 1000/1000 or 1000/200-1000", lengths);
   require(plan.requests >= 1 && plan.requests <= kMost, "--requests {}: expected 1 to {}",
           plan.requests, kMost);
   require(options.max_sequences.value_or(1) >= 1, "--max-sequences {}: expected at least 1",
