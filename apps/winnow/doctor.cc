@@ -56,9 +56,9 @@ double host_bandwidth() {
 
 // Devices that can compute with such weights.
 std::vector<Place> places_of(const DeviceList& list, const DoctorOptions& options) {
-  if (const auto memory = options.plan.memory()) {
+  if (const auto memory = options.plan.memory.bytes()) {
     engine::parse_weights(options.weights, /*on_cpu=*/false);
-    return {{fmt::format("{:g} GiB", options.plan.memory_gib), *memory, /*is_device=*/true}};
+    return {{fmt::format("{:g} GiB", options.plan.memory.gib), *memory, /*is_device=*/true}};
   }
   std::vector<Place> places;
   const bool only_devices =

@@ -1,4 +1,4 @@
-// The memory and the length of text for which winnow inspect and winnow doctor plan.
+// The memory for which winnow plans, and the length of text of winnow inspect and winnow doctor.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,25 @@
 
 namespace winnow::cli {
 
-struct MemoryPlan {
-  int context = 8192;       // tokens of a sequence
-  double memory_gib = 0.0;  // of a machine or device that is elsewhere; 0: what is here
+/// The memory of a machine or device that is elsewhere.
+struct MemoryElsewhere {
+  double gib = 0.0;  // 0: what is here counts
 
-  /// The memory that is elsewhere, in bytes; nullopt: what is here counts.
-  [[nodiscard]] std::optional<std::size_t> memory() const;
+  /// nullopt: what is here counts.
+  [[nodiscard]] std::optional<std::size_t> bytes() const;
 };
 
+struct MemoryPlan {
+  int context = 8192;  // tokens of a sequence
+  MemoryElsewhere memory;
+};
+
+/// --memory-gib.
+void add_memory_flag(const FlagGroup& group, MemoryElsewhere& memory);
 /// --context and --memory-gib.
 void add_plan_flags(const FlagGroup& group, MemoryPlan& plan);
-/// Throws Error that names the flag.
+/// Both throw Error that names the flag.
+void check(const MemoryElsewhere& memory);
 void check(const MemoryPlan& plan);
 
 }  // namespace winnow::cli

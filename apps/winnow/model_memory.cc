@@ -51,7 +51,7 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
       sequence_bytes(spec, format, memory.chat_tokens, trained_compression(spec));
   memory.chat_dense = chat.dense;
   memory.chat = chat.compressed;
-  memory.available = static_cast<double>(plan.memory().value_or(available_host_memory()));
+  memory.available = static_cast<double>(plan.memory.bytes().value_or(available_host_memory()));
   const auto add = [&](std::string_view name, double weights) {
     const double needed = weights + engine::memory_of_cache(memory.chat);
     memory.formats.push_back({name, weights, memory.available - needed});

@@ -118,7 +118,8 @@ std::size_t MemoryPlan::total() const {
   return sum;
 }
 
-MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base) {
+MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base,
+                       std::size_t available) {
   const model::ModelSpec spec = student_config(options, base);
   const bool frozen = spec.dms && spec.dms->source == model::DmsConfig::Source::adapter;
   MemoryPlan plan;
@@ -129,7 +130,7 @@ MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& b
     }
   }
   if (options.cuda_device) {
-    plan.parts = cuda::device_parts(options, base);
+    plan.parts = cuda::device_parts(options, base, available);
     return plan;
   }
   plan.ranks = parallel::launched_as() ? 1 : options.ranks;

@@ -27,8 +27,10 @@ struct MemoryPlan {
 };
 
 /// For training `base`: its configuration and the bytes of its weights, which stay mapped. With a
-/// CUDA device: the needs of device memory.
-MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base);
+/// CUDA device: the needs of device memory, computed without it. `available` bytes decide whether
+/// activations are kept, where the options leave it open.
+MemoryPlan plan_memory(const TrainingOptions& options, const model::ModelSpec& base,
+                       std::size_t available);
 
 /// Bytes that a process may still allocate on this machine, or on the fullest device that trains.
 std::size_t available_memory(const TrainingOptions& options);

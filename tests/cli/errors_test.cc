@@ -97,6 +97,8 @@ TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {
   expect_error({"bench", "--device", "cuda", "--shape", "llama-3.1-70b"}, names);
   expect_error({"retrofit", "--model", kBase, "--dry-run", "--device", "cuda"}, names);
   expect_error({"train", "--init", kBase, "--dry-run", "--device", "cuda"}, names);
+  expect_error({"train", "--init", kBase, "--dry-run", "--device", "cuda", "--memory-gib", "80"},
+               names);
 }
 
 TEST(Errors, CacheFlagsAgainstTheModel) {

@@ -231,6 +231,35 @@ TEST_F(Training, ADryRunCountsAndRefuses) {
   EXPECT_FALSE(fs::exists(file("out")));
 }
 
+TEST_F(Training, ADryRunPlansForMemoryThatIsNotHere) {
+  const auto plan = [this](const char* gib) {
+    return run_winnow(train("out", {"--dry-run", "--memory-gib", gib}));
+  };
+  const CommandResult fits = plan("24");
+  EXPECT_EQ(fits.code, 0) << fits.err;
+  EXPECT_THAT(fits.out, HasSubstr("memory available                         24.0 GiB\n"));
+  const CommandResult small = plan("0.03125");
+  EXPECT_EQ(small.code, 1);
+  EXPECT_THAT(small.err, HasSubstr("0.03 GiB are available"));
+  EXPECT_THAT(plan("-1").err, HasSubstr("--memory-gib -1: expected 0 to "));
+  expect_error(train("out", {"--memory-gib", "24"}), "--memory-gib goes with --dry-run only");
+}
+
+TEST_F(Training, ADryRunPlansForADeviceThatIsNotHere) {
+  const auto plan = [this](const char* gib) {
+    return run_winnow(
+        train("out", {"--dry-run", "--device", "cuda", "--dtype", "bf16", "--memory-gib", gib}));
+  };
+  const CommandResult large = plan("24");
+  if (large.err.find("this build") != std::string::npos) {
+    GTEST_SKIP() << "a build without CUDA";
+  }
+  EXPECT_EQ(large.code, 0) << large.err;
+  EXPECT_THAT(large.out, AllOf(HasSubstr("cuBLAS, kernels, graphs"), HasSubstr("activations, kept"),
+                               HasSubstr("memory available                         24.0 GiB\n")));
+  EXPECT_THAT(plan("0.65").out, HasSubstr("activations, recomputed"));
+}
+
 TEST_F(Training, CtrlCWritesACheckpointThatGoesOn) {
   const Words more{"--steps", "60", "--save-every", "0"};
   succeed(train("whole", more));

@@ -174,9 +174,9 @@ TEST(Partition, SharesOutAllElements) {
 TEST(MemoryPlan, SharesOutMoments) {
   const model::ModelSpec spec = testing::tiny_config("llama");
   TrainingOptions options = in_parts(testing::language_options());
-  const MemoryPlan one = plan_memory(options, spec);
+  const MemoryPlan one = plan_memory(options, spec, 0);
   options.ranks = 2;
-  const MemoryPlan two = plan_memory(options, spec);
+  const MemoryPlan two = plan_memory(options, spec, 0);
   const auto bytes = [](const MemoryPlan& plan, std::string_view name) {
     const auto part = std::ranges::find(plan.parts, name, &MemoryPlan::Part::name);
     return part == plan.parts.end() ? std::size_t{0} : part->bytes;

@@ -111,9 +111,9 @@ TEST(MemoryPlan, StageThreeSharesOutWeights) {
   TrainingOptions options = testing::in_parts(testing::language_options());
   options.ranks = 4;
   const model::ModelSpec spec = deep_spec();
-  const MemoryPlan one = plan_memory(options, spec);
+  const MemoryPlan one = plan_memory(options, spec, 0);
   options.zero_stage = ZeroStage::everything;
-  const MemoryPlan three = plan_memory(options, spec);
+  const MemoryPlan three = plan_memory(options, spec, 0);
   const auto states = [](const MemoryPlan& plan) {
     std::size_t sum = 0;
     for (const MemoryPlan::Part& part : plan.parts) {

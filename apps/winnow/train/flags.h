@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/winnow/flag_group.h"
+#include "apps/winnow/memory_plan.h"
 #include "train/options.h"
 
 namespace winnow::cli {
@@ -32,6 +33,7 @@ struct TrainingFlags {
   int data_parallel = 1;
   int zero_stage = 1;
   int threads = 0;
+  MemoryElsewhere memory;
 
   std::string optimizer = "adamw";
   double momentum = 0.95;

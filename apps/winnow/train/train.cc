@@ -33,9 +33,10 @@ namespace fs = std::filesystem;
 
 // Flags that may differ when a run is resumed.
 const std::vector<std::string> kNotTheRecipe{
-    "help",       "config",      "out",        "data",         "valid",         "valid-tokens",
-    "save-every", "keep-at",     "eval-every", "dry-run",      "resume",        "threads",
-    "device",     "activations", "save-dtype", "final-offset", "data-parallel", "zero-stage"};
+    "help",         "config",        "out",        "data",        "valid",
+    "valid-tokens", "save-every",    "keep-at",    "eval-every",  "dry-run",
+    "resume",       "threads",       "device",     "activations", "save-dtype",
+    "final-offset", "data-parallel", "zero-stage", "memory-gib"};
 // Flags that may differ between ranks.
 const std::vector<std::string> kOfOneRank{"help", "config", "threads"};
 
@@ -78,6 +79,8 @@ void check_numbers(const TrainingFlags& flags) {
            {"--threads", flags.threads}}) {
     require(value >= 0, "{} {}: expected 0 or more", flag, value);
   }
+  check(flags.memory);
+  require(flags.dry_run || !flags.memory.bytes(), "--memory-gib goes with --dry-run only");
   for (const std::int64_t step : flags.keep_at) {
     require(step >= 1 && step <= flags.steps, "--keep-at {}: expected steps from 1 to {}", step,
             flags.steps);
@@ -105,14 +108,14 @@ void print_tokens(const train::TrainingOptions& options) {
                     grouped(step * options.steps)));
 }
 
-int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& options,
-               const model::ModelSpec& base) {
+int print_plan(const train::MemoryPlan& plan, std::size_t available,
+               const train::TrainingOptions& options, const model::ModelSpec& base) {
   print_tokens(options);
   print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
-  print(fmt::format(
-      "{:<38} {:>10}\n",
-      plan.trained > plan.parameters ? "trained, with rows that saving merges" : "trained",
-      grouped(plan.trained)));
+  print(
+      fmt::format("{:<38} {:>10}\n",
+                  plan.trained > plan.parameters ? "trained, with weights of decisions" : "trained",
+                  grouped(plan.trained)));
   for (const auto& part : plan.parts) {
     print(fmt::format("  {:<36} {:>10}\n", part.name,
                       readable_bytes(static_cast<double>(part.bytes))));
@@ -122,7 +125,6 @@ int print_plan(const train::MemoryPlan& plan, const train::TrainingOptions& opti
                       readable_bytes(static_cast<double>(plan.of_one()))));
     print_device_states(options, base);
   }
-  const std::size_t available = train::available_memory(options);
   print(fmt::format("{:<38} {:>10}\n", "memory needed, about",
                     readable_bytes(static_cast<double>(plan.total()))));
   print(fmt::format("{:<38} {:>10}\n", "memory available",
@@ -283,11 +285,13 @@ int run(const TrainingFlags& flags) {
   require(!options.cuda_device || options.ranks == 1 || !parallel::launched_as(),
           "--data-parallel {} with --device cuda: start one process, without a launcher",
           options.ranks);
-  const train::MemoryPlan plan = train::plan_memory(options, config);
+  const auto elsewhere = flags.memory.bytes();
+  const std::size_t available = elsewhere ? *elsewhere : train::available_memory(options);
+  const train::MemoryPlan plan = train::plan_memory(options, config, available);
   if (flags.dry_run) {
-    return print_plan(plan, options, config);
+    return print_plan(plan, available, options, config);
   }
-  train::require_fits(plan, train::available_memory(options));
+  train::require_fits(plan, available);
   check_files("--data", flags.data);
   check_files("--valid", flags.valid);
   // Checked here, because the data may have been tokenised earlier.

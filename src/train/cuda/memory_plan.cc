@@ -72,8 +72,8 @@ Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base,
 }
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
-                                           const model::ModelSpec& base) {
-  return parts_keeping(choose_keep(options, base, available_device_memory(options)), options, base);
+                                           const model::ModelSpec& base, std::size_t available) {
+  return parts_keeping(choose_keep(options, base, available), options, base);
 }
 
 std::size_t available_device_memory(const TrainingOptions& options) {

@@ -13,9 +13,9 @@ namespace winnow::train::cuda {
 Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base,
                  std::size_t available);
 
-/// The memory that the parts of a run take on each device.
+/// The memory that the parts of a run take on each device, which has `available` bytes. Needs none.
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
-                                           const model::ModelSpec& base);
+                                           const model::ModelSpec& base, std::size_t available);
 
 /// Free bytes on each device that trains. Error when there is no device.
 std::size_t available_device_memory(const TrainingOptions& options);

@@ -24,7 +24,8 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
 namespace cuda {
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& /*options*/,
-                                           const model::ModelSpec& /*base*/) {
+                                           const model::ModelSpec& /*base*/,
+                                           std::size_t /*available*/) {
   refuse();
 }
 

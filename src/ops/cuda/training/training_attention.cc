@@ -91,14 +91,18 @@ bool has_own_kernel(const TrainingAttention& attention) {
          attention.sinks == nullptr;
 }
 
+bool is_hopper_dim(int head_dim) {
+  return head_dim == 64 || head_dim == 128;
+}
+
 bool has_hopper_kernel(int head_dim) {
-  return has_wgmma() && (head_dim == 64 || head_dim == 128);
+  return is_hopper_dim(head_dim) && has_wgmma();
 }
 
 /// Backward's arrays in scratch memory.
 struct BackwardScratch {
   QuerySums* sums;
-  // Only on Hopper:
+  // Used only on Hopper, but part of every device's, so that plans need no device:
   float* dqueries = nullptr;
   std::int32_t* next_keys = nullptr;
   std::int32_t* document_end = nullptr;
@@ -108,7 +112,7 @@ struct BackwardScratch {
     const auto rows = static_cast<std::size_t>(padded(tokens));
     const auto heads = static_cast<std::size_t>(query_heads);
     sums = scratch.take<QuerySums>(rows * heads);
-    if (has_hopper_kernel(head_dim)) {
+    if (is_hopper_dim(head_dim)) {
       const auto dim = static_cast<std::size_t>(head_dim);
       const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
       dqueries = scratch.take<float>(rows * heads * dim);

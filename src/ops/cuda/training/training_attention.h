@@ -47,8 +47,8 @@ struct TrainingAttentionGradients {
 /// any device, if they support it; `general` supports all (general/training_attention.h).
 enum class TrainingKernel { best, portable, general };
 
-/// Scratch memory for forward and backward of `tokens` tokens, aligned to 256. Its contents need
-/// not be kept between calls.
+/// Scratch memory for forward and backward of `tokens` tokens on any device, aligned to 256. Its
+/// contents need not be kept between calls.
 std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim);
 
 /// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores and
