@@ -147,7 +147,10 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     const CommandResult result = succeed(words);
     EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
     EXPECT_THAT(result.out, HasSubstr("the model after 4 steps; CR "));
-    EXPECT_THAT(result.out, HasSubstr(" of the target 2.00: missed\n"));
+    EXPECT_THAT(result.out,
+                HasSubstr(kind == "dmc" ? " of the target 2.00: missed\n"
+                                        : " of the 1.78 that the target 2.00 allows in 32 tokens "
+                                          "with a window of 4: missed\n"));
     EXPECT_THAT(read_text(file(out + "/training/curves.html")),
                 AllOf(HasSubstr("<polyline"), HasSubstr("layer 1"), HasSubstr("held out")));
     const auto lines = metrics(out);
@@ -215,6 +218,14 @@ TEST_F(Training, AConfigFileIsFlags) {
   expect_error(train("x", {"--config", file("bad.json")}), "bad.json: clip: expected a number");
   write("bad.json", "{\"clip\": \"much\"}");
   expect_error(train("x", {"--config", file("bad.json")}), "bad.json: clip");
+}
+
+TEST_F(Training, ATargetCountsOnlyOutsideTheWindow) {
+  succeed(train("base"));
+  const CommandResult result =
+      succeed(retrofit("base", "out", {"--valid", file("data.jsonl"), "--window", "31"}));
+  EXPECT_THAT(result.out, HasSubstr("; CR 1.00 of the 1.02 that the target 2.00 allows in 32 "
+                                    "tokens with a window of 31: reached\n"));
 }
 
 TEST_F(Training, ADryRunCountsAndRefuses) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
 #include "apps/winnow/output.h"
@@ -13,6 +14,10 @@ namespace {
 
 constexpr auto kTrainingLines = std::chrono::seconds(5);
 
+int window_of(const train::TrainingOptions& options) {
+  return options.retrofit && !options.retrofit->dmc ? options.retrofit->dms.window : 0;
+}
+
 }  // namespace
 
 TrainingProgress::TrainingProgress(const train::TrainingOptions& options)
@@ -20,7 +25,9 @@ TrainingProgress::TrainingProgress(const train::TrainingOptions& options)
       retrofit_(options.retrofit.has_value()),
       distilled_(options.retrofit && options.retrofit->main_loss == train::MainLoss::distillation),
       terminal_(::isatty(STDERR_FILENO) == 1),
-      tokens_(static_cast<std::int64_t>(options.batch * options.length)) {}
+      tokens_(static_cast<std::int64_t>(options.batch * options.length)),
+      window_(window_of(options)),
+      length_(static_cast<double>(options.length)) {}
 
 void TrainingProgress::begin() {
   print_note(fmt::format("{} steps of {} tokens; the first line comes after the first step\n",
@@ -70,18 +77,31 @@ void TrainingProgress::held_out(std::int64_t step, const eval::PerplexityResult&
   std::string line = fmt::format("step {}: held out: perplexity {:.3f}", step, result.perplexity());
   if (result.divergence) {
     reached_ = result.compression_ratio;
+    length_ = std::min(length_, static_cast<double>(result.tokens + 1));
     line += fmt::format(", KLD {:.4f} nats/token, CR {:.2f}", result.divergence->kld,
                         result.compression_ratio);
   }
   print_note(line + "\n");
 }
 
+double TrainingProgress::allowed() const {
+  const double window = std::min(window_, length_);
+  return length_ / (window + (length_ - window) / target_);
+}
+
 std::string TrainingProgress::verdict() const {
   constexpr double kNear = 0.95;  // texts differ in what they need
-  return target_ == 0.0 || reached_ == 0.0
-             ? ""
-             : fmt::format("; CR {:.2f} of the target {:.2f}: {}", reached_, target_,
-                           reached_ >= kNear * target_ ? "reached" : "missed");
+  if (target_ == 0.0 || reached_ == 0.0) {
+    return "";
+  }
+  const char* const word = reached_ >= kNear * allowed() ? "reached" : "missed";
+  return window_ == 0.0
+             ? fmt::format("; CR {:.2f} of the target {:.2f}: {}", reached_, target_, word)
+             : fmt::format(
+                   "; CR {:.2f} of the {:.2f} that the target {:.2f} allows in {:.0f} tokens with "
+                   "a "
+                   "window of {:.0f}: {}",
+                   reached_, allowed(), target_, length_, window_, word);
 }
 
 void TrainingProgress::clear() {

@@ -23,8 +23,9 @@ class TrainingProgress {
   void begin();
   void step(const train::StepReport& report);
   void held_out(std::int64_t step, const eval::PerplexityResult& result);
-  /// "; CR 3.10 of the target 4.00: missed", by the last measurement on held-out text; empty if
-  /// there is no target or was no measurement.
+  /// "; CR 3.10 of the target 4.00: missed", by the last measurement on held-out text; with a
+  /// window compared with what the target allows there. Empty if there is no target or was no
+  /// measurement.
   [[nodiscard]] std::string verdict() const;
   /// Removes the line, so that other output can follow.
   void clear();
@@ -32,11 +33,17 @@ class TrainingProgress {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // The ratio on held-out text if all keys are marked as the target says: a window is never
+  // evicted.
+  [[nodiscard]] double allowed() const;
+
   std::int64_t steps_;
   bool retrofit_;
   bool distilled_;
   bool terminal_;
   std::int64_t tokens_;  // per step
+  double window_;        // tokens that DMS never evicts; 0: none
+  double length_;        // tokens of a text
   bool drawn_ = false;
   double seconds_per_step_ = 0.0;  // a running mean
   double target_ = 0.0;            // compression ratio; 0: none
