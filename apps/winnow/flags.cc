@@ -110,6 +110,16 @@ void add_speculate_flag(CLI::App& command, std::string& speculate) {
           "text so far, verify them in one step; same answers (default: off)");
 }
 
+void add_no_think_flag(const FlagGroup& group, bool& no_think) {
+  group.flag("--no-think", no_think,
+             "Answers without reasoning, for models whose chat template can switch it off, such "
+             "as Qwen3 (default: what the template says)");
+}
+
+Thinking thinking_of(bool no_think) {
+  return no_think ? Thinking::off : Thinking::by_template;
+}
+
 void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold) {
   const FlagGroup group(command, "Cache and computation");
   CLI::Option* directory = group.open_option(

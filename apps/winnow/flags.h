@@ -35,6 +35,9 @@ void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double
 void add_run_flags(CLI::App& command, LoadOptions& options);
 /// --speculate, for commands that generate.
 void add_speculate_flag(CLI::App& command, std::string& speculate);
+/// --no-think, for commands that chat.
+void add_no_think_flag(const FlagGroup& group, bool& no_think);
+Thinking thinking_of(bool no_think);
 /// --model, which is required, and the run flags.
 void add_load_flags(CLI::App& command, LoadOptions& options);
 

@@ -29,6 +29,7 @@ struct GenerateCommand {
   std::string prompt_file;
   bool chat = false;
   std::string system;
+  bool no_think = false;
   bool json = false;
   std::string data_out;
   std::string prompts;
@@ -42,6 +43,7 @@ void check(const GenerateCommand& command) {
     require(!command.prompt && command.prompt_file.empty() && !command.chat && !command.json,
             "--data-out: takes its prompts from --prompts");
     require(command.system.empty(), "--data-out: --system does not go with it");
+    require(!command.no_think, "--data-out: --no-think does not go with it");
     require(command.documents >= 1, "--documents {}: expected 1 or more", command.documents);
     require(command.generate.sampling.temperature > 0.0,
             "--data-out: temperature 0 would write the same document every time: add "
@@ -61,6 +63,7 @@ void check(const GenerateCommand& command) {
   require(prompts <= 1, "--prompt and --prompt-file exclude each other");
   require(prompts == 1 || command.chat, "one of --prompt, --prompt-file and --chat is needed");
   require(command.chat || command.system.empty(), "--system goes with --chat only");
+  require(command.chat || !command.no_think, "--no-think goes with --chat only");
 }
 
 // Prints text as it is generated; shows a progress bar while the prompt is read.
@@ -213,7 +216,7 @@ int run_generate(const GenerateCommand& command) {
   options.add_special = false;  // the template writes BOS itself
   std::vector<ChatMessage> messages = opening(command);
   messages.push_back({"user", text});
-  return answer(llm, command, llm.render_chat(messages), options);
+  return answer(llm, command, llm.render_chat(messages, thinking_of(command.no_think)), options);
 }
 
 void add_answer_flags(CLI::App& command, GenerateOptions& options) {
@@ -247,6 +250,7 @@ void add_generate(CLI::App& app, Run& run) {
              "--prompt it is read from standard input; see also winnow chat (default: off)");
   flags.open_option("--system", options->system, "TEXT",
                     "--chat: the system prompt (default: none)");
+  add_no_think_flag(flags, options->no_think);
   flags.option("--max-tokens", options->generate.max_tokens, "N", "Most new tokens");
   flags.open_option("--prompt-cache", options->generate.prompt_cache, "FILE",
                     "A file that keeps the prompt's cache; a beginning of this prompt that it "

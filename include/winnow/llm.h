@@ -142,6 +142,12 @@ struct ChatMessage {
   std::string content;
 };
 
+/// What a chat template tells a reasoning model.
+enum class Thinking : std::uint8_t {
+  by_template,  // what the template says by itself
+  off,
+};
+
 struct ModelInfo {
   std::string family;  // llama, qwen2, qwen3 or mistral
   int layers = 0;
@@ -232,8 +238,10 @@ class Llm {
                                                    bool add_special = true) const;
   [[nodiscard]] std::string detokenize(std::span<const std::int32_t> ids) const;
   /// The prompt that asks the model to answer `messages`, by its chat template. Generate from it
-  /// with add_special = false: the template writes BOS itself.
-  [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages) const;
+  /// with add_special = false: the template writes BOS itself. Thinking::off is an error if the
+  /// template has no variable for it.
+  [[nodiscard]] std::string render_chat(std::span<const ChatMessage> messages,
+                                        Thinking thinking = Thinking::by_template) const;
 
   [[nodiscard]] const ModelInfo& info() const;
   /// Waits for a running step.

@@ -141,8 +141,8 @@ std::string Llm::detokenize(std::span<const std::int32_t> ids) const {
   return impl_->need_tokenizer().decode(ids, true);
 }
 
-std::string Llm::render_chat(std::span<const ChatMessage> messages) const {
-  return engine::render_chat(impl_->directory, messages);
+std::string Llm::render_chat(std::span<const ChatMessage> messages, Thinking thinking) const {
+  return engine::render_chat(impl_->directory, messages, thinking);
 }
 
 Generation Llm::generate(std::string_view prompt, const GenerateOptions& options,

@@ -1,14 +1,33 @@
 #include "api/llm_chat.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.h"
 #include "tokenizer/chat_template.h"
 
 namespace winnow::engine {
+namespace {
+
+nlohmann::ordered_json without_thinking(const ChatTemplate& chat,
+                                        const std::filesystem::path& directory) {
+  auto variables = nlohmann::ordered_json::object();
+  for (const std::string_view name : ChatTemplate::kThinkingSwitches) {
+    if (chat.names(name)) {
+      variables[std::string(name)] = false;
+    }
+  }
+  require(!variables.empty(), "--no-think: the chat template of {} has no variable {}",
+          directory.string(), fmt::join(ChatTemplate::kThinkingSwitches, " or "));
+  return variables;
+}
+
+}  // namespace
 
 std::string render_chat(const std::filesystem::path& directory,
-                        std::span<const ChatMessage> messages) {
+                        std::span<const ChatMessage> messages, Thinking thinking) {
   const auto chat = ChatTemplate::load(directory);
   require(chat.has_value(),
           "{}: the model has no chat template; generate --prompt without --chat needs none",
@@ -17,7 +36,9 @@ std::string render_chat(const std::filesystem::path& directory,
   for (const ChatMessage& message : messages) {
     list.push_back({{"role", message.role}, {"content", message.content}});
   }
-  std::string prompt = chat->render(list, /*add_generation_prompt=*/true);
+  const auto variables = thinking == Thinking::off ? without_thinking(*chat, directory)
+                                                   : nlohmann::ordered_json::object();
+  std::string prompt = chat->render(list, /*add_generation_prompt=*/true, variables);
   require(!prompt.empty(), "{}: the chat template makes an empty prompt of the messages",
           directory.string());
   return prompt;

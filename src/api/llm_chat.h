@@ -10,8 +10,9 @@
 namespace winnow::engine {
 
 /// The prompt that asks for an answer to `messages`. Throws Error when the model has no template or
-/// the template rejects them.
+/// the template rejects them, or has no variable that turns thinking off.
 std::string render_chat(const std::filesystem::path& directory,
-                        std::span<const ChatMessage> messages);
+                        std::span<const ChatMessage> messages,
+                        Thinking thinking = Thinking::by_template);
 
 }  // namespace winnow::engine

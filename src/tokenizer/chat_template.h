@@ -1,6 +1,7 @@
 // Chat templates: the Jinja of tokenizer_config.json that turns messages into a prompt.
 #pragma once
 
+#include <array>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -13,8 +14,12 @@
 namespace winnow {
 
 /// One compiled template, or several from which a chat selects one. Immutable, usable from many
+/// threads.
 class ChatTemplate {
  public:
+  /// The variables by which templates switch a model's thinking; each template has its own.
+  static constexpr std::array<std::string_view, 2> kThinkingSwitches{"enable_thinking", "thinking"};
+
   /// The time that strftime_now returns, with which some templates tell the model the date.
   using Clock = std::function<std::time_t()>;
 

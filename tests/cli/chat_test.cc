@@ -306,16 +306,61 @@ TEST(Chat, RefusesWhatItCannotDo) {
   }
 }
 
-TEST(Chat, AModelWithoutTemplateIsRefusedAtOnce) {
-  const TempDirectory model;
+// A model without a chat template.
+void link_base(const TempDirectory& model) {
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"}) {
     std::filesystem::create_symlink(std::string(WINNOW_SOURCE_DIR "/assets/base/") + file,
                                     model.file(file));
   }
+}
+
+TEST(Chat, AModelWithoutTemplateIsRefusedAtOnce) {
+  const TempDirectory model;
+  link_base(model);
   const CommandResult result = run_winnow({"chat", "--model", model.path().string()}, "Hello\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("no chat template"));
+}
+
+// A model whose template can switch thinking off by a variable of this name.
+void write_thinker(const TempDirectory& model, const std::string& name) {
+  link_base(model);
+  static_cast<void>(model.write("chat_template.jinja",
+                                "{{ messages[-1].content }}{% if " + name + " is defined and not " +
+                                    name + " %} These are five more words.{% endif %}"));
+}
+
+TEST(Chat, NoThinkSwitchesThinkingOff) {
+  for (const char* name : {"enable_thinking", "thinking"}) {
+    const TempDirectory model;
+    write_thinker(model, name);
+    const auto prompt_tokens = [&](const Words& more) {
+      Words words{"generate", "--model",  model.path().string(), "--chat", "--json",
+                  "--prompt", "My words", "--threads",           "1",      "--max-tokens",
+                  "1"};
+      words.insert(words.end(), more.begin(), more.end());
+      return json::parse(run_winnow(words).out).at("prompt_tokens").get<int>();
+    };
+    EXPECT_GT(prompt_tokens({"--no-think"}), prompt_tokens({}) + 4) << name;
+    const CommandResult chat =
+        run_winnow({"chat", "--model", model.path().string(), "--history", "none", "--no-think",
+                    "--max-tokens", "1", "--threads", "1"},
+                   "Hello\n");
+    EXPECT_EQ(chat.code, 0) << chat.err;
+    EXPECT_THAT(chat.err, HasSubstr(kAnswered));
+  }
+}
+
+TEST(Chat, NoThinkNeedsATemplateThatKnowsIt) {
+  const CommandResult chat = run_winnow(chat_words({"--no-think"}), "Hello\n");
+  EXPECT_EQ(chat.code, 1);
+  EXPECT_EQ(chat.out, "");
+  EXPECT_THAT(chat.err, HasSubstr("--no-think: the chat template of assets/dms-cr8 has no variable "
+                                  "enable_thinking or thinking"));
+  EXPECT_THAT(
+      run_winnow({"generate", "--model", "assets/dms-cr8", "--prompt", "x", "--no-think"}).err,
+      HasSubstr("--no-think goes with --chat only"));
 }
 
 TEST(Chat, SamplesAsTheModelsAuthorsWant) {

@@ -53,8 +53,8 @@ std::string ending_note(const Sample& sample, int tokens, int positions) {
 
 }  // namespace
 
-Chat::Chat(Llm& llm, const GenerateOptions& options, std::string system)
-    : llm_(llm), options_(options), conversation_(llm, std::move(system)) {
+Chat::Chat(Llm& llm, const GenerateOptions& options, std::string system, Thinking thinking)
+    : llm_(llm), options_(options), conversation_(llm, std::move(system), thinking) {
   options_.add_special = false;  // the template writes BOS itself
 }
 

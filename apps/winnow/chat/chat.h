@@ -16,7 +16,7 @@ namespace winnow::cli {
 class Chat {
  public:
   /// `llm` must outlive this.
-  Chat(Llm& llm, const GenerateOptions& options, std::string system);
+  Chat(Llm& llm, const GenerateOptions& options, std::string system, Thinking thinking);
 
   /// Answers a message, or runs a command. False after /quit. Errors are printed,
   /// and the chat continues.

@@ -23,6 +23,7 @@ struct ChatFlags {
   LoadOptions load;
   GenerateOptions generate;
   std::string system;
+  bool no_think = false;
   std::optional<std::string> history;
   std::string generation_config = "auto";
   const CLI::App* command = nullptr;
@@ -52,13 +53,13 @@ std::filesystem::path history_file(const ChatFlags& flags) {
 }
 
 // Reports at the start, not after the first message, that the template does not support the chat.
-void check_template(const Llm& llm, const std::string& system) {
+void check_template(const Llm& llm, const std::string& system, Thinking thinking) {
   std::vector<ChatMessage> messages;
   if (!system.empty()) {
     messages.push_back({"system", system});
   }
   messages.push_back({"user", "?"});
-  std::ignore = llm.render_chat(messages);
+  std::ignore = llm.render_chat(messages, thinking);
 }
 
 std::string greeting(const ChatFlags& flags, const ModelInfo& info) {
@@ -95,8 +96,9 @@ int run_chat(const ChatFlags& flags) {
   LoadOptions load = flags.load;
   load.reuse_prefixes = true;
   Llm llm = Llm::load(load);
-  check_template(llm, flags.system);
-  Chat chat(llm, options, flags.system);
+  const Thinking thinking = thinking_of(flags.no_think);
+  check_template(llm, flags.system, thinking);
+  Chat chat(llm, options, flags.system, thinking);
   const auto input = open_input(history_file(flags), Chat::command_names());
   const bool converses = input_is_terminal();
   if (converses) {
@@ -130,6 +132,7 @@ void add_chat(CLI::App& app, Run& run) {
       flags, run_chat);
   const FlagGroup own(*command);
   own.open_option("--system", flags->system, "TEXT", "The system message (default: none)");
+  add_no_think_flag(own, flags->no_think);
   flags->generate.max_tokens = 1024;
   own.option("--max-tokens", flags->generate.max_tokens, "N", "Most tokens of an answer");
   own.open_option("--history", flags->history, "FILE",

@@ -30,8 +30,8 @@ std::vector<ChatMessage> messages_of(const nlohmann::json& json, const std::stri
 
 }  // namespace
 
-Conversation::Conversation(const Llm& llm, std::string system)
-    : llm_(&llm), system_(std::move(system)) {}
+Conversation::Conversation(const Llm& llm, std::string system, Thinking thinking)
+    : llm_(&llm), system_(std::move(system)), thinking_(thinking) {}
 
 void Conversation::ask(std::string question) {
   turns_.push_back({.question = std::move(question)});
@@ -39,7 +39,7 @@ void Conversation::ask(std::string question) {
 
 std::vector<std::int32_t> Conversation::prompt() {
   Turn& turn = turns_.back();
-  turn.text = llm_->render_chat(messages());
+  turn.text = llm_->render_chat(messages(), thinking_);
   turn.tokens.clear();
   std::string_view rest = turn.text;
   if (turns_.size() > 1) {

@@ -13,7 +13,7 @@ namespace winnow::cli {
 class Conversation {
  public:
   /// `llm` must outlive this. An empty `system`: no system message.
-  Conversation(const Llm& llm, std::string system);
+  Conversation(const Llm& llm, std::string system, Thinking thinking);
 
   /// Adds a question.
   void ask(std::string question);
@@ -54,6 +54,7 @@ class Conversation {
 
   const Llm* llm_;
   std::string system_;
+  Thinking thinking_;
   std::vector<Turn> turns_;
 };
 

@@ -5,15 +5,16 @@
 #include <string>
 #include <string_view>
 
+#include "tokenizer/chat_template.h"
+
 namespace winnow::server {
 namespace {
 
 constexpr std::array<std::string_view, 6> kEfforts{"none",   "minimal", "low",
                                                    "medium", "high",    "xhigh"};
 
-// Templates have two names for this switch.
 void switch_thinking(bool on, ChatPrompt& prompt) {
-  for (const char* name : {"enable_thinking", "thinking"}) {
+  for (const std::string_view name : ChatTemplate::kThinkingSwitches) {
     if (!prompt.variables.contains(name)) {
       prompt.variables[name] = on;
     }
@@ -23,7 +24,7 @@ void switch_thinking(bool on, ChatPrompt& prompt) {
 }  // namespace
 
 nlohmann::ordered_json other_thoughts(nlohmann::ordered_json variables) {
-  for (const char* name : {"enable_thinking", "thinking"}) {
+  for (const std::string_view name : ChatTemplate::kThinkingSwitches) {
     if (variables.contains(name) && variables[name].is_boolean()) {
       variables[name] = !variables[name].get<bool>();
     }
