@@ -208,27 +208,43 @@ std::string most_tokens_text(const Place& place, const Row& row) {
 
 std::string fits_row(const Place& place, const Row& row) {
   const std::string cells =
-      fits(place, row) ? fmt::format("{:>11}{:>10}{:>12}", most_tokens_text(place, row),
+      fits(place, row) ? fmt::format("{:>16}{:>14}{:>19}", most_tokens_text(place, row),
                                      grouped(sequences(place, row, row.sequence.dense)),
                                      grouped(sequences(place, row, row.sequence.compressed)))
                        : "    " + too_large(row, static_cast<double>(place.free_memory));
-  return fmt::format("  {:<9}{:<20}{:>10}{:>12}{}\n", place.name, row.shape,
+  return fmt::format("  {:<9}{:<18}{:>10}{:>17}{}\n", place.name, row.shape,
                      readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }
 
+// Empty if no place was measured.
+std::string bandwidth_text(const std::vector<Place>& places) {
+  std::string text;
+  for (const Place& place : places) {
+    if (place.bandwidth > 0.0) {
+      text += fmt::format("  {}'s memory reads {}/s, measured now; other programs lower it\n",
+                          place.name, readable_bytes(place.bandwidth));
+    }
+  }
+  return text;
+}
+
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
-  std::string text = fmt::format(
-      "\nSequences of {} tokens that fit beside the weights; weights in {}, cache entries in {}. "
-      "one chat: what a\ndense sequence takes. decode: the most tokens of one short chat, each of "
-      "which reads its weights from memory.\ndense: any model. compressed: only models "
-      "retrofitted with DMS, at a measured ratio of {:g} and at least\na window of {} entries. "
-      "--weights int8 or int4, --kv-dtype, --context and --cr show other cases; winnow inspect\n"
-      "MODEL tells in which formats any model fits. On a GPU, and for --memory-gib, a server's "
-      "copy of matrices\ncounts, too (docs/serving.md).\n\n  "
-      "{:<9}{:<20}{:>10}{:>12}{:>11}{:>10}{:>12}\n",
-      grouped(options.plan.context), options.weights == "auto" ? "bf16" : options.weights,
-      options.kv_dtype, options.cr, kWindow, "device", "shape", "weights", "one chat", "decode",
-      "dense", "compressed");
+  std::string text = bandwidth_text(places);
+  text += fmt::format(
+      "\nWhat fits: weights in {}, cache entries in {}, chats of {} tokens. "
+      "--weights int8 or int4, --kv-dtype and\n--context show other cases; winnow inspect MODEL "
+      "tells in which formats any model fits.\n"
+      "  one chat, dense    the memory of a chat's ordinary cache\n"
+      "  decode at most     tokens of one short chat: each reads its weights from memory\n"
+      "  chats: dense       how many fit beside the weights; any model\n"
+      "  chats: compressed  the same for a model retrofitted with DMS, at a measured ratio of {:g} "
+      "(--cr) and at\n                     least a window of {} entries\n"
+      "On a GPU, and for --memory-gib, a server's copy of matrices counts, too "
+      "(docs/serving.md).\n\n"
+      "  {:<9}{:<18}{:>10}{:>17}{:>16}{:>14}{:>19}\n",
+      options.weights == "auto" ? "bf16" : options.weights, options.kv_dtype,
+      grouped(options.plan.context), options.cr, kWindow, "device", "shape", "weights",
+      "one chat, dense", "decode at most", "chats: dense", "chats: compressed");
   const std::vector<Row> rows = rows_of(options);
   for (const Place& place : places) {
     for (const Row& row : rows) {

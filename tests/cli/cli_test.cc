@@ -531,8 +531,12 @@ TEST(Doctor, TellsMachineAndWhatFits) {
   EXPECT_NEAR(dense / left, 0.9, 0.02) << "as much as the server's cache takes";
   const CommandResult table = run_winnow({"doctor"});
   EXPECT_THAT(table.out, HasSubstr("qwen3-8b"));
-  EXPECT_THAT(table.out, HasSubstr("a server's copy of matrices\ncounts, too"));
-  EXPECT_THAT(table.out, HasSubstr("  smollm2-135m           256 MiB     180 MiB"));
+  EXPECT_THAT(table.out, HasSubstr("a server's copy of matrices counts, too"));
+  EXPECT_THAT(table.out, HasSubstr("  smollm2-135m         256 MiB          180 MiB"));
+  EXPECT_THAT(table.out, HasSubstr("weights  one chat, dense  decode at most  chats: dense  "
+                                   "chats: compressed\n"));
+  EXPECT_THAT(table.out, HasSubstr("  cpu's memory reads "));
+  EXPECT_THAT(table.out, HasSubstr("/s, measured now; other programs lower it\n"));
   EXPECT_TRUE(std::ranges::is_sorted(fits.begin(), fits.begin() + 14, {}, [](const json& row) {
     return row.at("weight_bytes").get<double>();
   }));
@@ -573,6 +577,7 @@ TEST(Doctor, PlansForADeviceThatIsNotHere) {
   EXPECT_NEAR(small.at("sequences_dense").get<double>(),
               0.9 * left / small.at("sequence_bytes_dense").get<double>(), 1.0);
   EXPECT_EQ(rows.at(rows.size() - 1).at("sequences_dense"), 0);
+  EXPECT_THAT(run_winnow({"doctor", "--memory-gib", "0.5"}).out, Not(HasSubstr("measured now")));
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "80", "--weights", "fp8"}).code, 0)
       << "a device's format, whatever is here";
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "-1"}).code, 1);
