@@ -131,7 +131,7 @@ tidy_one() {
   if ((TIDY_SECONDS > 0 && $(date +%s) - start > TIDY_SECONDS)); then
     echo "left $file" >>"$TIDY_LOG"
   elif output=$(clang-tidy --quiet -p "$TIDY_COMMANDS" --extra-arg=-Wno-unknown-warning-option \
-    --extra-arg=-Wno-ignored-optimization-argument --extra-arg=-idirafter"$GCC_HEADERS" \
+    --extra-arg=-Wno-ignored-optimization-argument --extra-arg=-Wno-unused-command-line-argument --extra-arg=-idirafter"$GCC_HEADERS" \
     --extra-arg=-D__cpp_impl_coroutine=201902L --extra-arg=-DBOOST_ASIO_HAS_CO_AWAIT=1 "$file" 2>&1); then
     echo "fine $file" >>"$TIDY_LOG"
   else
