@@ -1,4 +1,5 @@
 // Output of the commands that print text: generate, tokenize, inspect, bench, eval, demo.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
