@@ -12,7 +12,7 @@ import sys
 import time
 
 import multi_gpu_faults
-from multi_gpu_text import number, objects, table
+from report_text import number, objects, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GIB = 2**30

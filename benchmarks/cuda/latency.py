@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from report_text import objects  # noqa: E402
+
 
 @dataclass
 class Row:
@@ -37,17 +40,6 @@ def rows(args: argparse.Namespace) -> list[Row]:
         for length in args.lengths
     ]
     return sorted((row for row in found if row.batches), key=Row.tokens, reverse=True)
-
-
-def objects(text: str) -> list[dict]:
-    """JSON objects that follow each other."""
-    decoder, found, at = json.JSONDecoder(), [], 0
-    while at < len(text := text.strip()):
-        value, at = decoder.raw_decode(text, at)
-        found.append(value)
-        while at < len(text) and text[at].isspace():
-            at += 1
-    return found
 
 
 def bench(args: argparse.Namespace, row: Row, device: str) -> list[dict]:

@@ -1,4 +1,4 @@
-"""What parts of scripts/multi-gpu-check.sh read from commands and write into the report."""
+"""What reports read from commands, and the tables that they write."""
 import json
 
 
