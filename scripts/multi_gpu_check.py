@@ -258,7 +258,7 @@ def run_batch(check: Check) -> str:
             row = measure(check, "batch", f"{shape} {weights} {name}, {kv_gib} GiB", bench_command(
                 check, machine.devices, shape, weights,
                 ["--context", str(args.batch_context), "--generate", str(args.batch_generate), "--repeat", "1",
-                 "--fit", "--kv-gib", str(kv_gib), "--kv-dtype", "bf16", *flags]))
+                 "--computed", "8", "--fit", "--kv-gib", str(kv_gib), "--kv-dtype", "bf16", *flags]))
             most = re.search(r"and ([\d.]+) of them can be cache", row.get("error", ""))
             if not most:
                 break

@@ -638,6 +638,23 @@ TEST(Bench, WhatFitsRuns) {
   }
 }
 
+// What is copied must be what computing gives: steps then see as many entries.
+TEST(Bench, CopiesPromptsInsteadOfComputingThem) {
+  Words words{"bench",    "--model", kRetrofitted, "--context", "80",      "--generate", "4",
+              "--repeat", "1",       "--threads",  "1",         "--batch", "5",          "--json"};
+  const json computed = run_json(words);
+  words.insert(words.end(), {"--computed", "2"});
+  const json copied = run_json(words);
+  EXPECT_EQ(copied.at("computed"), 2);
+  EXPECT_EQ(copied.at("batch"), 5);
+  EXPECT_EQ(copied.at("kv"), computed.at("kv"));
+  EXPECT_EQ(copied.at("entry_bytes_per_step"), computed.at("entry_bytes_per_step"));
+  const CommandResult refused =
+      run_winnow({"bench", "--model", kRetrofitted, "--depth", "8", "--computed", "2"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--computed: goes with --context"));
+}
+
 TEST(Bench, MeasuresSpeedAndMemory) {
   const json result =
       run_json({"bench", "--model", kRetrofitted, "--depth", "64", "--prefill", "32", "--generate",

@@ -82,7 +82,13 @@ void add_plan_flags(CLI::App& command, BenchOptions& options) {
                    "same weights (default: 1)")
       ->delimiter(',');
   plan.flag("--fit", options.fit,
-            "As many sequences as --kv-gib holds when decoding ends, up to 512 (default: off)");
+            fmt::format("As many sequences as --kv-gib holds when decoding ends, up to {} "
+                        "(default: off)",
+                        BenchPlan::kMostFitted));
+  plan.open_option(
+      "--computed", options.computed, "N",
+      "Sequences that compute their prompt; the others get copies of the first, by way "
+      "of host memory (default: all)");
   plan.flag("--growth", options.growth,
             "Record the cache's bytes after each chunk of the first prompt (default: off)");
   plan.option("--repeat", options.repeat, "R", "Repetitions; the median is reported");

@@ -60,10 +60,30 @@ class Bench {
   void run_from_start() {
     warm_up(std::move(open(1, plan_.prefill).front()));
     for (int i = 0; i < plan_.repeat; ++i) {
-      Sequences sequences = open(result_.batch, plan_.prefill);
+      Sequences sequences =
+          open(std::min(plan_.computed.value_or(result_.batch), result_.batch), plan_.prefill);
       result_.prefill_tokens_per_s.push_back(prefill(sequences, plan_.prefill, "prefill"));
+      copy_first(sequences, result_.batch - static_cast<int>(sequences.size()));
       note_cache(sequences);
       measure_decode(std::move(sequences));
+    }
+  }
+
+  // Adds `count` copies of the first sequence, which share nothing with it. All prompts are the
+  // same, so each holds what computing its prompt would give.
+  void copy_first(Sequences& sequences, int count) {
+    if (count == 0) {
+      return;
+    }
+    const std::size_t tables = std::size_t{64} << 20;  // more than a copy needs besides entries
+    const auto copies = runner_->make_host_copies(2 * sequences.front()->usage().bytes + tables);
+    const auto copy = copies->copy(*sequences.front(), [] { return false; });
+    require(copy != nullptr, "--computed: a copy of a sequence does not fit into host memory");
+    ProgressBar progress("copy", count, "sequences");
+    for (int i = 1; i <= count; ++i) {
+      sequences.push_back(copies->restore({plan_.prefill, longest_}, *copy).sequence);
+      require(sequences.back() != nullptr, "the cache is full: allow it more memory with --kv-gib");
+      progress.update(i);
     }
   }
 

@@ -14,12 +14,13 @@ namespace winnow::cli {
 /// from the same state. Without one, each repetition reads the prompts from the start and continues
 /// them, so only one set of sequences has to fit.
 struct BenchPlan {
-  static constexpr int kMostFitted = 512;  // sequences, if the batch is as many as fit
+  static constexpr int kMostFitted = 1024;  // sequences, if the batch is as many as fit
 
   std::optional<int> depth;
   int prefill = 512;
   int generate = 128;
   std::optional<int> batch = 1;  // nullopt: as many as the cache holds when decoding ends
+  std::optional<int> computed;   // sequences that compute their prompt; others copy the first's
   int repeat = 3;
   int drafted = 0;      // draft tokens after the regular one, in steps that verify a draft
   bool growth = false;  // record the size of the first sequence's cache while its prompt is read

@@ -94,6 +94,9 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
     json["verify_steps_per_s"] = median(r.verify_steps_per_s);
     json["verify_runs"] = r.verify_steps_per_s;
   }
+  if (setup.plan.computed) {
+    json["computed"] = std::min(*setup.plan.computed, r.batch);
+  }
   if (!r.paths.prompt.empty()) {
     json["paths"] = {{"prefill", r.paths.prompt}, {"decode", r.paths.step}};
   }

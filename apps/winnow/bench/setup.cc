@@ -34,6 +34,7 @@ BenchPlan plan_of(const BenchOptions& options) {
                  .prefill = options.context.value_or(options.prefill.value_or(512)),
                  .generate = options.generate,
                  .batch = options.batches.front(),
+                 .computed = options.computed,
                  .repeat = options.repeat,
                  .growth = options.growth};
   const auto check = [](const char* flag, int value, int least) {
@@ -47,6 +48,9 @@ BenchPlan plan_of(const BenchOptions& options) {
     check("--batch", batch, 1);
   }
   check("--repeat", plan.repeat, 1);
+  check("--computed", plan.computed.value_or(1), 1);
+  require(!plan.computed || !plan.depth,
+          "--computed: goes with --context; with --depth every sequence has a prompt to measure");
   if (options.fit) {
     require(options.load.kv_gib > 0.0 && !options.depth && options.batches == std::vector{1},
             "--fit: needs --kv-gib and --context, and excludes --batch and --depth");
@@ -62,9 +66,10 @@ std::optional<FullLoadPlan> load_of(const BenchOptions& options) {
     require(!options.max_sequences, "--max-sequences: goes with --load; --batch sets it here");
     return std::nullopt;
   }
-  require(!options.context && !options.depth && !options.prefill && !options.fit &&
-              !options.growth && options.batches == std::vector{1},
-          "--load: excludes --context, --depth, --prefill, --batch, --fit and --growth");
+  require(
+      !options.context && !options.depth && !options.prefill && !options.fit && !options.growth &&
+          !options.computed && options.batches == std::vector{1},
+      "--load: excludes --context, --depth, --prefill, --batch, --fit, --computed and --growth");
   FullLoadPlan plan;
   plan.requests = options.requests.value_or(plan.requests);
   const std::string& lengths = options.lengths;
@@ -93,8 +98,10 @@ std::optional<FirstTokenPlan> first_token_of(const BenchOptions& options) {
     return std::nullopt;
   }
   require(!options.context && !options.depth && !options.prefill && !options.fit &&
-              !options.growth && options.lengths.empty() && options.batches == std::vector{1},
-          "--prefix: excludes --context, --depth, --prefill, --batch, --fit, --growth and --load");
+              !options.growth && !options.computed && options.lengths.empty() &&
+              options.batches == std::vector{1},
+          "--prefix: excludes --context, --depth, --prefill, --batch, --fit, --computed, --growth "
+          "and --load");
   require(options.load.host_gib != 0.0, "--prefix: needs --host-gib, with room for two states");
   require(*options.prefix >= engine::kLeastPrefix && *options.prefix <= kMost,
           "--prefix {}: expected {} to {}", *options.prefix, engine::kLeastPrefix, kMost);

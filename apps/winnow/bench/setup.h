@@ -24,6 +24,7 @@ struct BenchOptions {
   int generate = 128;
   std::vector<int> batches = {1};
   bool fit = false;
+  std::optional<int> computed;
   std::string lengths;               // for --load, "IN/OUT"
   std::optional<int> requests;       // with --load
   std::optional<int> max_sequences;  // with --load
