@@ -117,11 +117,15 @@ sanitized_train='*CudaTrainingOf*/*_family_llama__tiny__language:*CudaTrainingOf
 # at a barrier: it reports the data that linear layers pass from warp to warp as races. For a batch
 # they are one kernel, which other tests begin with.
 not_followed=(--kernel-name-exclude kernel_substring=multiply_kernel)
+# They run side by side, on the devices in turn.
+IFS=, read -ra devices <<< "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}"
 sanitize() {
   local tool=$1 module=$2 filter=$3 name=${3%%:*} options=()
+  local device=${devices[${#pids[@]} % ${#devices[@]}]}
   name=${name//[*]/}
   [[ $tool != racecheck ]] || options=("${not_followed[@]}")
-  begin "$tool of ${name//\// }" compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 1 \
+  begin "$tool of ${name//\// }" env CUDA_VISIBLE_DEVICES="$device" \
+    compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 1 \
     "$(binary "${module}_test")" --gtest_filter="$filter" --gtest_brief=1
 }
 check_with_sanitizers() {
