@@ -240,7 +240,7 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "  chats: compressed  the same for a model retrofitted with DMS, at a measured ratio of {:g} "
       "(--cr) and at\n                     least a window of {} entries\n"
       "On a GPU, and for --memory-gib, a server's copy of matrices counts, too "
-      "(docs/serving.md).\n\n"
+      "(docs/serving-production.md).\n\n"
       "  {:<9}{:<18}{:>10}{:>17}{:>16}{:>14}{:>19}\n",
       options.weights == "auto" ? "bf16" : options.weights, options.kv_dtype,
       grouped(options.plan.context), options.cr, kWindow, "device", "shape", "weights",

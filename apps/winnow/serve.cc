@@ -238,7 +238,7 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
                "Most sequences that hold cache at a time; others wait");
   group.open_option(
       "--tool-format", config.service.tool_format, "NAME",
-      "The model's format of tool calls, see docs/serving.md (default: the one in its chat "
+      "The model's format of tool calls, see docs/serving-api.md (default: the one in its chat "
       "template)");
   group.open_option("--reasoning-format", config.service.reasoning_format, "NAME",
                     "The model's marks of reasoning: none, think, mistral, command, seed, kimi or "

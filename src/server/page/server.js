@@ -1,4 +1,4 @@
-// Asking the server. What it streams: docs/serving.md, "The live cache".
+// Asking the server. What it streams: docs/serving-api.md, "The live cache".
 async function ask(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
