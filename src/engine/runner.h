@@ -59,7 +59,7 @@ struct SequenceShare {
   const kvcache::QueryListener* listener = nullptr;
 };
 
-/// The names of fast paths (docs/architecture.md) that linear layers took.
+/// The names of fast paths (docs/lab/internals.md) that linear layers took.
 struct PathNames {
   std::string_view prompt;
   std::string_view step;

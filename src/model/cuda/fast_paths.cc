@@ -24,7 +24,7 @@ struct LinearEntry {
 template <class Layers>
 constexpr LinearEntry kEntry{&Layers::takes, &Layers::make, Layers::kPads};
 
-// docs/architecture.md shows this table. A call goes to the first path that takes it; the last one
+// docs/lab/internals.md shows this table. A call goes to the first path that takes it; the last one
 // takes every call.
 constexpr std::array kLinearPaths{
     kEntry<SkinnyChain>,       // up to four GEMMs in one kernel

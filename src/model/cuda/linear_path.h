@@ -41,7 +41,7 @@ class LinearPath {
   LinearPath(const LinearPath&) = delete;
   LinearPath& operator=(const LinearPath&) = delete;
 
-  /// Its name in docs/architecture.md.
+  /// Its name in docs/lab/internals.md.
   [[nodiscard]] virtual std::string_view name() const = 0;
   /// Whether it computes padded_rows(rows) rows: all matrices that are passed must have room for
   /// them, and the values of the padding rows are undefined.

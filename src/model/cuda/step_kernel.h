@@ -41,7 +41,7 @@ class StepKernel {
   StepKernel(const StepKernel&) = delete;
   StepKernel& operator=(const StepKernel&) = delete;
 
-  /// Its name in docs/architecture.md.
+  /// Its name in docs/lab/internals.md.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
   /// The kind of rows of a layer with these pages. None if a walk over the layers is faster, or if
