@@ -4,6 +4,7 @@
 #include <map>
 
 #include "train/backend.h"
+#include "train/fp8_matrices.h"
 #include "train/sharding.h"
 
 namespace winnow::train {
@@ -45,7 +46,8 @@ std::size_t device_state_bytes(const TrainingOptions& options, const model::Mode
   const std::size_t models = options.retrofit ? 2 : 1;
   if (stage == ZeroStage::moments) {
     return trained.size() * (kHalf + kFloat) + part_of(trained.size()) * 3 * kFloat +
-           (models - 1) * all.size() * kHalf;
+           (models - 1) * all.size() * kHalf +
+           (options.fp8_products ? fp8_bytes(options, base) : 0);
   }
   const Largest whole = largest_of(all);
   const Largest gradients = largest_of(trained);

@@ -1,10 +1,17 @@
-// Queries about a layer's pass, for every kind of device. `Pass`: LayerPass or cuda::DevicePass.
+// Queries about a layer and its pass, for every kind of device. `Pass`: LayerPass or
+// cuda::DevicePass.
 #pragma once
 
 #include "model/channels.h"
 #include "train/decisions.h"
 
 namespace winnow::train::detail {
+
+/// Columns of attention's projections: those of q, k and v that the layer has.
+inline int qkv_width(const model::AttentionSpec& attention) {
+  return attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
+         (attention.projects_values() ? attention.value_width() : 0);
+}
 
 /// Whether the layer attends to another layer's entries.
 template <class Pass>

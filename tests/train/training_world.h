@@ -28,6 +28,16 @@ inline Document counting(int vocab, std::size_t length, std::uint64_t seed) {
   return document;
 }
 
+/// All sides of matrices are multiples of 16, which products in fp8 need.
+inline constexpr winnow::testing::Sizes kFp8Sizes{.hidden = 64,
+                                                  .layers = 2,
+                                                  .heads = 4,
+                                                  .kv_heads = 2,
+                                                  .head_dim = 16,
+                                                  .intermediate = 96,
+                                                  .vocab = 33,
+                                                  .max_positions = 128};
+
 class World {
  public:
   explicit World(model::ModelSpec spec = tiny_config("llama")) {

@@ -88,8 +88,7 @@ void check_numbers(const TrainingFlags& flags) {
 }
 
 void print_device_states(const train::TrainingOptions& options, const model::ModelSpec& base) {
-  print(fmt::format("on each of {} GPUs, without activations{}\n", options.ranks,
-                    options.fp8_products ? " or copies in fp8" : ""));
+  print(fmt::format("on each of {} GPUs, without activations\n", options.ranks));
   for (const auto& [name, stage] : {std::pair("--zero-stage 1", train::ZeroStage::moments),
                                     std::pair("--zero-stage 3", train::ZeroStage::everything)}) {
     if (options.fp8_products && stage == train::ZeroStage::everything) {

@@ -22,6 +22,7 @@
 namespace winnow::train::cuda::detail {
 
 using train::detail::borrows;
+using train::detail::qkv_width;
 using train::detail::sees_decisions;
 using train::detail::shares;
 
@@ -44,11 +45,7 @@ inline void add_normed(const DevicePass& pass, const bf16* branch, const float* 
                           norm.eps, multiplier, pass.stream);
 }
 
-/// Columns of attention's projections: those of q, k and v that the layer has.
-inline int qkv_width(const model::AttentionSpec& attention) {
-  return attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
-         (attention.projects_values() ? attention.value_width() : 0);
-}
+/// Columns of attention's projections.
 inline int qkv_width(const DevicePass& pass) {
   return qkv_width(pass.attention());
 }

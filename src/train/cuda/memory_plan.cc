@@ -5,10 +5,10 @@
 
 #include "train/backend.h"
 #include "train/cuda/decoder.h"
-#include "train/cuda/fp8_copies.h"
 #include "train/cuda/head.h"
 #include "train/cuda/muon.h"
 #include "train/cuda/sharded_weights.h"
+#include "train/fp8_matrices.h"
 
 namespace winnow::train::cuda {
 namespace {
@@ -37,7 +37,7 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
         {"Muon's products", Muon::bytes(list, of_ranks.own().sections().front().partition)});
   }
   if (options.fp8_products) {
-    parts.push_back({"fp8 copies of matrices", Fp8Copies::bytes(options, base)});
+    parts.push_back({"fp8 copies of matrices", fp8_bytes(options, base)});
   }
   if (distilled) {
     parts.push_back(

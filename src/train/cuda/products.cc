@@ -54,7 +54,7 @@ void Products::multiply_add(float* y, const float* c, const ProductRows& x, cons
 void Products::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int rows, int outputs,
                               int inputs, bool add, cudaStream_t stream, int stride) {
   const Fp8Copy* copy = copy_of(weight);
-  if (copy != nullptr && copy->backward && !add) {
+  if (copy != nullptr && copy->matrix.transposed && !add) {
     return linear_.multiply(dx, encode(dy, rows, outputs, stream), operand(copy->columns), rows,
                             inputs, outputs, stream);
   }

@@ -104,15 +104,7 @@ class CudaTrainerInFp8 : public CudaTrainer {
     return own;
   }
 
-  // All sides of its matrices are multiples of 16.
-  const World world_{testing::tiny_config("llama", {.hidden = 64,
-                                                    .layers = 2,
-                                                    .heads = 4,
-                                                    .kv_heads = 2,
-                                                    .head_dim = 16,
-                                                    .intermediate = 96,
-                                                    .vocab = 33,
-                                                    .max_positions = 128})};
+  const World world_{testing::tiny_config("llama", testing::kFp8Sizes)};
 };
 
 TEST_F(CudaTrainerInFp8, TheStudentStartsAsItsTeacher) {
