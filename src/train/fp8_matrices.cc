@@ -14,6 +14,12 @@ std::size_t side(int length) {
   return static_cast<std::size_t>(length);
 }
 
+// Experts add to the gradient of the inputs that they share with a dense network, and products that
+// add are in bf16. Experts beside it have inputs of their own.
+bool adds_to_input_gradient(const model::FeedForwardSpec& network) {
+  return network.experts && !network.experts->beside;
+}
+
 // The matrices of a layer, whatever their widths.
 std::vector<Fp8Matrix> matrices_of_layer(const model::ModelSpec& spec, int index) {
   const model::LayerSpec& layer = spec.layer(index);
@@ -43,10 +49,11 @@ std::vector<Fp8Matrix> matrices_of_layer(const model::ModelSpec& spec, int index
 void add_matrices(std::vector<Fp8Matrix>& all, const model::ModelSpec& spec, bool trained,
                   bool backward) {
   for (int index = 0; index < spec.layer_count(); ++index) {
+    const bool adds = adds_to_input_gradient(spec.layer(index).feed_forward);
     for (Fp8Matrix matrix : matrices_of_layer(spec, index)) {
       if (matrix.outputs % kFp8Width == 0 && matrix.inputs % kFp8Width == 0) {
         matrix.trained = trained;
-        matrix.transposed = backward;
+        matrix.transposed = backward && !(adds && matrix.place == Place::first);
         all.push_back(matrix);
       }
     }

@@ -70,6 +70,29 @@ TEST(Fp8Matrices, OfATeacherAreNotTransposed) {
   }
 }
 
+// Of a network beside experts with inputs of their own it is.
+TEST(Fp8Matrices, OfASharedExpertsInputsAreNotTransposed) {
+  nlohmann::json keys = {{"num_experts", 4},
+                         {"num_local_experts", 4},
+                         {"num_experts_per_tok", 2},
+                         {"moe_intermediate_size", 32},
+                         {"shared_intermediate_size", 32}};
+  const auto transposed = [](const model::ModelSpec& spec) {
+    int count = 0;
+    for (const Fp8Matrix& matrix : fp8_matrices(in_fp8(testing::language_options()), spec)) {
+      count += matrix.place == Place::first && matrix.transposed ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(transposed(spec_of("granitemoeshared", keys)), 0);
+  keys.update({{"enable_moe_block", true},
+               {"top_k_experts", 2},
+               {"layer_types", {"sliding_attention", "full_attention"}},
+               {"global_head_dim", 16},
+               {"sliding_window", 24}});
+  EXPECT_EQ(transposed(spec_of("gemma4_text", keys)), 2);
+}
+
 // A layer's matrices are 128 x 64, 64 x 64, 192 x 64 and 64 x 96: 30,720 codes, 448 scales of
 // outputs and 288 of inputs. 64 tokens have rows of up to 192 codes.
 TEST(Fp8Bytes, AreThoseOfCopiesAndRows) {
