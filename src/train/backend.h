@@ -76,6 +76,10 @@ class Backend {
 /// Whether the whole model is trained, or only its decisions.
 Trained trained_part(const model::ModelSpec& spec);
 
+/// Throws Error if a device that `options` name cannot train the model. For commands that do long
+/// work before they make a backend, which checks it, too.
+void require_training_devices(const TrainingOptions& options, const model::ModelSpec& base_config);
+
 /// A backend on the device that `options` names. `parameters` hold the initial values and must
 /// outlive the backend, as must `ranks` and the tensors that `base` finds: those of the model that
 /// training starts from.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "train/backend.h"
 #include "train/pass_parts.h"
 
@@ -73,6 +74,12 @@ std::vector<Fp8Matrix> fp8_matrices(const TrainingOptions& options, const model:
     add_matrices(matrices, spec, true, true);
   }
   return matrices;
+}
+
+void require_fp8_widths(const TrainingOptions& options, const model::ModelSpec& spec) {
+  require(!options.fp8_products || spec.hidden % kFp8Width == 0,
+          "--dtype fp8: the model has {} hidden channels, products in fp8 need a multiple of {}",
+          spec.hidden, kFp8Width);
 }
 
 Fp8Memory::Fp8Memory(const TrainingOptions& options, const std::vector<Fp8Matrix>& matrices)

@@ -33,6 +33,9 @@ struct Fp8Matrix {
 /// both sides are multiples of kFp8Width. The student of an adapter has the teacher's.
 std::vector<Fp8Matrix> fp8_matrices(const TrainingOptions& options, const model::ModelSpec& base);
 
+/// Throws Error if products are to be in fp8, and the width that all matrices share forbids it.
+void require_fp8_widths(const TrainingOptions& options, const model::ModelSpec& spec);
+
 /// Elements of the arrays that a run's products in fp8 need.
 struct Fp8Memory {
   std::size_t codes = 0;          // of all copies

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "model/supported.h"
 #include "train/backend.h"
+#include "train/fp8_matrices.h"
 
 namespace winnow::train {
 namespace {
@@ -160,6 +161,7 @@ void validate(const TrainingOptions& options, const model::ModelSpec& base) {
           "--dtype fp8: runs on a CUDA device only; the CPU computes in bf16 or fp32");
   require(!options.fp8_products || options.zero_stage != ZeroStage::everything,
           "--dtype fp8 with --zero-stage 3: ranks gather weights in bf16; --zero-stage 1 has both");
+  require_fp8_widths(options, base);
   if (options.muon) {
     require(in_unit(options.muon->momentum), "--momentum {}: expected 0 or more, less than 1",
             options.muon->momentum);

@@ -376,6 +376,18 @@ TEST(Trainer, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(far([](auto& f) { f.far_heads = {{2, 0}}; }).starts_with("--far-heads 2:0"));
 }
 
+TEST(Trainer, RefusesFp8OfWidthsThatItCannotMultiply) {
+  TrainingOptions options = testing::language_options();
+  options.cuda_device = 0;
+  options.compute = DType::bf16;
+  options.fp8_products = true;
+  model::ModelSpec spec = testing::tiny_config("llama");
+  EXPECT_EQ(error_of([&] { validate(options, spec); }),
+            "--dtype fp8: the model has 24 hidden channels, products in fp8 need a multiple of 16");
+  spec.hidden = 32;
+  EXPECT_EQ(error_of([&] { validate(options, spec); }), "no error");
+}
+
 TEST(Trainer, RefusesMixersSideBySide) {
   const auto spec = testing::tiny_config("falcon_h1", testing::kTinySizes, {{"mamba_n_heads", 4}});
   constexpr const char* kError =

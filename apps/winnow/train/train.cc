@@ -19,6 +19,7 @@
 #include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
+#include "train/backend.h"
 #include "train/device_states.h"
 #include "train/document.h"
 #include "train/initial_model.h"
@@ -285,6 +286,9 @@ int run(const TrainingFlags& flags) {
           "--data-parallel {} with --device cuda: start one process, without a launcher",
           options.ranks);
   const auto elsewhere = flags.memory.bytes();
+  if (!elsewhere) {
+    train::require_training_devices(options, config);
+  }
   const std::size_t available = elsewhere ? *elsewhere : train::available_memory(options);
   const train::MemoryPlan plan = train::plan_memory(options, config, available);
   if (flags.dry_run) {

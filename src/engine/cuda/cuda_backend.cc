@@ -11,6 +11,7 @@
 #include "engine/cuda/pinned_copies.h"
 #include "engine/engine.h"
 #include "model/cuda/fast_paths.h"
+#include "ops/cuda/linear/fp8_support.h"
 
 namespace winnow::engine {
 namespace {
@@ -53,8 +54,10 @@ class CudaBackend : public Backend {
         ranks_(ranks != nullptr ? std::make_unique<parallel::cuda::DeviceRanks>(*ranks, device_)
                                 : nullptr),
         model_(model, format_of(config.weights), ranks_.get()) {
-    require(!config.fp8_products || ops::cuda::has_fp8_products(),
-            "--dtype fp8: needs a device of compute capability 9.0 (H100, H200) and CUDA 12.9");
+    if (config.fp8_products) {
+      const std::string problem = ops::cuda::Fp8Support::here().problem();
+      require(problem.empty(), "--dtype fp8: {}", problem);
+    }
   }
 
   [[nodiscard]] const model::ModelSpec& spec() const override { return model_.spec(); }

@@ -6,12 +6,12 @@
 #include "model/supported.h"
 #include "ops/cuda/experts/experts.h"
 #include "ops/cuda/general/training_attention.h"
-#include "ops/cuda/linear/linear.h"
+#include "ops/cuda/linear/fp8_support.h"
 #include "ops/cuda/pages/kv_page.h"
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_delta.h"
-#include "train/cuda/fp8_copies.h"
+#include "train/fp8_matrices.h"
 #include "train/parameters.h"
 
 namespace winnow::train::cuda {
@@ -89,14 +89,6 @@ void require_supported_by_muon(const model::ModelSpec& spec) {
   }
 }
 
-void require_fp8_products(const model::ModelSpec& spec) {
-  require(ops::cuda::has_fp8_products(),
-          "--dtype fp8: needs a device of compute capability 9.0 (H100, H200) and CUDA 12.9");
-  require(spec.hidden % kFp8Width == 0,
-          "--dtype fp8: the model has {} hidden channels, products in fp8 need a multiple of {}",
-          spec.hidden, kFp8Width);
-}
-
 }  // namespace
 
 void require_supported(const TrainingOptions& options, const model::ModelSpec& spec) {
@@ -112,7 +104,9 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
     require_supported_by_muon(spec);
   }
   if (options.fp8_products) {
-    require_fp8_products(spec);
+    const std::string problem = ops::cuda::Fp8Support::here().problem();
+    require(problem.empty(), "--dtype fp8: {}", problem);
+    require_fp8_widths(options, spec);
   }
   const bool borrows = (spec.dms || spec.dmc) && model::borrows_channels(spec);
   for (const model::LayerSpec& layer : spec.layers) {
@@ -129,6 +123,13 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
   require(!spec.dmc || options.retrofit->merge_span <= ops::cuda::kMostMergeSpan,
           "--merge-span {}: expected at most {} on a CUDA device", options.retrofit->merge_span,
           ops::cuda::kMostMergeSpan);
+}
+
+void require_devices(const TrainingOptions& options, const model::ModelSpec& base) {
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    winnow::cuda::use_device(*options.cuda_device + rank);
+    require_supported(options, student_config(options, base));
+  }
 }
 
 }  // namespace winnow::train::cuda

@@ -4,6 +4,7 @@
 #include "base/device_list.h"
 #include "base/error.h"
 #include "train/cuda/memory_plan.h"
+#include "train/cuda/supported.h"
 
 namespace winnow::train {
 namespace {
@@ -22,6 +23,10 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
 }
 
 namespace cuda {
+
+void require_devices(const TrainingOptions& /*options*/, const model::ModelSpec& /*base*/) {
+  refuse();
+}
 
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& /*options*/,
                                            const model::ModelSpec& /*base*/,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/cuda/hopper.h"
+#include "ops/cuda/linear/fp8_support.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -14,7 +14,6 @@ namespace {
 constexpr std::size_t kScratchBytes = std::size_t{32} << 20;  // cuBLAS's recommendation for Hopper
 constexpr int kChoices = 8;                                   // timed by a search
 constexpr std::uint32_t kAlignment = 16;                      // of rows, in bytes
-constexpr std::size_t kScalesRows = 120900;  // the first version with scales of rows
 
 void check_blas(cublasStatus_t status, std::string_view what) {
   require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: {}", what,
@@ -173,7 +172,7 @@ struct Linear::Plan {
 };
 
 bool has_fp8_products() {
-  return CUBLAS_VERSION >= kScalesRows && cublasLtGetVersion() >= kScalesRows && has_wgmma();
+  return Fp8Support::here().problem().empty();
 }
 
 Linear::Linear() : handle_(std::make_unique<Handle>()), scratch_(kScratchBytes) {}
