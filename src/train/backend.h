@@ -1,6 +1,7 @@
 // The device that computes the passes and updates of training: the CPU, or a CUDA device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -64,6 +65,10 @@ class Backend {
 
   /// The device's peak floating-point operations per second; 0: unknown.
   [[nodiscard]] virtual double peak_flops() const { return 0.0; }
+
+  /// How many of the copies in fp8 (train/fp8_matrices.h) products have read, each counted once.
+  /// Tests expect all.
+  [[nodiscard]] virtual std::size_t fp8_copies_read() const { return 0; }
 
   /// Brings the values of the parameters in host memory up to date. All ranks call it together.
   virtual void fetch_values() = 0;

@@ -49,6 +49,7 @@ class CudaBackend : public Backend {
   void apply(const MuonUpdate& update) override;
   void end_update() override;
   [[nodiscard]] double peak_flops() const override { return winnow::cuda::nominal_bf16_flops(); }
+  [[nodiscard]] std::size_t fp8_copies_read() const override { return products_.copies_read(); }
   void fetch_values() override;
   Moments fetch_moments() override;
   void store() override;

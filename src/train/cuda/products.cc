@@ -13,6 +13,11 @@ std::optional<ops::cuda::Fp8RowsTo> Products::codes_for(const bf16* weight) cons
   return copy_of(weight) == nullptr ? std::nullopt : std::optional(copies_->row_codes());
 }
 
+ops::cuda::Fp8Rows Products::read(const ops::cuda::Fp8RowsTo& copy) {
+  read_.insert(copy.codes);
+  return operand(copy);
+}
+
 ops::cuda::Fp8Rows Products::encode(const ProductRows& x, int rows, int cols,
                                     cudaStream_t stream) const {
   if (x.codes.codes != nullptr) {
@@ -26,7 +31,7 @@ ops::cuda::Fp8Rows Products::encode(const ProductRows& x, int rows, int cols,
 void Products::multiply(bf16* y, const ProductRows& x, const bf16* weight, int rows, int outputs,
                         int inputs, cudaStream_t stream) {
   if (const Fp8Copy* copy = copy_of(weight)) {
-    return linear_.multiply(y, encode(x, rows, inputs, stream), operand(copy->rows), rows, outputs,
+    return linear_.multiply(y, encode(x, rows, inputs, stream), read(copy->rows), rows, outputs,
                             inputs, stream);
   }
   linear_.multiply(y, x.rows, weight, rows, outputs, inputs, stream);
@@ -35,7 +40,7 @@ void Products::multiply(bf16* y, const ProductRows& x, const bf16* weight, int r
 void Products::multiply(float* y, const ProductRows& x, const bf16* weight, int rows, int outputs,
                         int inputs, cudaStream_t stream, int stride) {
   if (const Fp8Copy* copy = copy_of(weight)) {
-    return linear_.multiply(y, encode(x, rows, inputs, stream), operand(copy->rows), rows, outputs,
+    return linear_.multiply(y, encode(x, rows, inputs, stream), read(copy->rows), rows, outputs,
                             inputs, stream, stride);
   }
   linear_.multiply(y, x.rows, weight, rows, outputs, inputs, stream, stride);
@@ -44,7 +49,7 @@ void Products::multiply(float* y, const ProductRows& x, const bf16* weight, int 
 void Products::multiply_add(float* y, const float* c, const ProductRows& x, const bf16* weight,
                             int rows, int outputs, int inputs, cudaStream_t stream) {
   if (const Fp8Copy* copy = copy_of(weight)) {
-    return linear_.multiply_add(y, c, encode(x, rows, inputs, stream), operand(copy->rows), rows,
+    return linear_.multiply_add(y, c, encode(x, rows, inputs, stream), read(copy->rows), rows,
                                 outputs, inputs, stream);
   }
   linear_.multiply_add(y, c, x.rows, weight, rows, outputs, inputs, stream);
@@ -55,7 +60,7 @@ void Products::input_gradient(bf16* dx, const bf16* dy, const bf16* weight, int 
                               int inputs, bool add, cudaStream_t stream, int stride) {
   const Fp8Copy* copy = copy_of(weight);
   if (copy != nullptr && copy->matrix.transposed && !add) {
-    return linear_.multiply(dx, encode(dy, rows, outputs, stream), operand(copy->columns), rows,
+    return linear_.multiply(dx, encode(dy, rows, outputs, stream), read(copy->columns), rows,
                             inputs, outputs, stream);
   }
   linear_.input_gradient(dx, dy, weight, rows, outputs, inputs, add, stream, stride);

@@ -1,7 +1,9 @@
 // The products of passes, with matrices that may have copies in fp8.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <set>
 
 #include "ops/cuda/linear/linear.h"
 #include "train/cuda/fp8_copies.h"
@@ -24,6 +26,8 @@ class Products {
   /// From now on products use `copies`, which must outlive this.
   void use(const Fp8Copies& copies) { copies_ = &copies; }
   [[nodiscard]] ops::cuda::Linear& linear() { return linear_; }
+  /// The number of copies, of matrices and of their transposes, that products have read so far.
+  [[nodiscard]] std::size_t copies_read() const { return read_.size(); }
 
   /// Where a kernel may write the input of the next product, with this matrix, as codes; nullopt:
   /// that product is in bf16.
@@ -46,11 +50,14 @@ class Products {
   [[nodiscard]] const Fp8Copy* copy_of(const bf16* weight) const {
     return copies_ == nullptr ? nullptr : copies_->find(weight);
   }
+  /// A copy of a matrix, which is read now.
+  [[nodiscard]] ops::cuda::Fp8Rows read(const ops::cuda::Fp8RowsTo& copy);
   [[nodiscard]] ops::cuda::Fp8Rows encode(const ProductRows& x, int rows, int cols,
                                           cudaStream_t stream) const;
 
   ops::cuda::Linear linear_;
   const Fp8Copies* copies_ = nullptr;  // null: everything is in bf16
+  std::set<const std::uint8_t*> read_;
 };
 
 }  // namespace winnow::train::cuda

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "ops/cuda/linear/linear.h"
 #include "train/cuda/training_cases.h"
+#include "train/fp8_matrices.h"
 #include "train/tiny_model.h"
 
 namespace winnow::train {
@@ -181,6 +182,16 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   return name;
 }
 
+// Copies of matrices, and of their transposes.
+std::size_t fp8_copies(const TrainingOptions& options, const model::ModelSpec& base) {
+  std::size_t count = 0;
+  for (const Fp8Matrix& matrix : fp8_matrices(options, base)) {
+    count += matrix.transposed ? 2 : 1;
+  }
+  EXPECT_GT(count, 0U);
+  return count;
+}
+
 class CudaTrainingOf : public CudaTraining, public ::testing::WithParamInterface<Case> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTrainingOf, ::testing::ValuesIn(cases()), name_of);
 
@@ -209,6 +220,7 @@ TEST_P(CudaTrainingOf, GivesTheLossesAndGradientsOfTheCpu) {
     EXPECT_NEAR(static_cast<double>(sums.marked[i]), static_cast<double>(expected.marked[i]), 12.0);
   }
   expect_equal(host.parameters(), device.gradient(), host.gradient(), c.tolerance);
+  EXPECT_EQ(device.backend().fp8_copies_read(), c.fp8 ? fp8_copies(options_of(c, 0), c.base) : 0U);
 }
 
 TEST_F(CudaTraining, ExpertsHaveTheSameGradientsAgain) {

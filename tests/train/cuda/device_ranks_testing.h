@@ -83,11 +83,11 @@ inline void expect_near(const StepReport& report, const StepReport& expected) {
 
 /// A whole run that learns, to rounding.
 inline void expect_learns_like(std::span<const StepReport> reports,
-                               std::span<const StepReport> expected) {
+                               std::span<const StepReport> expected, double tolerance = 0.03) {
   ASSERT_LT(expected.back().loss, 0.7 * expected.front().loss);
   ASSERT_EQ(reports.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_NEAR(reports[i].loss, expected[i].loss, 0.03 * expected[i].loss) << i;
+    EXPECT_NEAR(reports[i].loss, expected[i].loss, tolerance * expected[i].loss) << i;
   }
 }
 

@@ -1,5 +1,6 @@
 // Training over several devices gives the results of one device.
 #include "base/cuda/device.h"
+#include "ops/cuda/linear/linear.h"
 #include "train/cuda/device_ranks_testing.h"
 
 namespace winnow::train {
@@ -43,6 +44,37 @@ TEST_F(CudaTrainingRanks, LearnLikeOne) {
     const auto reports = steps_on(kDevices, options, world, 30, "", "all");
     expect_learns_like(reports, expected);
   }
+}
+
+class CudaTrainingRanksInFp8 : public CudaTrainingRanks {
+ protected:
+  void SetUp() override {
+    CudaTrainingRanks::SetUp();
+    if (!IsSkipped() && !ops::cuda::has_fp8_products()) {
+      GTEST_SKIP() << "the devices do not multiply in fp8";
+    }
+    options_.fp8_products = true;
+  }
+
+  // Not a retrofit, whose gradient is a small difference.
+  TrainingOptions options_ = testing::language_options();
+  const World world_{testing::tiny_config("llama", testing::kFp8Sizes)};
+};
+
+TEST_F(CudaTrainingRanksInFp8, UpdateLikeOne) {
+  steps_on(1, options_, world_, 2, "", "begin");
+  const auto expected = steps_on(1, options_, world_, 1, "begin", "one");
+  const auto reports = steps_on(kDevices, options_, world_, 1, "begin", "all");
+  expect_near(reports[0], expected[0]);
+  expect_changes_near(world_, "begin", "all", "one", 0.2);
+}
+
+// A device copies the matrices in fp8 after it has received what the others updated: with older
+// ones it would learn less. The last bit of a sum may decide between two codes.
+TEST_F(CudaTrainingRanksInFp8, LearnLikeOne) {
+  const auto expected = steps_on(1, options_, world_, 30, "", "one");
+  const auto reports = steps_on(kDevices, options_, world_, 30, "", "all");
+  expect_learns_like(reports, expected, 0.1);
 }
 
 // In the middle all state is saved, and continued by as many devices or by one.
