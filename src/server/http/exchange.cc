@@ -28,7 +28,9 @@ void Exchange::on_strand(Work work) {
 void Exchange::send(HttpResponse response) {
   on_strand([this, response = std::move(response)] {
     append_head(response, /*whole=*/true);
-    unsent_ += head_only_ ? "" : response.body;
+    if (!head_only_) {
+      unsent_ += response.body;
+    }
     close();
   });
 }
