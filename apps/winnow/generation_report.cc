@@ -72,10 +72,11 @@ std::string summary(const Generation& generation, const ModelInfo& info) {
           ? fmt::format("{} of {} prompt tokens from --prompt-cache; ",
                         grouped(generation.reused_tokens), grouped(generation.prompt_tokens))
           : "";
-  return fmt::format("[{}{} cache, {}: {} for {} when dense ({:.2f}x compressed){}{}]", reused,
+  const std::string format = info.kv_dtype == "bf16" ? "" : fmt::format(" in {}", info.kv_dtype);
+  return fmt::format("[{}{} cache, {}: {} for {} when dense{} ({:.2f}x compressed){}{}]", reused,
                      info.cache, info.kv_dtype, readable_bytes(static_cast<double>(kv.bytes)),
-                     readable_bytes(static_cast<double>(kv.dense_bytes)), kv.compression_ratio,
-                     speeds(generation), drafts(generation));
+                     readable_bytes(static_cast<double>(kv.dense_bytes)), format,
+                     kv.compression_ratio, speeds(generation), drafts(generation));
 }
 
 }  // namespace winnow::cli

@@ -275,9 +275,9 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   if (cost.compressed) {
     row("", fmt::format("{} per 1K tokens compressed, at the ratio it was trained for{}",
                         readable_bytes(*cost.compressed),
-                        cost.window > 0.0
-                            ? fmt::format(", and up to {} for windows", readable_bytes(cost.window))
-                            : std::string()));
+                        cost.window > 0.0 ? fmt::format(", plus at most {} for windows",
+                                                        readable_bytes(cost.window))
+                                          : std::string()));
   }
   if (!cost.compressed && cost.dense > 0.0) {
     constexpr double kUsualRatio = 8.0;
@@ -288,7 +288,7 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
                                          is_plain ? "retrofitted" : "it was trained", kUsualRatio);
     if (is_plain) {
       compressed +=
-          fmt::format(", and up to {} for windows of {}",
+          fmt::format(", plus at most {} for windows of {} tokens",
                       readable_bytes(cost.dense / kPer * (kUsualWindow + 1)), kUsualWindow);
     }
     row("", compressed);

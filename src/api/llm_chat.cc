@@ -19,7 +19,8 @@ nlohmann::ordered_json without_thinking(const ChatTemplate& chat,
       variables[std::string(name)] = false;
     }
   }
-  require(!variables.empty(), "--no-think: the chat template of {} has no variable {}",
+  require(!variables.empty(),
+          "--no-think: the chat template of {} has no variable {}; leave the flag out",
           directory.string(), fmt::join(ChatTemplate::kThinkingSwitches, " or "));
   return variables;
 }
