@@ -80,7 +80,7 @@ check_parity() {
     parity='*Cuda*:-*LongCuda*'
     last=0
   fi
-  for module in ops kvcache engine train model; do
+  for module in ops kvcache engine train model parallel api; do
     for ((shard = 0; shard <= last; ++shard)); do
       begin "parity of $module $((shard + 1)) of $shards" \
         env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \

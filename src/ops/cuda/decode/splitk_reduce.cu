@@ -9,6 +9,8 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kMostThreads = 256;
+// A thread takes four channels; a block may take all heads of a group.
+static_assert(kMostOwnGroup * kMostOwnHeadDim <= 4 * kMostThreads);
 constexpr int kAtOnce = 6;  // parts that a thread reads at a time
 
 // Reduces the parts of a quad's `step` slices into slice 0's part. All threads of the block call

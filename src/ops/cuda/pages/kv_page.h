@@ -10,10 +10,15 @@ namespace winnow::ops::cuda {
 /// The largest head dimension of entries on the device.
 inline constexpr int kMostHeadDim = 512;
 
+/// The most of what has specialised kernels.
+inline constexpr int kMostOwnGroup = 8;
+inline constexpr int kMostOwnHeadDim = 128;
+
 /// Whether this head dimension and group size have specialised kernels (kernel_shape.cuh). General
 /// kernels support all others.
 constexpr bool has_own_kernels(int head_dim, int group) {
-  return group <= 8 && (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128);
+  return group <= kMostOwnGroup &&
+         (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == kMostOwnHeadDim);
 }
 
 /// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3, i8 or
