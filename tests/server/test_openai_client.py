@@ -337,16 +337,22 @@ def test_bad_fields_are_named(client, fields, param):
     assert caught.value.body["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict"])
+def test_an_answer_beyond_the_context_names_its_limit(client, name):
+    with pytest.raises(openai.BadRequestError) as caught:
+        complete(client, max_tokens=openai.NOT_GIVEN, extra_body={name: 100000})
+    assert caught.value.code == "context_length_exceeded"
+    assert caught.value.body["param"] == name
+
+
 def test_other_errors(client):
     with pytest.raises(openai.NotFoundError) as caught:
         complete(client, model="gpt-4")
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as caught:
-        complete(client, max_tokens=100000)
-    assert caught.value.code == "context_length_exceeded"
-    with pytest.raises(openai.BadRequestError) as caught:
         complete(client, prompt="word " * 10000)
     assert caught.value.code == "context_length_exceeded"
+    assert caught.value.body["param"] == "prompt"
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "http://x"}}]}])

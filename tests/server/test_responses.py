@@ -226,7 +226,7 @@ def test_some_tools_are_allowed(client):
     ({"background": True}, "background"),
     ({"truncation": "auto"}, "truncation"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
-    ({"max_output_tokens": 99999}, "input"),
+    ({"max_output_tokens": 99999}, "max_output_tokens"),
     ({"metadata": "a"}, "metadata"),
     ({"include": ["a", 5]}, "include"),
     ({"include": ["reasoning.encrypted_content", "a"]}, "include[1]"),

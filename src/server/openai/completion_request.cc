@@ -48,20 +48,24 @@ int parse_logprobs(const Fields& fields, bool chat, const RequestLimits& limits)
   return alternatives;
 }
 
+// The field that limits the answer: max_completion_tokens takes precedence.
+const char* length_field(const Fields& fields) {
+  const bool newer = fields.find("max_completion_tokens") != nullptr;
+  return newer ? "max_completion_tokens" : "max_tokens";
+}
+
 // nullopt: the rest of the context; clients of llama.cpp and LM Studio write -1 for it.
 std::optional<int> parse_max_tokens(const Fields& fields, bool chat, bool may_be_none) {
   constexpr int kDefault = 16;  // for completions, as OpenAI's
-  for (const char* name : {"max_completion_tokens", "max_tokens"}) {
-    if (fields.find(name) == nullptr) {
-      continue;
-    }
-    const int most = fields.integer_or(name, -1);
-    if (most == 0 && !may_be_none) {
-      fields.reject(name, "-1, or an integer from 1 up");
-    }
-    return most < 0 ? std::nullopt : std::optional(most);
+  const char* const name = length_field(fields);
+  if (fields.find(name) == nullptr) {
+    return chat ? std::nullopt : std::optional(kDefault);
   }
-  return chat ? std::nullopt : std::optional(kDefault);
+  const int most = fields.integer_or(name, -1);
+  if (most == 0 && !may_be_none) {
+    fields.reject(name, "-1, or an integer from 1 up");
+  }
+  return most < 0 ? std::nullopt : std::optional(most);
 }
 
 void parse_stream(const Fields& fields, CompletionRequest& request) {
@@ -199,6 +203,7 @@ CompletionRequest read_completion(std::string_view body, bool chat, const Reques
   CompletionRequest request;
   request.chat = chat;
   request.prompt_field = chat ? fields.name_of("messages") : "prompt";
+  request.length_field = fields.name_of(length_field(fields));
   request.ignored = std::move(checked.ignored);
   request.model = fields.text("model").value_or("");
   parse_prompt(fields, ordered, limits, request);

@@ -26,12 +26,13 @@ using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
 /// Field names and meanings: see field_rules.cc.
 struct CompletionRequest {
   bool chat = false;
-  std::string prompt_field = "prompt";  // the prompt's name in errors
-  std::string model;                    // "": the served model
-  std::vector<Prompt> prompts;          // completions only
-  std::optional<std::string> suffix;    // completions only
-  ChatPrompt prompt;                    // chat only
-  ThoughtRequest thoughts;              // chat only
+  std::string prompt_field = "prompt";      // the prompt's name in errors
+  std::string length_field = "max_tokens";  // the name of max_tokens in errors
+  std::string model;                        // "": the served model
+  std::vector<Prompt> prompts;              // completions only
+  std::optional<std::string> suffix;        // completions only
+  ChatPrompt prompt;                        // chat only
+  ThoughtRequest thoughts;                  // chat only
   std::optional<bool> add_special_tokens;
   std::optional<int> truncate_prompt_tokens;  // -1: to the context's length
   std::optional<int> max_tokens;              // none: the rest of the context

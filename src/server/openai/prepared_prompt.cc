@@ -87,7 +87,8 @@ int answer_tokens(const CompletionRequest& completion, int prompt, int context) 
         400,
         fmt::format("the context is {} tokens; the prompt has {} and {} more are requested",
                     context, prompt, std::max(wanted, 1)),
-        completion.prompt_field, "context_length_exceeded");
+        prompt < context ? completion.length_field : completion.prompt_field,
+        "context_length_exceeded");
   }
   return wanted;
 }
