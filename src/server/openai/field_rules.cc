@@ -14,7 +14,7 @@ constexpr std::array kRules{
     // Input.
     text("model", kBoth | kTokenize | kDetokenize, "any",
          "another name than the one served is 404"),
-    typed("messages", kChat, "messages", kRequired, "see below"),
+    typed("messages", kChat, "messages", kRequired, "objects with role and content"),
     typed("messages", kTokenize, "messages", "prompt", ""),
     typed("prompt", kText, "a string, token ids, or up to 256 of these", kRequired,
           "each prompt takes n of --max-requests; all are accepted or none"),
@@ -130,7 +130,7 @@ constexpr std::array kRules{
     boolean("skip_special_tokens", kBoth, "true", "false: keep them in the text"),
     boolean("spaces_between_special_tokens", kBoth, "true",
             "no effect: decoders here insert no spaces"),
-    boolean("return_token_ids", kBoth, "false", "see below"),
+    boolean("return_token_ids", kBoth, "false", "see Conversations by token ids"),
     boolean("return_token_strs", kTokenize, "false", "each token's text, too"),
     typed("tokens", kDetokenize, "token ids", kRequired, ""),
     integer("priority", kBoth, -kAnyInteger, kAnyInteger, "0",

@@ -236,10 +236,9 @@ std::string field_page() {
       "`/v1/rerank` and `/v1/prefill`:\n\n{}\nRefused with 400 that names the field, unless the "
       "value asks for "
       "nothing:\n\n{}\nIgnored, because they cannot change an answer, and named in the log and in "
-      "the response header `X-Winnow-Ignored`, as is every unknown field:\n\n{}\nResponses and "
-      "messages treat fields that they lack as chats do, if their answers have a place for them. A "
-      "name one typo away from a known one is "
-      "refused.\n",
+      "the response header `X-Winnow-Ignored`, as is every unknown field (one whose name is one "
+      "typo away from a known one is refused):\n\n{}\nResponses and messages treat fields that "
+      "they lack as chats do, if their answers have a place for them.\n",
       honoured_rows(kCompletions, kAnswers), honoured_rows(kResponses, kResponses),
       honoured_rows(kMessages, kMessages), honoured_rows(kPrompts, 0),
       other_rows(Treatment::refused), other_rows(Treatment::ignored));
