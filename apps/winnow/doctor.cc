@@ -206,13 +206,22 @@ std::string most_tokens_text(const Place& place, const Row& row) {
   return most.is_null() ? "-" : fmt::format("{:.3g}/s", most.get<double>());
 }
 
-std::string fits_row(const Place& place, const Row& row) {
+// Of the column of places, with a space after the longest name.
+std::size_t place_width(const std::vector<Place>& places) {
+  std::size_t width = 9;
+  for (const Place& place : places) {
+    width = std::max(width, place.name.size() + 1);
+  }
+  return width;
+}
+
+std::string fits_row(const Place& place, const Row& row, std::size_t width) {
   const std::string cells =
       fits(place, row) ? fmt::format("{:>16}{:>14}{:>19}", most_tokens_text(place, row),
                                      grouped(sequences(place, row, row.sequence.dense)),
                                      grouped(sequences(place, row, row.sequence.compressed)))
                        : "    " + too_large(row, static_cast<double>(place.free_memory));
-  return fmt::format("  {:<9}{:<18}{:>10}{:>17}{}\n", place.name, row.shape,
+  return fmt::format("  {:<{}}{:<18}{:>10}{:>17}{}\n", place.name, width, row.shape,
                      readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }
 
@@ -229,6 +238,7 @@ std::string bandwidth_text(const std::vector<Place>& places) {
 }
 
 std::string fits_text(const std::vector<Place>& places, const DoctorOptions& options) {
+  const std::size_t width = place_width(places);
   std::string text = bandwidth_text(places);
   text += fmt::format(
       "\nWhat fits: weights in {}, cache entries in {}, chats of {} tokens. "
@@ -241,14 +251,14 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "(--cr) and at\n                     least a window of {} entries\n"
       "On a GPU, and for --memory-gib, a server's copy of matrices counts, too "
       "(docs/serving-production.md).\n\n"
-      "  {:<9}{:<18}{:>10}{:>17}{:>16}{:>14}{:>19}\n",
+      "  {:<{}}{:<18}{:>10}{:>17}{:>16}{:>14}{:>19}\n",
       options.weights == "auto" ? "bf16" : options.weights, options.kv_dtype,
-      grouped(options.plan.context), options.cr, kWindow, "device", "shape", "weights",
+      grouped(options.plan.context), options.cr, kWindow, "device", width, "shape", "weights",
       "one chat, dense", "decode at most", "chats: dense", "chats: compressed");
   const std::vector<Row> rows = rows_of(options);
   for (const Place& place : places) {
     for (const Row& row : rows) {
-      text += fits_row(place, row);
+      text += fits_row(place, row, width);
     }
   }
   return text + fmt::format(

@@ -581,6 +581,8 @@ TEST(Doctor, PlansForADeviceThatIsNotHere) {
   EXPECT_THAT(run_winnow({"doctor", "--memory-gib", "0.5"}).out, Not(HasSubstr("measured now")));
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "80", "--weights", "fp8"}).code, 0)
       << "a device's format, whatever is here";
+  EXPECT_THAT(run_winnow({"doctor", "--memory-gib", "156.8"}).out,
+              HasSubstr("  156.8 GiB smollm2-135m "));
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "-1"}).code, 1);
 }
 
