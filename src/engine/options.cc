@@ -180,13 +180,14 @@ WeightStorage parse_weights(std::string_view name, bool on_cpu) {
       {"int4", WeightStorage::int4},
   }};
   const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::first);
+  constexpr std::string_view kAuto = "auto, which keeps a bf16 model in bf16,";
   constexpr auto kForeign = std::to_array<ForeignName>({{"q8", "int8"},
                                                         {"q8_0", "int8"},
                                                         {"q4", "int4"},
                                                         {"q4_0", "int4"},
                                                         {"q4_k_m", "int4"},
-                                                        {"bf16", "auto"},
-                                                        {"bfloat16", "auto"}});
+                                                        {"bf16", kAuto},
+                                                        {"bfloat16", kAuto}});
   require(found != kNames.end(), "--weights {}: expected auto, fp8, int8 or int4{}", name,
           meant(name, kForeign));
   require(!on_cpu || found->second != WeightStorage::fp8,

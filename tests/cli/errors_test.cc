@@ -246,6 +246,7 @@ TEST(Errors, HintsAtWhatIsMeant) {
   expect_generate_error(kRetrofitted, {"--cr", "4"}, "was fixed by training: leave out --cr");
   expect_generate_error(kBase, {"--kv-dtype", "q8_0"}, "(is int8 meant?)");
   expect_generate_error(kBase, {"--weights", "q4"}, "(is int4 meant?)");
+  expect_generate_error(kBase, {"--weights", "bf16"}, "(is auto, which keeps a bf16 model in bf16");
   expect_error({"generate", "--model", kBase, "--prompt", "x", "--max-tokens", "5000"},
                "more than the model's 4096 positions: at most 409");
 }
