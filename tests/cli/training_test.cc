@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
 
@@ -230,6 +231,9 @@ TEST_F(Training, ATargetCountsOnlyOutsideTheWindow) {
 
 TEST_F(Training, ADryRunCountsAndRefuses) {
   const CommandResult result = succeed(train("out", {"--dry-run"}));
+  EXPECT_THAT(result.out, Not(HasSubstr("--valid")));
+  EXPECT_THAT(succeed(train("out", {"--dry-run", "--valid", "held-out.jsonl"})).out,
+              HasSubstr("beside it --valid takes, up to"));
   EXPECT_THAT(result.out, AllOf(HasSubstr("trained                                   277,664"),
                                 HasSubstr("moments, fp32"), HasSubstr("memory available")));
   EXPECT_THAT(result.out, HasSubstr("tokens of a step                               64\n"

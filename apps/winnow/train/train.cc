@@ -16,6 +16,7 @@
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
+#include "engine/weight_memory.h"
 #include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
@@ -108,7 +109,12 @@ void print_tokens(const train::TrainingOptions& options) {
                     grouped(step * options.steps)));
 }
 
-int print_plan(const train::MemoryPlan& plan, std::size_t available,
+// The base stays in memory to compare with, and the trained model comes beside it at each look.
+double held_out_bytes(const TrainingFlags& flags, const model::ModelSpec& base) {
+  return (flags.retrofit ? 2 : 1) * engine::weight_bytes(base, engine::WeightStorage::as_stored);
+}
+
+int print_plan(const train::MemoryPlan& plan, std::size_t available, const TrainingFlags& flags,
                const train::TrainingOptions& options, const model::ModelSpec& base) {
   print_tokens(options);
   print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
@@ -127,6 +133,10 @@ int print_plan(const train::MemoryPlan& plan, std::size_t available,
   }
   print(fmt::format("{:<38} {:>10}\n", "memory needed, about",
                     readable_bytes(static_cast<double>(plan.total()))));
+  if (!flags.valid.empty()) {
+    print(fmt::format("{:<38} {:>10}\n", "beside it --valid takes, up to",
+                      readable_bytes(held_out_bytes(flags, base))));
+  }
   print(fmt::format("{:<38} {:>10}\n", "memory available",
                     readable_bytes(static_cast<double>(available))));
   train::require_fits(plan, available);
@@ -292,7 +302,7 @@ int run(const TrainingFlags& flags) {
   const std::size_t available = elsewhere ? *elsewhere : train::available_memory(options);
   const train::MemoryPlan plan = train::plan_memory(options, config, available);
   if (flags.dry_run) {
-    return print_plan(plan, available, options, config);
+    return print_plan(plan, available, flags, options, config);
   }
   train::require_fits(plan, available);
   check_files("--data", flags.data);
