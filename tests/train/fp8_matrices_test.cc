@@ -27,8 +27,9 @@ model::ModelSpec spec_of(const std::string& family,
 TEST(Fp8Matrices, AreThoseOfTheLayers) {
   for (const char* family : {"llama", "gemma2", "phi", "qwen3"}) {
     const model::ModelSpec spec = spec_of(family);
+    const ParameterList parameters(spec, Trained::everything);
     std::size_t expected = 0;
-    for (const Parameter& parameter : ParameterList(spec, Trained::everything).list()) {
+    for (const Parameter& parameter : parameters.list()) {
       expected += parameter.role == Role::matrix ? parameter.count : 0;
     }
     std::size_t found = 0;
