@@ -72,7 +72,6 @@ void SkinnyLayers::sum_embedded(int rows, cudaStream_t stream) const {
   if (const auto* ranks = model_.ranks()) {
     const ops::cuda::ResidualStream to = residual(model_.layer(0).attention_norm);
     parallel::cuda::sum_rows({.inboxes = ranks->row_inboxes(),
-                              .number = 0,
                               .part = part_.data(),
                               .rows = rows,
                               .cols = model_.hidden(),

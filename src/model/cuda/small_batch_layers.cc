@@ -39,8 +39,7 @@ SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
     shared_.ensure(what->dense_width() > 0 ? batch_width(model.hidden()) : 0);
   }
   if (auto* ranks = model.ranks()) {
-    part_.ensure(batch_width(model.hidden()));
-    ranks->reserve_rows(kMostBatchRows, model.hidden());
+    ranks->reserve_parts(batch_width(model.hidden()));
   }
 }
 
@@ -61,7 +60,7 @@ std::size_t SmallBatchLayers::most_sums() const {
 }
 
 ops::cuda::ResidualStream SmallBatchLayers::residual() const {
-  return {model_.ranks() != nullptr ? part_.data() : hidden_.data(),
+  return {model_.ranks() != nullptr ? part(Place::embedding) : hidden_.data(),
           model_.layer(0).attention_norm.data(), embedded_.data(), square_sums_.data()};
 }
 
@@ -78,29 +77,29 @@ void SmallBatchLayers::add(const SmallBatchProduct& product, const FloatBuffer& 
                           model_.norm_eps(), normed_.rows(rows), stream);
 }
 
-void SmallBatchLayers::add_parts(int number, const SmallBatchProduct& product,
+void SmallBatchLayers::add_parts(Place place, const SmallBatchProduct& product,
                                  const FloatBuffer& bias, const FloatBuffer& norm, int rows,
                                  cudaStream_t stream) const {
   if (model_.ranks() == nullptr) {
     return add(product, bias, norm, rows, stream);
   }
-  ops::cuda::store_product(part_.data(), product, stream);
+  ops::cuda::store_product(part(place), product, stream);
   if (bias.size() > 0) {
-    ops::cuda::add_bias(part_.data(), rows, model_.hidden(), bias.data(), stream);
+    ops::cuda::add_bias(part(place), rows, model_.hidden(), bias.data(), stream);
   }
-  sum_parts(number, rows, stream);
+  sum_parts(place, rows, stream);
   add({}, {}, norm, rows, stream);
 }
 
-void SmallBatchLayers::sum_parts(int number, int rows, cudaStream_t stream) const {
-  parallel::cuda::RowSums sums;
-  sums.inboxes = model_.ranks()->row_inboxes();
-  sums.number = static_cast<std::uint32_t>(number);
-  sums.part = part_.data();
-  sums.rows = rows;
-  sums.cols = model_.hidden();
-  sums.sum = hidden_.data();
-  parallel::cuda::sum_rows(sums, stream);
+float* SmallBatchLayers::part(Place place) const {
+  return static_cast<float*>(model_.ranks()->part(place));
+}
+
+void SmallBatchLayers::sum_parts(Place place, int rows, cudaStream_t stream) const {
+  model_.ranks()->sum(place, /*in_16_bits=*/false, hidden_.data(),
+                      /*add=*/place != Place::embedding,
+                      static_cast<std::size_t>(rows) * static_cast<std::size_t>(model_.hidden()),
+                      stream);
 }
 
 kvcache::cuda::QkvRows SmallBatchLayers::project(int layer, const QkvMemory& to, int rows,
@@ -108,7 +107,7 @@ kvcache::cuda::QkvRows SmallBatchLayers::project(int layer, const QkvMemory& to,
   const DeviceLayerWeights& w = model_.layer(layer);
   if (layer == 0) {
     if (model_.ranks() != nullptr) {
-      sum_parts(0, rows, stream);
+      sum_parts(Place::embedding, rows, stream);
     }
     add({}, {}, w.attention_norm, rows, stream);
   }
@@ -121,12 +120,12 @@ void SmallBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
   const DeviceLayerWeights& w = model_.layer(layer);
   const PackedRows heads = attended_.rows(rows);
   ops::cuda::pack_rows(heads, attended, stream);
-  add_parts(2 * layer + 1, multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows,
+  add_parts(Place::attention, multiply(w.output, heads, stream), w.output_bias, w.mlp_norm, rows,
             stream);
   if (model_.spec().experts() != nullptr) {
     return finish_experts(layer, rows, stream);
   }
-  add_parts(2 * layer + 2, multiply_dense(layer, rows, stream), w.down_bias,
+  add_parts(Place::feed_forward, multiply_dense(layer, rows, stream), w.down_bias,
             model_.norm_behind(layer), rows, stream);
 }
 

@@ -42,17 +42,21 @@ class SmallBatchLayers final : public LinearPath {
   [[nodiscard]] const float* hidden() const override { return hidden_.data(); }
 
  private:
+  using Place = parallel::cuda::DeviceRanks::Place;
+
   [[nodiscard]] ops::cuda::SmallBatchProduct multiply(const ops::cuda::DeviceWeight& weight,
                                                       const ops::cuda::PackedRows& x,
                                                       cudaStream_t stream) const;
   /// hidden += the product + bias, and the next layer's normed input.
   void add(const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
            const FloatBuffer& norm, int rows, cudaStream_t stream) const;
-  /// The same, but each rank may have a part of the product, which is sum `number` of the pass.
-  void add_parts(int number, const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
+  /// The same, but each rank may have a part of the product.
+  void add_parts(Place place, const ops::cuda::SmallBatchProduct& product, const FloatBuffer& bias,
                  const FloatBuffer& norm, int rows, cudaStream_t stream) const;
-  /// hidden += the sum of all ranks' part_; sum 0 sets hidden instead.
-  void sum_parts(int number, int rows, cudaStream_t stream) const;
+  /// This rank's part.
+  [[nodiscard]] float* part(Place place) const;
+  /// hidden += the sum of all ranks' parts; that of embeddings sets hidden instead.
+  void sum_parts(Place place, int rows, cudaStream_t stream) const;
   [[nodiscard]] std::size_t most_sums() const;
   /// Adds the experts' outputs to the residual stream, and applies the next norm.
   void finish_experts(int layer, int rows, cudaStream_t stream);
@@ -62,7 +66,6 @@ class SmallBatchLayers final : public LinearPath {
 
   const DeviceModel& model_;
   winnow::cuda::DeviceBuffer<float> hidden_;       // [rows, hidden]
-  winnow::cuda::DeviceBuffer<float> part_;         // [rows, hidden], this rank's part
   winnow::cuda::DeviceBuffer<bf16> embedded_;      // [rows, hidden] of the embeddings; unused
   winnow::cuda::DeviceBuffer<float> square_sums_;  // [rows]; unused
   winnow::cuda::DeviceBuffer<float> sums_;         // [parts, rows, columns] of the current product

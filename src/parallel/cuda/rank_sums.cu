@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/cuda/launch.cuh"
 #include "parallel/cuda/rank_sums.h"
@@ -36,81 +37,186 @@ __device__ void wait_for(const Arrivals& arrivals, int peer, std::uint32_t epoch
   wait_until([&] { return has_come(load_acquire(flag), epoch); });
 }
 
-struct Eight {
-  float values[8];
+// Numbers that a thread loads at once.
+template <class Number>
+constexpr int kLoaded = 16 / sizeof(Number);
+
+template <class Number>
+struct Values {
+  float of[kLoaded<Number>];
 };
 
-__device__ Eight load_eight(const float* from) {
-  Eight eight;
-  *reinterpret_cast<float4*>(eight.values) = *reinterpret_cast<const float4*>(from);
-  *reinterpret_cast<float4*>(eight.values + 4) = *reinterpret_cast<const float4*>(from + 4);
-  return eight;
+template <class Number>
+__device__ Values<Number> unpack(const uint4& bits);
+
+template <>
+__device__ Values<float> unpack<float>(const uint4& bits) {
+  return {{__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
+           __uint_as_float(bits.w)}};
 }
 
-__device__ Eight load_eight(const bf16* from) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
+template <>
+__device__ Values<bf16> unpack<bf16>(const uint4& bits) {
   const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-  Eight eight;
+  Values<bf16> values;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    eight.values[2 * i] = __uint_as_float(words[i] << 16);
-    eight.values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+    values.of[2 * i] = __uint_as_float(words[i] << 16);
+    values.of[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
   }
-  return eight;
+  return values;
 }
 
-__device__ void store_eight(float* to, const Eight& eight) {
-  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(eight.values);
-  *reinterpret_cast<float4*>(to + 4) = *reinterpret_cast<const float4*>(eight.values + 4);
+__device__ void store(float* to, const Values<float>& values) {
+  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(values.of);
 }
 
-// Adds up this thread's share of the values.
-template <class Number>
-__device__ void add_up(const Parts& parts, int ranks, float* sum, bool add, std::size_t count) {
-  const std::size_t stride = std::size_t{8} * kThreads * gridDim.x;
-  for (std::size_t i = std::size_t{8} * (std::size_t{blockIdx.x} * kThreads + threadIdx.x);
-       i < count; i += stride) {
-    Eight total{};
-    for (int rank = 0; rank < ranks; ++rank) {
-      const Eight part = load_eight(static_cast<const Number*>(parts.of[rank]) + i);
+__device__ void store(bf16* to, const Values<bf16>& values) {
+  std::uint32_t words[4];
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        total.values[k] += part.values[k];
-      }
-    }
+  for (int i = 0; i < 4; ++i) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(values.of[2 * i], values.of[2 * i + 1]);
+    words[i] = *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+  *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
+}
+
+// sum = or += values.
+template <class Number>
+__device__ void put(float* sum, const Values<Number>& values, bool add) {
+#pragma unroll
+  for (int i = 0; i < kLoaded<Number>; i += 4) {
+    float4 four = {values.of[i], values.of[i + 1], values.of[i + 2], values.of[i + 3]};
+    auto* to = reinterpret_cast<float4*>(sum + i);
     if (add) {
-      const Eight before = load_eight(sum + i);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        total.values[k] += before.values[k];
-      }
+      const float4 before = *to;
+      four = {four.x + before.x, four.y + before.y, four.z + before.z, four.w + before.w};
     }
-    store_eight(sum + i, total);
+    *to = four;
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    complete_kernel(const __grid_constant__ Parts parts, int ranks, float* sum, bool add,
-                    std::size_t count) {
-  add_up<float>(parts, ranks, sum, add, count);
+// The numbers from `at` of all parts. All loads are under way before the first is used.
+template <class Number, int kRanks>
+struct LoadedParts {
+  uint4 bits[kRanks];
+
+  __device__ LoadedParts(const Parts& parts, std::size_t at) {
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) {
+      bits[rank] = *reinterpret_cast<const uint4*>(static_cast<const Number*>(parts.of[rank]) + at);
+    }
+  }
+
+  // In the order of ranks.
+  [[nodiscard]] __device__ Values<Number> sum() const {
+    Values<Number> total{};
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Values<Number> part = unpack<Number>(bits[rank]);
+#pragma unroll
+      for (int i = 0; i < kLoaded<Number>; ++i) {
+        total.of[i] += part.of[i];
+      }
+    }
+    return total;
+  }
+};
+
+// Calls use(i) for the first of each kLoaded numbers of `count` that are this thread's.
+template <class Number, class Use>
+__device__ void for_own(std::size_t count, const Use& use) {
+  const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::size_t stride = std::size_t{kLoaded<Number>} * blockDim.x * gridDim.x;
+  for (std::size_t i = kLoaded<Number> * thread; i < count; i += stride) {
+    use(i);
+  }
 }
 
-// When a peer's kernel has begun, the peer's part is complete.
-template <class Number>
+// Adds up this thread's numbers.
+template <class Number, int kRanks>
+__device__ void add_up(const Parts& parts, float* sum, bool add, std::size_t count) {
+  for_own<Number>(count, [&](std::size_t i) {
+    put(sum + i, LoadedParts<Number, kRanks>(parts, i).sum(), add);
+  });
+}
+
+template <int kRanks>
 __global__ void __launch_bounds__(kThreads)
-    sum_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
-               float* sum, bool add, std::size_t count) {
-  winnow::cuda::wait_for_predecessor();
-  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+    complete_kernel(const __grid_constant__ Parts parts, float* sum, bool add, std::size_t count) {
+  add_up<float, kRanks>(parts, sum, add, count);
+}
+
+// Waits for this block of every peer.
+__device__ void meet_peers(const Arrivals& arrivals, std::uint32_t epoch) {
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < arrivals.ranks && peer != arrivals.rank) {
     arrive(arrivals, peer, epoch);
     wait_for(arrivals, peer, epoch);
   }
   __syncthreads();
-  add_up<Number>(parts, arrivals.ranks, sum, add, count);
+}
+
+// When a peer's kernel has begun, the peer's part is complete.
+template <class Number, int kRanks>
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
+               float* sum, bool add, std::size_t count) {
+  winnow::cuda::wait_for_predecessor();
+  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+  meet_peers(arrivals, epoch);
+  add_up<Number, kRanks>(parts, sum, add, count);
   if (threadIdx.x == 0) {
     arrivals.epochs[blockIdx.x] = epoch;
+  }
+}
+
+// The numbers of each rank's share: lines of 128 bytes of either type.
+__host__ __device__ std::size_t share_of(std::size_t count, int ranks) {
+  constexpr std::size_t kLine = 64;
+  return (count + ranks * kLine - 1) / (ranks * kLine) * kLine;
+}
+
+// The sum in two steps (reduce-scatter and all-gather). A rank adds up its share of the numbers and
+// leaves the sums in its own part, of which no peer reads these numbers. Then it takes the sums of
+// the other shares from the peers. A block reads the same numbers of each share, so it waits for
+// the same block of the peers only.
+template <class Number, int kRanks>
+__global__ void __launch_bounds__(kThreads)
+    share_kernel(const __grid_constant__ Arrivals arrivals, const __grid_constant__ Parts parts,
+                 float* sum, bool add, std::size_t count) {
+  winnow::cuda::wait_for_predecessor();
+  const std::size_t share = share_of(count, kRanks);
+  const std::size_t first = share * arrivals.rank;
+  auto* own = static_cast<Number*>(const_cast<void*>(parts.of[arrivals.rank]));
+  const std::uint32_t epoch = arrivals.epochs[blockIdx.x] + 1;
+  meet_peers(arrivals, epoch);
+  for_own<Number>(share, [&](std::size_t i) {
+    if (first + i < count) {
+      store(own + first + i, LoadedParts<Number, kRanks>(parts, first + i).sum());
+    }
+  });
+  __threadfence_system();
+  __syncthreads();
+  meet_peers(arrivals, epoch + 1);
+  for_own<Number>(share, [&](std::size_t i) {
+    uint4 sums[kRanks];
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (const std::size_t at = share * rank + i; at < count) {
+        const auto* from = static_cast<const Number*>(parts.of[rank]) + at;
+        sums[rank] = *reinterpret_cast<const uint4*>(from);
+      }
+    }
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (const std::size_t at = share * rank + i; at < count) {
+        put(sum + at, unpack<Number>(sums[rank]), add);
+      }
+    }
+  });
+  if (threadIdx.x == 0) {
+    arrivals.epochs[blockIdx.x] = epoch + 1;
   }
 }
 
@@ -141,29 +247,22 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const __grid_constant_
   winnow::cuda::wait_for_predecessor();
   winnow::cuda::release_successor();
   const RowInboxes& inboxes = *rows.inboxes;
-  const bool begins = rows.number == 0;
   const std::size_t first = static_cast<std::size_t>(blockIdx.x) * rows.cols;
-  const std::uint32_t pass = begins ? next_pass(*inboxes.passes) : *inboxes.passes;
-  const std::uint32_t epoch = pass * kMostSums + rows.number;
+  const std::uint32_t pass = next_pass(*inboxes.passes);
   float squares = 0.0F;
   for (int col = threadIdx.x; col < rows.cols; col += kRowThreads) {
     const std::size_t at = first + col;
-    float total = sum_over_ranks(inboxes, rows.number, epoch, at, rows.part[at]);
-    total += begins ? 0.0F : rows.sum[at];
+    const float total = sum_over_ranks(inboxes, 0, pass * kMostSums, at, rows.part[at]);
     rows.sum[at] = total;
-    if (rows.norm_weight != nullptr) {
-      rows.normed[at] = {__bfloat16_as_ushort(__float2bfloat16_rn(total * rows.norm_weight[col]))};
-      squares += total * total;
-    }
+    rows.normed[at] = {__bfloat16_as_ushort(__float2bfloat16_rn(total * rows.norm_weight[col]))};
+    squares += total * total;
   }
   squares = sum_over_block(squares);
   if (threadIdx.x != 0) {
     return;
   }
-  if (rows.norm_weight != nullptr) {
-    rows.square_sums[blockIdx.x] = squares;
-  }
-  if (begins && atomicAdd(inboxes.arrived, 1U) + 1 == gridDim.x) {  // all blocks have read it
+  rows.square_sums[blockIdx.x] = squares;
+  if (atomicAdd(inboxes.arrived, 1U) + 1 == gridDim.x) {  // all blocks have read the old number
     *inboxes.arrived = 0;
     *inboxes.passes = pass;
   }
@@ -203,26 +302,64 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-int blocks_for(std::size_t items) {
-  return static_cast<int>(
-      std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1, kMostBlocks));
+int blocks_for(std::size_t items, int threads) {
+  return static_cast<int>(std::clamp<std::size_t>((items + threads - 1) / threads, 1, kMostBlocks));
+}
+
+// Few threads a block for few numbers, so that they are spread over the multiprocessors.
+int threads_for(std::size_t items) {
+  constexpr int kFew = 256;
+  return items <= std::size_t{kFew} * kMostBlocks ? kFew : kThreads;
+}
+
+// Whether it is worth a second wait to read 2 / ranks of each part instead of all of it. Never with
+// two ranks.
+bool sums_shares(int ranks, std::size_t bytes) {
+  constexpr std::size_t kLeastSaved = std::size_t{512} << 10U;  // some 2 microseconds of a link
+  const std::size_t peers = ranks - 1;
+  return ranks > 2 && peers * bytes * (ranks - 2) / ranks >= kLeastSaved;
+}
+
+template <class Number, int kRanks>
+void launch_sum(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
+                std::size_t count, cudaStream_t stream) {
+  const bool shares = sums_shares(kRanks, count * sizeof(Number));
+  const std::size_t items = (shares ? share_of(count, kRanks) : count) / kLoaded<Number>;
+  const int threads = threads_for(items);
+  winnow::cuda::launch(shares ? share_kernel<Number, kRanks> : sum_kernel<Number, kRanks>,
+                       blocks_for(items, threads), threads, 0, stream, false, arrivals, parts, sum,
+                       add, count);
+}
+
+// Calls use(std::integral_constant<int, ranks>).
+template <int kRanks = 1, class Use>
+void with_ranks(int ranks, const Use& use) {
+  if (ranks == kRanks) {
+    use(std::integral_constant<int, kRanks>());
+  } else if constexpr (kRanks < kMostRanks) {
+    with_ranks<kRanks + 1>(ranks, use);
+  }
 }
 
 }  // namespace
 
 void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
                std::size_t count, cudaStream_t stream) {
-  const auto kernel = parts.in_16_bits ? sum_kernel<bf16> : sum_kernel<float>;
-  winnow::cuda::launch(kernel, blocks_for(count / 8), kThreads, 0, stream, false, arrivals, parts,
-                       sum, add, count);
+  with_ranks(arrivals.ranks, [&](auto ranks) {
+    const auto launch = parts.in_16_bits ? launch_sum<bf16, ranks()> : launch_sum<float, ranks()>;
+    launch(arrivals, parts, sum, add, count, stream);
+  });
 }
 
 void sum_complete_parts(const Parts& parts, int ranks, float* sum, bool add, std::size_t count,
                         cudaStream_t stream) {
-  if (count > 0) {
-    winnow::cuda::launch(complete_kernel, blocks_for(count / 8), kThreads, 0, stream, false, parts,
-                         ranks, sum, add, count);
+  if (count == 0) {
+    return;
   }
+  with_ranks(ranks, [&](auto known) {
+    winnow::cuda::launch(complete_kernel<known()>, blocks_for(count / kLoaded<float>, kThreads),
+                         kThreads, 0, stream, false, parts, sum, add, count);
+  });
 }
 
 void sum_rows(const RowSums& rows, cudaStream_t stream) {
@@ -231,7 +368,8 @@ void sum_rows(const RowSums& rows, cudaStream_t stream) {
 
 void gather_columns(const Arrivals& arrivals, const GatheredColumns& columns, cudaStream_t stream) {
   // The same number of blocks on every rank, though ranks differ in columns.
-  const auto blocks = blocks_for(static_cast<std::size_t>(columns.stride) / arrivals.ranks);
+  const auto blocks =
+      blocks_for(static_cast<std::size_t>(columns.stride) / arrivals.ranks, kThreads);
   winnow::cuda::launch(gather_kernel, blocks, kThreads, 0, stream, false, arrivals, columns);
 }
 

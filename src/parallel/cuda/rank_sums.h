@@ -33,8 +33,9 @@ struct Parts {
 };
 
 /// sum [count] = the parts of all ranks, added in the order of ranks; with `add` they are added to
-/// the values of sum. count is a multiple of 8. The parts may change when this rank's next sum is
-/// complete.
+/// the values of sum. count is a multiple of 8. Parts of many numbers are added up a share per
+/// rank: then the sums are rounded to the type of the parts, and replace some numbers of the parts.
+/// The parts may change when this rank's next sum is complete.
 void sum_parts(const Arrivals& arrivals, const Parts& parts, float* sum, bool add,
                std::size_t count, cudaStream_t stream);
 
@@ -58,16 +59,15 @@ struct RowInboxes {
   std::uint32_t* arrived = nullptr;        // finished blocks of a pass's first sum, then zero
 };
 
-/// Sum `number` of rows, of which each rank has a part, and the input of the layer after it
-/// (ops::cuda::ResidualStream with one part). Number 0 begins a pass.
+/// Sum number 0, which begins a pass: rows of embeddings, of which each rank has a part, and the
+/// input of the first layer (ops::cuda::ResidualStream with one part).
 struct RowSums {
   const RowInboxes* inboxes = nullptr;  // in device memory
-  std::uint32_t number = 0;
-  const float* part = nullptr;  // [rows, cols], of this rank
+  const float* part = nullptr;          // [rows, cols], of this rank
   int rows = 0;
   int cols = 0;
-  float* sum = nullptr;                // number 0 sets it, others add to it
-  const float* norm_weight = nullptr;  // null: only compute the sum
+  float* sum = nullptr;                // [rows, cols]
+  const float* norm_weight = nullptr;  // [cols]
   bf16* normed = nullptr;              // [rows, cols] sum * norm_weight
   float* square_sums = nullptr;        // [rows]
 };

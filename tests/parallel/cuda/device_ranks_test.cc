@@ -61,13 +61,13 @@ class CudaRanks : public ::testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Sizes, CudaRanks, ::testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaRanks, ::testing::Values(2, 3, 4, 8));
 
 // Of several sizes one after another, so that memory moves, and places are used again and again.
 TEST_P(CudaRanks, AddUpTheirParts) {
   on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
     int round = 0;
-    for (const std::size_t count : {8U, 4096U, 200'000U, 1'048'576U}) {
+    for (const std::size_t count : {8U, 4096U, 200'000U, 6'000'008U}) {
       ranks.reserve_parts(count);
       for (int repeat = 0; repeat < 4; ++repeat, ++round) {
         for (const Place place : kPlaces) {
@@ -82,8 +82,10 @@ TEST_P(CudaRanks, AddUpTheirParts) {
               total[i] += in_16_bits ? to_float(to_bf16(part[i])) : part[i];
             }
           }
+          auto rounded_expected = expected;  // a share's sum is rounded
           for (std::size_t i = 0; i < count; ++i) {
-            expected[i] = add ? total[i] + expected[i] : total[i];
+            expected[i] += total[i];
+            rounded_expected[i] += to_float(to_bf16(total[i]));
           }
           const auto own = draw(count, ranks.rank(), round);
           std::vector<bf16> rounded(count);
@@ -96,7 +98,8 @@ TEST_P(CudaRanks, AddUpTheirParts) {
           stream.synchronize();
           std::vector<float> got(count);
           sum.read(got);
-          ASSERT_EQ(got, expected) << "rank " << ranks.rank() << ", " << count;
+          ASSERT_TRUE(got == expected || (in_16_bits && got == rounded_expected))
+              << "rank " << ranks.rank() << ", " << count;
         }
       }
     }
@@ -112,47 +115,42 @@ TEST_P(CudaRanks, AddUpRowsAndNormThem) {
       const auto count = static_cast<std::size_t>(rows * kCols);
       const auto weight = draw(kCols, 98, 0);
       const DeviceBuffer<float> weights{std::span<const float>(weight)};
-      for (const std::uint32_t number : {0U, 1U, 2U, 3U, 4U}) {
-        ++round;
-        const auto before = draw(count, 99, round);
-        const DeviceBuffer<float> sum{std::span<const float>(before)};
-        const DeviceBuffer<float> part{std::span<const float>(draw(count, ranks.rank(), round))};
-        const DeviceBuffer<bf16> normed(count);
-        const DeviceBuffer<float> squares(static_cast<std::size_t>(rows));
-        sum_rows({.inboxes = ranks.row_inboxes(),
-                  .number = number,
-                  .part = part.data(),
-                  .rows = rows,
-                  .cols = kCols,
-                  .sum = sum.data(),
-                  .norm_weight = weights.data(),
-                  .normed = normed.data(),
-                  .square_sums = squares.data()},
-                 stream.get());
-        stream.synchronize();
-        std::vector<float> expected(count);
-        for (int rank = 0; rank < ranks.size(); ++rank) {
-          const auto own = draw(count, rank, round);
-          for (std::size_t i = 0; i < count; ++i) {
-            expected[i] += own[i];
-          }
-        }
-        std::vector<float> got(count);
-        std::vector<bf16> got_normed(count);
-        std::vector<float> got_squares(static_cast<std::size_t>(rows));
-        sum.read(got);
-        normed.read(got_normed);
-        squares.read(got_squares);
-        std::vector<double> expected_squares(static_cast<std::size_t>(rows));
+      const DeviceBuffer<float> sum(count);
+      const DeviceBuffer<float> part{std::span<const float>(draw(count, ranks.rank(), round))};
+      const DeviceBuffer<bf16> normed(count);
+      const DeviceBuffer<float> squares(static_cast<std::size_t>(rows));
+      sum_rows({.inboxes = ranks.row_inboxes(),
+                .part = part.data(),
+                .rows = rows,
+                .cols = kCols,
+                .sum = sum.data(),
+                .norm_weight = weights.data(),
+                .normed = normed.data(),
+                .square_sums = squares.data()},
+               stream.get());
+      stream.synchronize();
+      std::vector<float> expected(count);
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        const auto own = draw(count, rank, round);
         for (std::size_t i = 0; i < count; ++i) {
-          expected[i] += number != 0 ? before[i] : 0.0F;
-          ASSERT_EQ(got[i], expected[i]) << "rank " << ranks.rank() << ", number " << i;
-          ASSERT_EQ(got_normed[i].bits, to_bf16(expected[i] * weight[i % kCols]).bits);
-          expected_squares[i / kCols] += double{expected[i]} * expected[i];
+          expected[i] += own[i];
         }
-        for (std::size_t row = 0; row < got_squares.size(); ++row) {
-          ASSERT_NEAR(got_squares[row], expected_squares[row], 1e-4 * expected_squares[row]);
-        }
+      }
+      ++round;
+      std::vector<float> got(count);
+      std::vector<bf16> got_normed(count);
+      std::vector<float> got_squares(static_cast<std::size_t>(rows));
+      sum.read(got);
+      normed.read(got_normed);
+      squares.read(got_squares);
+      std::vector<double> expected_squares(static_cast<std::size_t>(rows));
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(got[i], expected[i]) << "rank " << ranks.rank() << ", number " << i;
+        ASSERT_EQ(got_normed[i].bits, to_bf16(expected[i] * weight[i % kCols]).bits);
+        expected_squares[i / kCols] += double{expected[i]} * expected[i];
+      }
+      for (std::size_t row = 0; row < got_squares.size(); ++row) {
+        ASSERT_NEAR(got_squares[row], expected_squares[row], 1e-4 * expected_squares[row]);
       }
     }
   });
