@@ -43,6 +43,9 @@ def recipes(steps: int) -> dict[str, list[str]]:
     for window in (64, 16):
         runs[f"immediate-w{window}-cr4"] = retrofit(4, "--window", str(window), "--eviction", "immediate")
     runs["dms-w64-cr4-paper-loss"] = retrofit(4, "--window", "64", "--loss", "one-sided")
+    for seed in ("1", "2", "3"):
+        runs[f"bf16-cr8-seed{seed}"] = retrofit(8, "--window", "64", "--seed", seed)
+        runs[f"fp8-cr8-seed{seed}"] = [*runs[f"bf16-cr8-seed{seed}"], "--dtype", "fp8"]
     runs["tokens-dms-half"] = retrofit(4, "--window", "16", of=steps // 2)
     runs["tokens-dmc-half"] = retrofit(4, *dmc, of=steps // 2)
     return runs

@@ -33,7 +33,7 @@ struct ModelMemory {
 ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat format,
                       const MemoryPlan& plan);
 
-/// "16.0 MiB for one chat of 8,192 tokens (128 MiB when dense); 14.2 GiB available".
+/// "cache of one chat of 8,192 tokens: 16.0 MiB (128 MiB when dense); 14.2 GiB available".
 std::string chat_text(const ModelMemory& memory);
 /// "int4        7.80 MiB: fits, 14.1 GiB to spare" or "...: too large by 1.20 GiB".
 std::string format_text(const FormatMemory& memory);

@@ -170,7 +170,7 @@ SuiteMeasures::Rows SuiteMeasures::cost() {
       .criterion = fmt::format("at most {:g} % more time", kAllowedTime),
       .kind = eval::SuiteRow::Kind::cost,
       .unit = "tokens/s",
-      .loss_unit = "% more time",
+      .loss_unit = "% in time",
       .sample = "generations",
       .digits = 1,
       .more_is_better = false,

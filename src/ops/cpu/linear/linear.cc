@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "ops/activation.h"
 #include "ops/cpu/linear/bf16_dots.h"
+#include "ops/cpu/linear/byte_dots.h"
 #include "ops/cpu/linear/gemm_amx.h"
 #include "ops/cpu/linear/gemm_amx_packed.h"
 #include "ops/cpu/linear/gemm_onednn.h"
@@ -30,6 +31,9 @@ constexpr std::size_t kManyRowsInTiles = 5;
 // by 1.5 times at 16 rows and by a little at 512 (measured on an EPYC). The limit is lower than
 // that, because with many rows the gain is small and other CPUs were not measured.
 constexpr std::size_t kFewRowsBf16 = 64;
+// From this number of rows on inputs are rounded to 8 bits for quantised weights, if the CPU has
+// products of bytes and no tiles.
+constexpr std::size_t kManyRowsInBytes = 8;
 
 /// Our kernel over all targets at once.
 void linear_own(Workspace& workspace, std::span<const LinearTarget> targets,
@@ -56,27 +60,37 @@ void linear_stored_as(WeightFormat format, Workspace& workspace,
   }
 }
 
-/// For few rows, or rows that must not depend on each other, weights are not dequantised to memory.
-/// They are multiplied directly: with the CPU's 16-bit or 8-bit instructions if inputs may be
-/// rounded, otherwise in float.
-void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
-                      Matrix<const float> x, bool rounds) {
+/// use(format, targets) for each run of targets with weights of one format.
+template <class Use>
+void for_each_format(std::span<const LinearTarget> targets, const Use& use) {
   while (!targets.empty()) {
     const WeightFormat format = targets.front().weight->format;
     const auto last = std::ranges::find_if(
         targets, [&](const LinearTarget& target) { return target.weight->format != format; });
     const auto alike = targets.first(static_cast<std::size_t>(last - targets.begin()));
-    linear_stored_as(format, workspace, alike, x, rounds);
+    use(format, alike);
     targets = targets.subspan(alike.size());
   }
 }
 
+/// For few rows, or rows that must not depend on each other, weights are not dequantised to memory.
+/// They are multiplied directly: with the CPU's 16-bit or 8-bit instructions if inputs may be
+/// rounded, otherwise in float.
+void linear_as_stored(Workspace& workspace, std::span<const LinearTarget> targets,
+                      Matrix<const float> x, bool rounds) {
+  for_each_format(targets, [&](WeightFormat format, std::span<const LinearTarget> alike) {
+    linear_stored_as(format, workspace, alike, x, rounds);
+  });
+}
+
+bool all_quantized(std::span<const LinearTarget> targets) {
+  return std::ranges::all_of(
+      targets, [](const LinearTarget& target) { return is_quantized(target.weight->format); });
+}
+
 /// Whether these weights are multiplied as integers for any number of rows.
 bool as_integers(std::span<const LinearTarget> targets) {
-  return cpu::quantized_dots_take_many_rows() &&
-         std::ranges::all_of(targets, [](const LinearTarget& target) {
-           return is_quantized(target.weight->format);
-         });
+  return cpu::quantized_dots_take_many_rows() && all_quantized(targets);
 }
 
 /// oneDNN's products in the element type T of x, panel by panel.
@@ -125,6 +139,12 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const bool onednn = rounds && cpu::has_fast_bf16();
   const bool dots = rounds && cpu::has_bf16_dots();
   const bool tiles = rounds && cpu::has_bf16_tiles() && cpu::fits_tiles(x.rows, x.cols);
+  const bool bytes = rounds && !tiles && cpu::has_byte_dots() && all_quantized(targets);
+  if (bytes && !context.deterministic && x.rows >= kManyRowsInBytes) {
+    return for_each_format(targets, [&](WeightFormat, std::span<const LinearTarget> alike) {
+      cpu::gemm_byte_dots(*context.workspace, alike, x);
+    });
+  }
   const std::size_t many = tiles ? kManyRowsInTiles : onednn || dots ? kManyRowsBf16 : kManyRowsF32;
   if (context.deterministic || x.rows < many || (rounds && as_integers(targets))) {
     return linear_as_stored(*context.workspace, targets, x, rounds);

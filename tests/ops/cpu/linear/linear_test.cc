@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "ops/amx_packed_weights.h"
 #include "ops/cpu/linear/bf16_dots.h"
+#include "ops/cpu/linear/byte_dots.h"
 #include "ops/cpu/linear/gemm_amx.h"
 #include "ops/cpu/linear/gemm_amx_packed.h"
 #include "ops/cpu/linear/quantized_dots.h"
@@ -265,10 +266,8 @@ std::vector<float> exact_inputs(std::size_t count) {
   return x;
 }
 
-TEST(Linear, QuantizedDotsRoundNothingButSums) {
-  if (!cpu::has_quantized_dots()) {
-    GTEST_SKIP() << testing::kNoQuantizedDots;
-  }
+template <class Kernel>
+void expect_exact_products(Kernel kernel) {
   Workspace workspace;
   const auto bias = testing::normal(37, 4);
   for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
@@ -282,7 +281,7 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
         const LinearTarget target{Matrix<float>(out.data(), m, 37, kStride), &weight.view(),
                                   bias.data()};
         const Workspace::Scope scope(workspace);
-        cpu::gemm_quantized_dots(workspace, std::span(&target, 1), input);
+        kernel(workspace, std::span(&target, 1), input);
         expect_product(input, weight.view(), bias.data(), target.out, 1e-6, "quantized");
         expect_untouched(out, kStride, 37);
       }
@@ -290,11 +289,16 @@ TEST(Linear, QuantizedDotsRoundNothingButSums) {
   }
 }
 
-// Rows of zeros, of tiny numbers and of NaNs do not affect other rows.
-TEST(Linear, QuantizedDotsTakeAnyInputs) {
+TEST(Linear, QuantizedDotsRoundNothingButSums) {
   if (!cpu::has_quantized_dots()) {
     GTEST_SKIP() << testing::kNoQuantizedDots;
   }
+  expect_exact_products(cpu::gemm_quantized_dots);
+}
+
+// Rows of zeros, of tiny numbers and of NaNs do not affect other rows.
+template <class Kernel>
+void expect_any_inputs(Kernel kernel) {
   Workspace workspace;
   const OwnedWeight weight(WeightFormat::int8, 6, 64, 1);
   auto x = testing::normal(4 * 64, 5);
@@ -305,13 +309,34 @@ TEST(Linear, QuantizedDotsTakeAnyInputs) {
   std::vector<float> out(4 * 6);
   const LinearTarget target{Matrix<float>(out.data(), 4, 6), &weight.view()};
   const Workspace::Scope scope(workspace);
-  cpu::gemm_quantized_dots(workspace, std::span(&target, 1), {x.data(), 4, 64});
+  kernel(workspace, std::span(&target, 1), Matrix<const float>(x.data(), 4, 64));
   expect_product({x.data(), 1, 64}, weight.view(), nullptr, {out.data(), 1, 6}, 8e-3, "normal");
   for (std::size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(out[6 + i], 0.0F);
     EXPECT_NEAR(out[12 + i], 0.0F, 1e-30F);
     EXPECT_TRUE(std::isnan(out[18 + i]));
   }
+}
+
+TEST(Linear, QuantizedDotsTakeAnyInputs) {
+  if (!cpu::has_quantized_dots()) {
+    GTEST_SKIP() << testing::kNoQuantizedDots;
+  }
+  expect_any_inputs(cpu::gemm_quantized_dots);
+}
+
+TEST(Linear, ByteDotsRoundNothingButSums) {
+  if (!cpu::has_byte_dots()) {
+    GTEST_SKIP() << testing::kNoByteDots;
+  }
+  expect_exact_products(cpu::gemm_byte_dots);
+}
+
+TEST(Linear, ByteDotsTakeAnyInputs) {
+  if (!cpu::has_byte_dots()) {
+    GTEST_SKIP() << testing::kNoByteDots;
+  }
+  expect_any_inputs(cpu::gemm_byte_dots);
 }
 
 // Few rows, and any number of deterministic ones.
