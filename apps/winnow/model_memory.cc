@@ -68,8 +68,9 @@ std::string chat_text(const ModelMemory& memory) {
   const std::string dense = memory.chat < memory.chat_dense
                                 ? fmt::format(" ({} when dense)", readable_bytes(memory.chat_dense))
                                 : "";
-  return fmt::format("cache of one chat of {} tokens: {}{}; {} available", grouped(memory.chat_tokens),
-                     readable_bytes(memory.chat), dense, readable_bytes(memory.available));
+  return fmt::format("cache of one chat of {} tokens: {}{}; {} available",
+                     grouped(memory.chat_tokens), readable_bytes(memory.chat), dense,
+                     readable_bytes(memory.available));
 }
 
 std::string format_text(const FormatMemory& memory) {
