@@ -57,8 +57,8 @@ class Workspace {
 /// The precision and reproducibility of an op, and its scratch memory.
 struct Context {
   /// f32: products and sums in float. bf16: operands may be rounded if the CPU has instructions for
-  /// it, to bf16 (or, with quantised weights, to 16-bit integers with a common scale); sums stay in
-  /// float.
+  /// it, to bf16 (or, with quantised weights, to integers of 16 bits or, many rows on CPUs with
+  /// VNNI, 8 bits with a scale per group); sums stay in float.
   DType compute = DType::bf16;
   /// Each row of a result depends on that row's inputs alone, to the last bit, however many rows
   /// share the call (batch-invariant kernels).
