@@ -13,11 +13,11 @@
 namespace winnow::ops::cpu {
 namespace {
 
-constexpr std::size_t kGroup = QuantizedWeight::kGroup;
-constexpr std::size_t kFours = kGroup / 4;
+inline constexpr std::size_t kGroup = QuantizedWeight::kGroup;
+inline constexpr std::size_t kFours = kGroup / 4;
 
 /// 32 nibbles, each in a byte.
-__m256i nibbles(const std::uint8_t* from) {
+inline __m256i nibbles(const std::uint8_t* from) {
   const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   const __m256i words = _mm256_cvtepu8_epi16(pairs);
   const __m256i even = _mm256_and_si256(words, _mm256_set1_epi16(0x0F));
@@ -69,7 +69,7 @@ void pack_as(const Weight& weight, std::size_t begin, const ByteWeights& to) {
   }
 }
 
-void pack(const Weight& weight, std::size_t begin, const ByteWeights& to) {
+inline void pack(const Weight& weight, std::size_t begin, const ByteWeights& to) {
   weight.format == WeightFormat::int8   ? pack_as<Int8Group>(weight, begin, to)
   : weight.format == WeightFormat::int4 ? pack_as<Int4Group>(weight, begin, to)
                                         : pack_as<Mxfp4Group>(weight, begin, to);
@@ -111,7 +111,8 @@ void tile_of(const ByteWeights& weights, const ByteInputs& x, const float* bias,
   }
 }
 
-void tile(const ByteWeights& weights, const ByteInputs& x, const float* bias, Matrix<float> out) {
+inline void tile(const ByteWeights& weights, const ByteInputs& x, const float* bias,
+                 Matrix<float> out) {
   static constexpr auto kTiles = []<std::size_t... kM>(std::index_sequence<kM...>) {
     return std::array{&tile_of<kM + 1>...};
   }

@@ -51,6 +51,10 @@ GroupOfInputs quantize_inputs(const float* values, std::int8_t* codes) {
     most = _mm256_max_ps(most, _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x[v]));
     zeros = _mm256_fmadd_ps(x[v], _mm256_setzero_ps(), zeros);
   }
+  if (_mm256_movemask_ps(_mm256_cmp_ps(zeros, zeros, _CMP_UNORD_Q)) != 0) {
+    std::fill_n(codes, kGroup, std::int8_t{0});
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
   const float peak = largest(most);
   const __m256 inverse = _mm256_set1_ps(peak < kNothing ? 0.0F : kMostCode / peak);
   __m256i integers[kVectors];
@@ -64,9 +68,7 @@ GroupOfInputs quantize_inputs(const float* values, std::int8_t* codes) {
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // packing mixes the halves
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes),
                       _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words[0], words[1]), order));
-  const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(zeros, zeros, _CMP_UNORD_Q)) == 0;
-  const float scale = peak < kNothing ? 0.0F : peak / kMostCode;
-  return {finite ? scale : std::numeric_limits<float>::quiet_NaN(), sum(total)};
+  return {peak < kNothing ? 0.0F : peak / kMostCode, sum(total)};
 }
 
 ByteInputs in_bytes(Workspace& workspace, Matrix<const float> x, int offset) {
