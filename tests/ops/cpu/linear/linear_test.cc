@@ -367,7 +367,28 @@ TEST(Linear, TakesDotsForWeightsAsTheyLie) {
       expect_dots(format, m, true);
     }
     expect_dots(format, 1, false);
-    expect_dots(format, cpu::has_bf16_tiles() ? 4 : 8, false);
+    expect_dots(format, cpu::has_bf16_tiles() ? 4 : 7, false);
+  }
+}
+
+TEST(Linear, TakesByteDotsForManyRows) {
+  if (!cpu::has_byte_dots() || cpu::has_bf16_tiles()) {
+    GTEST_SKIP() << testing::kNoByteDots << ", or it has tiles, which are faster";
+  }
+  Workspace workspace;
+  const auto x = testing::normal(100 * 96, 2);
+  for (const auto format : {WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4}) {
+    const OwnedWeight weight(format, 37, 96, 1);
+    for (const std::size_t m : {8, 100}) {
+      const Matrix<const float> input(x.data(), m, 96);
+      std::vector<float> out(m * 37);
+      std::vector<float> bytes(m * 37);
+      Context context = context_of(workspace, false, DType::bf16);
+      linear(context, Matrix<float>(out.data(), m, 37), input, weight.view());
+      const LinearTarget target{Matrix<float>(bytes.data(), m, 37), &weight.view()};
+      cpu::gemm_byte_dots(workspace, std::span(&target, 1), input);
+      EXPECT_EQ(out, bytes) << m << " rows";
+    }
   }
 }
 
