@@ -16,15 +16,6 @@ namespace {
 inline constexpr std::size_t kGroup = QuantizedWeight::kGroup;
 inline constexpr std::size_t kFours = kGroup / 4;
 
-/// 32 nibbles, each in a byte.
-inline __m256i nibbles(const std::uint8_t* from) {
-  const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  const __m256i words = _mm256_cvtepu8_epi16(pairs);
-  const __m256i even = _mm256_and_si256(words, _mm256_set1_epi16(0x0F));
-  const __m256i odd = _mm256_and_si256(_mm256_slli_epi16(words, 4), _mm256_set1_epi16(0x0F00));
-  return _mm256_or_si256(even, odd);
-}
-
 /// The integers of a group plus weight_offset(), each in a byte.
 struct Int8Group {
   static constexpr std::size_t kBytes = kGroup;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cpu/linear/x86/byte_kernel.h"
+#include "ops/cpu/linear/x86/nibbles.h"
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,avxvnni")
 namespace winnow::ops::cpu {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ops/cpu/linear/bf16_dots.h"
+#include "ops/cpu/linear/x86/nibbles.h"
 
 #include <hwy/base.h>
 #include <immintrin.h>
@@ -21,15 +22,6 @@ struct Int8 {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
 };
-
-/// 32 nibbles, each in a byte.
-__m256i nibbles(const std::uint8_t* from) {
-  const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  const __m256i words = _mm256_cvtepu8_epi16(pairs);
-  const __m256i even = _mm256_and_si256(words, _mm256_set1_epi16(0x0F));
-  const __m256i odd = _mm256_and_si256(_mm256_slli_epi16(words, 4), _mm256_set1_epi16(0x0F00));
-  return _mm256_or_si256(even, odd);
-}
 
 struct Int4 {
   static constexpr std::size_t kBits = 4;
