@@ -7,10 +7,15 @@ std::size_t width(int count) {
   return static_cast<std::size_t>(count);
 }
 
+std::size_t kv_heads(const ModelSpec& spec) {
+  return width(spec.compressing_attention().kv_heads);
+}
+
 void scale(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<float> x, float factor) {
-  for (std::size_t t = 0; t < x.rows; ++t) {
-    for (std::size_t h = 0; h < width(spec.compressing_attention().kv_heads); ++h) {
-      float& channel = x.row(t)[column_of(spec, h)];
+  for (std::size_t h = 0; h < kv_heads(spec); ++h) {
+    const std::size_t column = column_of(spec, h);
+    for (std::size_t t = 0; t < x.rows; ++t) {
+      float& channel = x.row(t)[column];
       channel = factor == 0.0F ? 0.0F : channel * factor;
     }
   }
@@ -28,9 +33,9 @@ bool clears_after_rope(const ModelSpec& spec) {
 
 std::size_t query_column(const ModelSpec& spec, std::size_t head) {
   const int channel = spec.dms ? spec.dms->channel : 0;
-  return head *
-             width(spec.compressing_attention().group() * spec.compressing_attention().head_dim) +
-         width(channel < 0 ? spec.compressing_attention().head_dim + channel : channel);
+  const AttentionSpec& attention = spec.compressing_attention();
+  return head * width(attention.group() * attention.head_dim) +
+         width(channel < 0 ? attention.head_dim + channel : channel);
 }
 
 std::size_t query_row(const ModelSpec& spec, std::size_t head) {
@@ -46,18 +51,20 @@ std::size_t key_column(const ModelSpec& spec, std::size_t head) {
 
 void gather_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<const float> from,
                      ops::Matrix<float> to) {
-  for (std::size_t t = 0; t < from.rows; ++t) {
-    for (std::size_t h = 0; h < to.cols; ++h) {
-      to.row(t)[h] = from.row(t)[column_of(spec, h)];
+  for (std::size_t h = 0; h < to.cols; ++h) {
+    const std::size_t column = column_of(spec, h);
+    for (std::size_t t = 0; t < from.rows; ++t) {
+      to.row(t)[h] = from.row(t)[column];
     }
   }
 }
 
 void scatter_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<float> to,
                       ops::Matrix<const float> from) {
-  for (std::size_t t = 0; t < to.rows; ++t) {
-    for (std::size_t h = 0; h < width(spec.compressing_attention().kv_heads); ++h) {
-      to.row(t)[column_of(spec, h)] = h < from.cols ? from.row(t)[h] : 0.0F;
+  for (std::size_t h = 0; h < kv_heads(spec); ++h) {
+    const std::size_t column = column_of(spec, h);
+    for (std::size_t t = 0; t < to.rows; ++t) {
+      to.row(t)[column] = h < from.cols ? from.row(t)[h] : 0.0F;
     }
   }
 }

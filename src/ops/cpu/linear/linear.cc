@@ -139,7 +139,8 @@ void linear(Context& context, std::span<const LinearTarget> targets, Matrix<cons
   const bool onednn = rounds && cpu::has_fast_bf16();
   const bool dots = rounds && cpu::has_bf16_dots();
   const bool tiles = rounds && cpu::has_bf16_tiles() && cpu::fits_tiles(x.rows, x.cols);
-  const bool bytes = rounds && !tiles && cpu::has_byte_dots() && all_quantized(targets);
+  const bool bytes =
+      rounds && !cpu::has_bf16_tiles() && cpu::has_byte_dots() && all_quantized(targets);
   if (bytes && !context.deterministic && x.rows >= kManyRowsInBytes) {
     return for_each_format(targets, [&](WeightFormat, std::span<const LinearTarget> alike) {
       cpu::gemm_byte_dots(*context.workspace, alike, x);

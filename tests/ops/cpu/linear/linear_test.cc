@@ -392,6 +392,27 @@ TEST(Linear, TakesByteDotsForManyRows) {
   }
 }
 
+// Tiles are faster than products of bytes even where oneDNN, not gemm_amx(), uses them.
+TEST(Linear, TakesNoByteDotsOnCpusWithTiles) {
+  constexpr std::size_t kRows = 513;
+  constexpr std::size_t kCols = 1024;
+  if (!cpu::has_byte_dots() || !cpu::has_bf16_tiles()) {
+    GTEST_SKIP() << "this CPU lacks products of bytes or tiles";
+  }
+  ASSERT_FALSE(cpu::fits_tiles(kRows, kCols));
+  Workspace workspace;
+  const auto x = testing::normal(kRows * kCols, 2);
+  const Matrix<const float> input(x.data(), kRows, kCols);
+  const OwnedWeight weight(WeightFormat::int8, 37, kCols, 1);
+  std::vector<float> out(kRows * 37);
+  std::vector<float> bytes(kRows * 37);
+  Context context = context_of(workspace, false, DType::bf16);
+  linear(context, Matrix<float>(out.data(), kRows, 37), input, weight.view());
+  const LinearTarget target{Matrix<float>(bytes.data(), kRows, 37), &weight.view()};
+  cpu::gemm_byte_dots(workspace, std::span(&target, 1), input);
+  EXPECT_NE(out, bytes);
+}
+
 TEST(Linear, NoColumnsIsTheBias) {
   Workspace workspace;
   for (const std::size_t rows : {3, 20}) {
