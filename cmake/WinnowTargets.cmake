@@ -143,6 +143,22 @@ function(winnow_embed_text module file)
   target_sources(winnow_${module} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${module}/${file})
 endfunction()
 
+# winnow_embed_commit(MODULE): compiles the commit of the checkout into the module, through build_commit.cc.in.
+function(winnow_embed_commit module)
+  execute_process(COMMAND git rev-parse --short=8 HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  execute_process(COMMAND git rev-parse --git-path logs/HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+                  OUTPUT_VARIABLE log OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  cmake_path(ABSOLUTE_PATH log BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+  if(commit AND EXISTS ${log})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${log})
+  endif()
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/${module}/build_commit.cc)
+  configure_file(${module}/build_commit.cc.in ${file} @ONLY)
+  set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # changes with each commit
+  target_sources(winnow_${module} PRIVATE ${file})
+endfunction()
+
 # winnow_embed_page(MODULE): compiles the files of src/MODULE/page/ into the module, through page.cc.in. The
 # scripts are joined.
 function(winnow_embed_page module)

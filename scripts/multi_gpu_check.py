@@ -54,6 +54,7 @@ class Check:
         self.start = time.monotonic()
         self.rows: list[dict] = []
         self.failed: list[str] = []
+        self.commit = commit_of(self.binary("winnow"))
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.start:6.0f} s] {text}", flush=True)
@@ -78,7 +79,7 @@ class Check:
         return row
 
     def write(self) -> None:
-        raw = {"machine": self.machine.name, "devices": self.machine.devices, "commit": commit(),
+        raw = {"machine": self.machine.name, "devices": self.machine.devices, "commit": self.commit,
                "date": time.strftime("%Y-%m-%d", time.gmtime()), "rows": self.rows}
         (self.out / "results.json").write_text(json.dumps(raw, indent=1) + "\n")
 
@@ -103,9 +104,11 @@ class Check:
         return row | {"stdout": stdout, "error": problem(code, stdout, stderr, self.args.limit)}
 
 
-def commit() -> str:
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT)
-    return git.stdout.strip() or "unknown"
+def commit_of(winnow: str | None) -> str:
+    """What the program was built from, which need not be the checkout of this script."""
+    said = subprocess.run([winnow, "--version"], capture_output=True, text=True).stdout if winnow else ""
+    found = re.search(r"\((\w+)\)", said)
+    return found.group(1) if found else "unknown"
 
 
 def problem(code: int | None, stdout: str, stderr: str, limit: int) -> str:
@@ -366,7 +369,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     check = Check(parse())
     check.say(check.machine.name)
-    text = f"# {check.machine.name}\n\nCommit {commit()}, {time.strftime('%Y-%m-%d', time.gmtime())}.\n"
+    text = f"# {check.machine.name}\n\nCommit {check.commit}, {time.strftime('%Y-%m-%d', time.gmtime())}.\n"
     for part in check.args.only.split(","):
         title, run = PARTS[part]
         begin = time.monotonic()

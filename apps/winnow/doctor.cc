@@ -12,6 +12,7 @@
 #include "apps/winnow/program_name.h"
 #include "apps/winnow/sequence_bytes.h"
 #include "apps/winnow/shapes.h"
+#include "base/build_commit.h"
 #include "base/device_list.h"
 #include "base/error.h"
 #include "base/host_memory.h"
@@ -157,6 +158,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
          {"free_bytes", device.free_memory}});
   }
   return {{"version", WINNOW_VERSION},
+          {"commit", build_commit()},
           {"cpu", processor.name},
           {"threads", thread_count()},
           {"instruction_sets", processor.instruction_sets},
@@ -175,7 +177,7 @@ nlohmann::ordered_json to_json(const Processor& processor, const DeviceList& lis
 std::string machine_text(const Processor& processor, const DeviceList& list) {
   const auto gib = [](std::size_t bytes) { return readable_bytes(static_cast<double>(bytes)); };
   const std::vector<std::string> sets = processor.instruction_sets;
-  std::string text = fmt::format("winnow {}\n\n", WINNOW_VERSION);
+  std::string text = with_build_commit("winnow " WINNOW_VERSION) + "\n\n";
   text += fmt::format("  cpu        {}, {} threads\n", processor.name, thread_count());
   text += fmt::format("             {}\n", sets.empty() ? "no AVX2: the slowest kernels"
                                                         : fmt::format("{}", fmt::join(sets, ", ")));

@@ -18,6 +18,7 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/program_name.h"
 #include "apps/winnow/usage_error.h"
+#include "base/build_commit.h"
 #include "base/error.h"
 #include "winnow/version.h"
 
@@ -48,7 +49,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 
 int parse_and_run(std::vector<std::string> words) {
   CLI::App app("LLM inference with a KV cache that learns what to keep", "winnow");
-  app.set_version_flag("--version", "winnow " WINNOW_VERSION);
+  app.set_version_flag("--version", with_build_commit("winnow " WINNOW_VERSION));
   app.formatter(std::make_shared<HelpFormatter>());
   Run run;
   add_doctor(app, run);  // in the order in which a new user needs them

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/build_commit.h"
 #include "base/device_list.h"
 #include "base/error.h"
 #include "base/processor.h"
@@ -84,9 +85,10 @@ std::string digest_of(const model::Checkpoint& checkpoint) {
 
 std::string describe(const PartSource& source, const EngineConfig& config) {
   const StateKind kind(source.digest, model::cache_shape(source.whole), config);
-  std::string text = fmt::format("version {}\nranks {}\ntokens per step {}\ninstructions {}\n",
-                                 WINNOW_VERSION, config.ranks, config.step_tokens,
-                                 fmt::join(read_processor().instruction_sets, ", "));
+  std::string text =
+      fmt::format("version {}\nranks {}\ntokens per step {}\ninstructions {}\n",
+                  with_build_commit(WINNOW_VERSION), config.ranks, config.step_tokens,
+                  fmt::join(read_processor().instruction_sets, ", "));
   for (const auto& [name, value] : kind.description()) {
     text += fmt::format("{} {}\n", name, value);
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/build_commit.h"
 #include "server/metric_text.h"
 #include "winnow/version.h"
 
@@ -129,8 +130,9 @@ void Metrics::count_request(std::string_view outcome, const AnswerUsage& usage) 
 std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
                             const ServerLimits& most, const RouterView& routers) const {
   std::string page;
-  describe("winnow_build_info", "gauge", "The version, as a label.", page);
-  page += "winnow_build_info{version=\"" WINNOW_VERSION "\"} 1\n";
+  describe("winnow_build_info", "gauge", "The version and the commit, as labels.", page);
+  page += fmt::format("winnow_build_info{{version=\"{}\",commit=\"{}\"}} 1\n", WINNOW_VERSION,
+                      build_commit());
   add("winnow_ready", "gauge", "Whether /ready says yes.", http.ready ? 1 : 0, page);
   add("winnow_http_connections", "gauge", "Open connections.", http.connections, page);
   add("winnow_connections_refused_total", "counter",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "api/llm_load.h"
+#include "base/build_commit.h"
 #include "base/error.h"
 #include "engine/prefix_store.h"
 #include "hub/model_name.h"
@@ -202,6 +203,7 @@ Server::Server(const LoadOptions& options, ServerConfig config)
   const engine::EngineConfig& engine = parts_->model->engine;
   parts_->log.write(LogLevel::info, "serving",
                     {{"version", WINNOW_VERSION},
+                     {"commit", build_commit()},
                      {"model", parts_->service.config().model_name},
                      {"device", options.device},
                      {"weights", options.weights},

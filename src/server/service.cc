@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/build_commit.h"
 #include "base/error.h"
 #include "server/anthropic/messages_reply.h"
 #include "server/anthropic/messages_request.h"
@@ -216,7 +217,7 @@ void Service::route(HttpRequest& request, const std::shared_ptr<Reply>& reply) {
       reply->send(count_response_tokens(request));
       break;
     case Route::version:
-      reply->send(json_response({{"version", WINNOW_VERSION}}));
+      reply->send(json_response({{"version", WINNOW_VERSION}, {"commit", build_commit()}}));
       break;
     case Route::ping:
       reply->send(health());

@@ -53,7 +53,10 @@ def test_the_log_tells_what_is_served_and_leaves_out_probes():
         wait_until(lambda: logged(s, "request"))
         assert [line["path"] for line in logged(s, "request")] == ["/version"]
         serves, = logged(s, "serving")
-        assert serves["version"] == httpx.get(s.url + "/version").json()["version"]
+        version = httpx.get(s.url + "/version").json()
+        assert (serves["version"], serves["commit"]) == (version["version"], version["commit"])
+        labels = f'winnow_build_info{{version="{version["version"]}",commit="{version["commit"]}"}} 1'
+        assert labels in httpx.get(s.url + "/metrics").text
         assert (serves["device"], serves["weights"], serves["kv_dtype"]) == ("cpu", "auto", "bf16")
         assert serves["kv_capacity_bytes"] == metrics(s)["winnow_kv_capacity_bytes", ()] > 0
         assert serves["max_sequences"] == 3 and serves["max_requests"] == 256

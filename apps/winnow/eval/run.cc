@@ -13,6 +13,7 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
+#include "base/build_commit.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
@@ -215,6 +216,7 @@ Json EvalRun::described() const {
   run["threads"] = thread_count();
   run["processor"] = processor();
   run["winnow"] = WINNOW_VERSION;
+  run["commit"] = build_commit();
   run["compiler"] = __VERSION__;
   run["date"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   run["seconds"] = elapsed.count();
