@@ -42,7 +42,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && (words.front() == "help" || words.front() == "version")) {
     words.front().insert(0, "--");
-    std::ranges::rotate(words, words.begin() + 1);
+    std::rotate(words.begin(), words.begin() + 1, words.end());
   }
   return words;
 }

@@ -150,6 +150,7 @@ struct Server::Parts {
         tokenizer(load_tokenizer(options.model)),
         chat_template(ChatTemplate::load(options.model)),
         state_kind(find_state_kind(options, config, *model)),
+        // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): it does not see the owner
         store(open_store(config, state_kind, log)),
         prefill(open_prefill(config, state_kind, log)),
         events(open_events(config, *model)),
