@@ -143,14 +143,15 @@ function(winnow_embed_text module file)
   target_sources(winnow_${module} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${module}/${file})
 endfunction()
 
-# winnow_embed_commit(MODULE): compiles the commit of the checkout into the module, through build_commit.cc.in.
+# winnow_embed_commit(MODULE): compiles the commit of the checkout into the module, through build_commit.cc.in. A
+# folder without .git has none, also inside of another checkout.
 function(winnow_embed_commit module)
-  execute_process(COMMAND git rev-parse --short=8 HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  execute_process(COMMAND git rev-parse --git-path logs/HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-                  OUTPUT_VARIABLE log OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  cmake_path(ABSOLUTE_PATH log BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
-  if(commit AND EXISTS ${log})
+  set(git git --git-dir=${PROJECT_SOURCE_DIR}/.git rev-parse)
+  execute_process(COMMAND ${git} HEAD OUTPUT_VARIABLE commit ERROR_QUIET)
+  execute_process(COMMAND ${git} --git-path logs/HEAD OUTPUT_VARIABLE log
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  string(SUBSTRING "${commit}" 0 8 commit)
+  if(EXISTS "${log}")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${log})
   endif()
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${module}/build_commit.cc)

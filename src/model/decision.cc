@@ -10,16 +10,17 @@
 namespace winnow::model {
 namespace {
 
-// DMS decisions from score(token, head); under "layer" granularity head 0 decides for all.
-template <class Score>
-void set_by_scores(const ModelSpec& spec, const Decisions& decisions, const Score& score) {
+// DMS decisions. A head's score is what `scores` has in its column; under "layer" granularity head
+// 0 decides for all.
+void set_by_scores(const ModelSpec& spec, const Decisions& decisions,
+                   ops::Matrix<const float> scores, ColumnOf column_of) {
   const DmsConfig& dms = *spec.dms;
-  for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
-    const auto flags = decisions.flags.row(t);
-    for (std::size_t h = 0; h < flags.size(); ++h) {
-      const float logit = dms.scale * score(t, dms.per_layer ? 0 : h) - dms.offset;
+  for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
+    const std::size_t column = column_of(spec, dms.per_layer ? 0 : h);
+    for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
+      const float logit = dms.scale * scores.row(t)[column] - dms.offset;
       decisions.logits.row(t)[h] = logit;
-      flags[h] = dms.evict && logit > 0.0F ? 1 : 0;
+      decisions.flags.row(t)[h] = dms.evict && logit > 0.0F ? 1 : 0;
     }
   }
 }
@@ -34,7 +35,7 @@ void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const Adapt
   const ops::Matrix<float> x(context.workspace->take<float>(hidden.rows * heads).data(),
                              hidden.rows, heads);
   apply_adapter(context, spec, adapter, hidden, x);
-  set_by_scores(spec, decisions, [&x](std::size_t t, std::size_t h) { return x.row(t)[h]; });
+  set_by_scores(spec, decisions, x, [](const ModelSpec&, std::size_t head) { return head; });
   for (std::size_t t = 0; t < positions.size(); ++t) {
     if (positions[t] < spec.dms->keeps_first) {
       std::ranges::fill(decisions.flags.row(t), 0);
@@ -46,18 +47,16 @@ void decide_by_adapter(ops::Context& context, const ModelSpec& spec, const Adapt
 void decide_by_channel(const ModelSpec& spec, ops::Matrix<const float> queries,
                        ops::Matrix<const float> keys, const Decisions& decisions) {
   if (spec.dms) {
-    set_by_scores(spec, decisions, [&](std::size_t t, std::size_t h) {
-      return queries.row(t)[query_column(spec, h)];
-    });
-    return;
+    return set_by_scores(spec, decisions, queries, query_column);
   }
-  for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
-    for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-      const std::size_t deciding = spec.dmc->per_layer ? 0 : h;
-      const float alpha_logit = keys.row(t)[key_column(spec, deciding)] - spec.dmc->offset;
-      const float omega_logit = queries.row(t)[query_column(spec, deciding)];
+  for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
+    const std::size_t deciding = spec.dmc->per_layer ? 0 : h;
+    const std::size_t alpha = key_column(spec, deciding);
+    const std::size_t omega = query_column(spec, deciding);
+    for (std::size_t t = 0; t < decisions.flags.rows; ++t) {
+      const float alpha_logit = keys.row(t)[alpha] - spec.dmc->offset;
       decisions.flags.row(t)[h] = alpha_logit > 0.0F ? 1 : 0;
-      decisions.omegas.row(t)[h] = 1.0F / (1.0F + std::exp(-omega_logit));
+      decisions.omegas.row(t)[h] = 1.0F / (1.0F + std::exp(-queries.row(t)[omega]));
     }
   }
 }

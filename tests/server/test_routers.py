@@ -80,3 +80,33 @@ def test_a_killed_worker_ends_its_own_streams_alone(tmp_path, monkeypatch, route
     finally:
         for worker in workers:
             worker.process.kill()
+
+
+@pytest.mark.parametrize("router", ["vllm-router", "sglang-router"])
+def test_a_full_worker_is_passed_over(tmp_path, monkeypatch, router):
+    monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
+    args = types.SimpleNamespace(model="assets/dms-cr8", log=tmp_path / "log")
+    workers = [routers.Worker(BINARY, ["--max-requests", "1"], args.model, tells_events=False) for _ in range(2)]
+
+    def ask(url, tokens):
+        return httpx.post(f"{url}/v1/completions", timeout=PATIENCE,
+                          json={"model": "dms-cr8", "prompt": "The sea was", "max_tokens": tokens, "ignore_eos": True})
+
+    def occupy(worker):
+        answer = threads.submit(ask, worker.url, 3000)
+        wait_until(lambda: ask(worker.url, 1).status_code == 429)
+        return answer
+
+    try:
+        with routers.routing(router, "round_robin", workers, args) as port, \
+                concurrent.futures.ThreadPoolExecutor() as threads:
+            long = [occupy(workers[0])]
+            assert [ask(f"http://127.0.0.1:{port}", 2).status_code for _ in range(4)] == [200] * 4
+            long.append(occupy(workers[1]))
+            assert ask(f"http://127.0.0.1:{port}", 2).status_code == 429
+            assert not any(answer.done() for answer in long)
+            for worker in workers:
+                worker.process.kill()
+    finally:
+        for worker in workers:
+            worker.process.kill()
