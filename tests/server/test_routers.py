@@ -1,5 +1,6 @@
 """vLLM's and SGLang's routers before two servers: benchmarks/routers.py, small."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -86,27 +87,30 @@ def test_a_killed_worker_ends_its_own_streams_alone(tmp_path, monkeypatch, route
 def test_a_full_worker_is_passed_over(tmp_path, monkeypatch, router):
     monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
     args = types.SimpleNamespace(model="assets/dms-cr8", log=tmp_path / "log")
-    workers = [routers.Worker(BINARY, ["--max-requests", "1"], args.model, tells_events=False) for _ in range(2)]
+    flags = ["--max-requests", "8", "--threads", "1"]
+    workers = [routers.Worker(BINARY, flags, args.model, tells_events=False) for _ in range(2)]
 
-    def ask(url, tokens):
-        return httpx.post(f"{url}/v1/completions", timeout=PATIENCE,
-                          json={"model": "dms-cr8", "prompt": "The sea was", "max_tokens": tokens, "ignore_eos": True})
+    def body(tokens):
+        return {"model": "dms-cr8", "prompt": "The sea was", "max_tokens": tokens, "ignore_eos": True}
 
-    def occupy(worker):
-        answer = threads.submit(ask, worker.url, 3000)
-        wait_until(lambda: ask(worker.url, 1).status_code == 429)
-        return answer
+    def occupy(worker):  # until the stream is closed, or eight answers of 4,000 tokens have ended
+        stream = streams.enter_context(httpx.stream("POST", f"{worker.url}/v1/completions", timeout=PATIENCE,
+                                                    json=body(4000) | {"n": 8, "stream": True}))
+        lines = stream.iter_lines()
+        next(lines)
+        streams.callback(lines.close)  # a generator that nobody holds closes its stream
+        assert status_from(worker.url) == 429
+
+    def status_from(url):
+        return httpx.post(f"{url}/v1/completions", timeout=PATIENCE, json=body(2)).status_code
 
     try:
-        with routers.routing(router, "round_robin", workers, args) as port, \
-                concurrent.futures.ThreadPoolExecutor() as threads:
-            long = [occupy(workers[0])]
-            assert [ask(f"http://127.0.0.1:{port}", 2).status_code for _ in range(4)] == [200] * 4
-            long.append(occupy(workers[1]))
-            assert ask(f"http://127.0.0.1:{port}", 2).status_code == 429
-            assert not any(answer.done() for answer in long)
-            for worker in workers:
-                worker.process.kill()
+        with routers.routing(router, "round_robin", workers, args) as port, contextlib.ExitStack() as streams:
+            occupy(workers[0])
+            assert [status_from(f"http://127.0.0.1:{port}") for _ in range(4)] == [200] * 4
+            occupy(workers[1])
+            assert status_from(f"http://127.0.0.1:{port}") == 429
+            assert [status_from(worker.url) for worker in workers] == [429, 429], "an answer ended too early"
     finally:
         for worker in workers:
             worker.process.kill()
