@@ -25,7 +25,7 @@ set(CPACK_COMPONENT_DEVEL_DESCRIPTION "Headers and static library of winnow, for
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright
         COMPONENT runtime)
-install(FILES ${PROJECT_SOURCE_DIR}/packaging/winnow.service
+install(FILES ${PROJECT_SOURCE_DIR}/packaging/winnow@.service
               ${PROJECT_SOURCE_DIR}/packaging/prometheus.yml
               ${PROJECT_SOURCE_DIR}/packaging/alerts.yml
               ${PROJECT_SOURCE_DIR}/packaging/grafana.json

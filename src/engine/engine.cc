@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/cache_memory.h"
 #include "engine/prefix_store.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
@@ -72,7 +73,10 @@ Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* 
   config_.reuse_prefixes = config.reuse_prefixes && config.cache.traits().shares_prefixes() &&
                            runner_->forks_share_pages();
   stats_.capacity_bytes = runner_->capacity_bytes();
-  prefix_bytes_ = config.prefix_bytes.value_or(stats_.capacity_bytes / 4);
+  // Without a size the cache of a CPU is most of its memory, which others may need.
+  const bool grows = !config.cuda_device && config.cache.max_bytes == kAllThereIs;
+  prefix_bytes_ =
+      config.prefix_bytes.value_or(grows ? stats_.capacity_bytes / 4 : stats_.capacity_bytes);
 }
 
 Engine::~Engine() = default;
@@ -256,6 +260,7 @@ EngineStats Engine::stats() const {
   stats.waiting = waiting_.size();
   stats.prefixes = prefixes_.size();
   stats.page_bytes = runner_->page_bytes();
+  stats.running_bytes = running_bytes(stats.page_bytes);
   stats.state_bytes = runner_->state_bytes();
   if (host_) {
     stats.host = host_->stats();

@@ -36,8 +36,9 @@ struct EngineConfig {
   int draft_tokens = 0;         // the most drafted tokens per sequence and step; 0: no drafts
   bool reuse_prefixes =
       false;  // finished sequences keep their cache for others with the same prefix
-  std::optional<std::size_t> prefix_bytes;  // prefixes are dropped while the cache in use is more
-                                            // than this; nullopt: a quarter of the cache
+  // Prefixes are dropped while the cache in use is more than this. nullopt: only when running
+  // sequences need the room; on a CPU whose cache has no limit, a quarter of its capacity.
+  std::optional<std::size_t> prefix_bytes;
   std::size_t host_bytes = 0;  // of the host's memory for prefixes and preempted sequences
   PrefixListener* prefix_listener = nullptr;  // must outlive the engine
   WeightStorage weights = WeightStorage::as_stored;
@@ -60,7 +61,8 @@ struct EngineStats {
   std::size_t waiting = 0;
   std::size_t prefixes = 0;  // states in the prefix cache
   std::size_t page_bytes = 0;
-  std::size_t state_bytes = 0;  // part of page_bytes: states of recurrent layers
+  std::size_t running_bytes = 0;  // part of page_bytes, estimated: not only of idle prefixes
+  std::size_t state_bytes = 0;    // part of page_bytes: states of recurrent layers
   std::size_t capacity_bytes = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
@@ -151,6 +153,8 @@ class Engine {
   void admit(std::vector<Share>& shares);
   void observe_one();
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
+  [[nodiscard]] std::size_t running_bytes(std::size_t page_bytes) const;
+  [[nodiscard]] double expected_bytes(int tokens) const;
   [[nodiscard]] Growing growing(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   void ask_sources(Sequence& sequence);

@@ -114,10 +114,10 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
   return 0;
 }
 
-// Frees pages for `sequence`: those of drafts, else a prefix's, else a younger sequence's. False if
-// there are none of these.
+// Frees pages for `sequence`: those of a prefix, else of drafts, else a younger sequence's. False
+// if there are none of these.
 bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
-  if (drop_drafts(shares) || drop_prefix()) {
+  if (drop_prefix() || drop_drafts(shares)) {
     return true;
   }
   if (running_.back().get() == &sequence) {
@@ -166,7 +166,7 @@ void Engine::admit(std::vector<Share>& shares) {
       break;
     }
     while (!running_.empty() && admissible_tokens(sequence, 1, shares) == 0) {
-      if (!drop_drafts(shares) && !drop_prefix()) {
+      if (!drop_prefix() && !drop_drafts(shares)) {
         crowded_ = crowded_ || host_ != nullptr;  // do not restore it again in every step
         sequence.cache.reset();
         return;
@@ -215,12 +215,25 @@ bool Engine::is_expected_to_fit(const Sequence& sequence) const {
          static_cast<double>(stats_.capacity_bytes);
 }
 
+// Estimates the part of `page_bytes` that running sequences hold. What they share counts for each.
+std::size_t Engine::running_bytes(std::size_t page_bytes) const {
+  double bytes = 0.0;
+  for (const SequencePtr& sequence : running_) {
+    bytes += expected_bytes(sequence->cached());
+  }
+  const bool unknown = bytes == 0.0 && !running_.empty();  // nothing was observed yet
+  return unknown ? page_bytes : std::min(page_bytes, static_cast<std::size_t>(bytes));
+}
+
+double Engine::expected_bytes(int tokens) const {
+  return estimate_.bytes_at(tokens) + static_cast<double>(shape_.states.bytes());
+}
+
 Growing Engine::growing(const Sequence& sequence) const {
   const int answer = sequence.length() - sequence.prompt_length();
-  return {
-      .bytes = estimate_.bytes_at(sequence.length()) + static_cast<double>(shape_.states.bytes()),
-      .limit = sequence.spec->max_tokens - answer,
-      .count = sequence.end_sample() - sequence.sample};
+  return {.bytes = expected_bytes(sequence.length()),
+          .limit = sequence.spec->max_tokens - answer,
+          .count = sequence.end_sample() - sequence.sample};
 }
 
 // The most tokens that the sequence may take in one step.

@@ -25,14 +25,15 @@ std::string quoted(std::string_view text) {
 }  // namespace
 
 double cache_utilisation(const engine::EngineStats& engine) {
-  return engine.capacity_bytes > 0
-             ? static_cast<double>(engine.page_bytes) / static_cast<double>(engine.capacity_bytes)
-             : 0.0;
+  return engine.capacity_bytes > 0 ? static_cast<double>(engine.running_bytes) /
+                                         static_cast<double>(engine.capacity_bytes)
+                                   : 0.0;
 }
 
 std::string router_metrics(const engine::EngineStats& engine, const CacheBlocks& blocks) {
   std::string page;
-  add("winnow_kv_utilisation", "gauge", "Share of the cache's bytes that is handed out.",
+  add("winnow_kv_utilisation", "gauge",
+      "Share of the cache's bytes that running sequences hold (estimated).",
       cache_utilisation(engine), page);
   add("winnow_kv_block_tokens", "gauge", "Tokens of a block, as routers count.", blocks.tokens,
       page);

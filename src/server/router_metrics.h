@@ -19,8 +19,7 @@ struct CacheBlocks {
   std::size_t bytes = 0;  // per block; 0: the model's cache has no entries
 };
 
-/// The used share of the cache. It includes prefixes without a sequence, although they are evicted
-/// first, once all of them exceed --prefix-cache-gib.
+/// The share of the cache that running sequences hold. Idle prefixes do not count: they make room.
 double cache_utilisation(const engine::EngineStats& engine);
 
 /// The engine's state under winnow's names.

@@ -20,7 +20,7 @@ struct ServerConfig {
   EngineThreadConfig engine;
   int max_sequences = 256;  // with cache at a time
   bool prefix_cache = true;
-  double prefix_gib = 0.0;     // 0: a quarter of the cache
+  double prefix_gib = 0.0;     // 0: EngineConfig::prefix_bytes' default
   std::string cache_dir = {};  // for prefixes on disk; empty: none
   double cache_dir_gib = 10.0;
   bool serve_states = false;         // serves /v1/prefill

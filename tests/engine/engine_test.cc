@@ -148,14 +148,9 @@ TEST(Engine, DropsPrefixesForNewRequests) {
   EXPECT_EQ(engine.stats().prefix_misses, 3);
 }
 
-TEST(Engine, PrefixesTakeAQuarterOfTheCache) {
-  const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  EngineConfig config = roomy(RuleKind::dense);
-  config.cache.max_bytes = std::size_t{1024} * 100;
-  config.reuse_prefixes = true;
-  const CpuBackend backend(model);
-  Engine engine(backend, config);
-  for (int token = 0; token < 10; ++token) {
+// Serves `count` prompts of 80 tokens, 20 KiB of cache each, one after another.
+void serve_prompts(Engine& engine, int count) {
+  for (int token = 0; token < count; ++token) {
     Request request;
     request.prompt.assign(80, token);
     request.max_tokens = 1;
@@ -164,8 +159,46 @@ TEST(Engine, PrefixesTakeAQuarterOfTheCache) {
       engine.step();
     }
   }
+}
+
+TEST(Engine, PrefixesTakeAsMuchAsTheyMay) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 100;
+  config.prefix_bytes = config.cache.max_bytes / 4;
+  config.reuse_prefixes = true;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  serve_prompts(engine, 10);
+  EXPECT_EQ(engine.stats().prefixes, 1U);
   EXPECT_GT(engine.page_bytes(), 0U);
   EXPECT_LE(engine.page_bytes(), config.cache.max_bytes / 4);
+}
+
+// They leave only when running sequences need their room, and do not count as in use.
+TEST(Engine, PrefixesTakeWhatRunningSequencesLeave) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 100;
+  config.reuse_prefixes = true;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  serve_prompts(engine, 10);
+  EXPECT_EQ(engine.stats().prefixes, 5U);
+  EXPECT_EQ(engine.stats().running_bytes, 0U);
+  Request request;
+  request.prompt.assign(80, 9);  // known, but for
+  request.prompt.push_back(1);
+  request.max_tokens = 200;
+  engine.submit(request);
+  engine.step();
+  EXPECT_GT(engine.stats().running_bytes, config.cache.max_bytes / 10);
+  EXPECT_LT(engine.stats().running_bytes, config.cache.max_bytes / 4);
+  while (!engine.idle()) {
+    engine.step();
+  }
+  EXPECT_EQ(engine.stats().prefix_hits, 1);
+  EXPECT_EQ(engine.stats().preemptions, 0);
 }
 
 // Prompts of all lengths at once: short ones do not wait for long ones, decoding continues

@@ -12,7 +12,7 @@ endfunction()
 
 run(${CMAKE_COMMAND} --install ${WINNOW_BUILD} --prefix ${SCRATCH}/prefix)
 # systemd looks for a program without a path in /usr/local/bin and /usr/bin, wherever it was installed.
-file(GLOB_RECURSE unit ${SCRATCH}/prefix/winnow.service)
+file(GLOB_RECURSE unit ${SCRATCH}/prefix/winnow@.service)
 file(STRINGS "${unit}" start REGEX "^ExecStart=")
 if(NOT start MATCHES "^ExecStart=winnow serve ")
   message(FATAL_ERROR "${unit} starts another program: ${start}")
