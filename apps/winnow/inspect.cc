@@ -19,6 +19,7 @@
 #include "model/gguf_model.h"
 #include "model/model.h"
 #include "ops/kv_page.h"
+#include "tokenizer/tokenizer.h"
 
 namespace winnow::cli {
 namespace {
@@ -312,6 +313,9 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
 std::string architectures() {
   return fmt::format(
       "\"architectures\" of config.json, for a retrofit with DMS or DMC behind it:\n  {}\n"
+      "A class for images or sound, such as Gemma3ForConditionalGeneration, is read for its text "
+      "if "
+      "\"text_config\" is of one of these.\n"
       "\"general.architecture\" of GGUF files:\n  {}",
       fmt::join(model::known_architectures(), "\n  "),
       fmt::join(model::known_gguf_architectures(), "\n  "));
@@ -338,6 +342,19 @@ std::string headers_text(const DescribedModel& model, const std::string& name) {
       readable_bytes(static_cast<double>(pulled.total)), name);
 }
 
+// Why texts cannot be given to a model whose files are here; empty: they can.
+std::string tokenizer_error(const DescribedModel& model) {
+  if (model.headers != nullptr) {
+    return "";
+  }
+  try {
+    load_tokenizer(model.path);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 int describe(const InspectOptions& options, const DescribedModel& model) {
   const ops::EntryFormat format = engine::parse_kv_dtype(options.kv_dtype);
   LoadOptions load = options.load;
@@ -346,12 +363,18 @@ int describe(const InspectOptions& options, const DescribedModel& model) {
   const CacheCost cost =
       cost_of(checkpoint.spec(), model::cache_shape(checkpoint.spec()).page_layout(format));
   const ModelMemory memory = memory_of(checkpoint, format, options.plan);
+  const std::string wrong_tokenizer = tokenizer_error(model);
   if (options.json) {
     nlohmann::ordered_json json = to_json(checkpoint, options, cost, memory);
+    json["tokenizer_error"] = wrong_tokenizer.empty() ? nullptr : nlohmann::json(wrong_tokenizer);
     json["headers_only"] = headers_json(model);
     print_json(json);
   } else {
-    print(table(checkpoint, options, cost, memory) + headers_text(model, options.load.model));
+    print(table(checkpoint, options, cost, memory) +
+          (wrong_tokenizer.empty()
+               ? ""
+               : fmt::format("\n  It cannot take texts: {}\n", wrong_tokenizer)) +
+          headers_text(model, options.load.model));
   }
   return kSuccess;
 }

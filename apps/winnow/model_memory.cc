@@ -56,7 +56,7 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
     const double needed = weights + engine::memory_of_cache(memory.chat);
     memory.formats.push_back({name, weights, memory.available - needed});
   };
-  add("as stored", engine::weight_memory(checkpoint, WeightStorage::as_stored).all());
+  add("auto", engine::weight_memory(checkpoint, WeightStorage::as_stored).all());
   for (const auto& [name, storage] : kSmallFormats) {
     add(name, engine::weight_bytes(spec, storage));
   }

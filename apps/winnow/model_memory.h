@@ -14,7 +14,7 @@ namespace winnow::cli {
 
 /// Weights in one format.
 struct FormatMemory {
-  std::string_view format;  // of --weights; "as stored" without it
+  std::string_view format;  // of --weights
   double weights = 0.0;     // bytes
   double spare = 0.0;       // what is left beside weights and one chat; less than 0: it is missing
 };
@@ -25,7 +25,7 @@ struct ModelMemory {
   double chat_dense = 0.0;
   double chat = 0.0;  // with the rule that the model was trained for
   double available = 0.0;
-  std::vector<FormatMemory> formats;  // as stored first
+  std::vector<FormatMemory> formats;  // auto first
   quantized::WeightSizes quantized;
 };
 /// With a chat of plan.context tokens, or of the model's positions if these are fewer, in the

@@ -148,6 +148,15 @@ void note_budget(const LoadOptions& load) {
   }
 }
 
+void note_missing_keys(const server::ServerConfig& config) {
+  const std::string& host = config.http.host;
+  const bool is_local = host.starts_with("127.") || host == "::1" || host == "localhost";
+  if (config.service.api_keys.empty() && !is_local) {
+    note(fmt::format("--host {} without --api-key-file: whoever reaches this server may use it",
+                     host));
+  }
+}
+
 int run_serve(const ServeCommand& command) {
   if (command.fields) {
     print_now(server::field_page());
@@ -159,6 +168,7 @@ int run_serve(const ServeCommand& command) {
   catch_termination();
   server::Server server(command.load, config);
   note_budget(command.load);
+  note_missing_keys(config);
   print_now(fmt::format("winnow serves on {}://{}:{}\n",
                         config.http.tls_cert.empty() ? "http" : "https",
                         host_in_url(config.http.host), server.port()));

@@ -39,6 +39,12 @@ bool is_of_rope(std::string_view name) {
          name == "rope_factors_short.weight";
 }
 
+/// Whether the tensor belongs to the part of a model that reads images or sound. Ollama keeps it in
+/// the file of the text part.
+bool is_of_other_inputs(std::string_view name) {
+  return name.starts_with("v.") || name.starts_with("a.") || name.starts_with("mm.");
+}
+
 /// The layer of a tensor; -1 for tensors around the layers.
 int layer_of(std::string_view name) {
   constexpr std::string_view kLayer = "blk.";
@@ -49,15 +55,15 @@ int layer_of(std::string_view name) {
   return layer;
 }
 
-/// Throws Error for an unused tensor: ignoring it would change the model. Tensors of the layers
-/// that predict several tokens at once may be unused.
+/// Throws Error for an unused tensor: ignoring it would change the model. Tensors for other inputs
+/// than text, and of the layers that predict several tokens at once, may be unused.
 void check_all_are_used(const gguf::File& file, const ModelSpec& spec,
                         const std::set<std::string>& used) {
   const int layers = spec.layer_count() + predicting_layers(file);
   for (const auto& [name, tensor] : file.tensors()) {
     const int layer = layer_of(name);
     const bool predicts = layer >= spec.layer_count() && layer < layers;
-    require(used.contains(name) || is_of_rope(name) || predicts,
+    require(used.contains(name) || is_of_rope(name) || is_of_other_inputs(name) || predicts,
             "{}: tensor {} has no place in the model that the file describes", file.path().string(),
             in_quotes(name));
   }

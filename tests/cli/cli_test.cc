@@ -374,10 +374,11 @@ TEST(Inspect, SaysWhatARetrofitWouldSave) {
 TEST(Inspect, SaysWhatAModelTakesHere) {
   const CommandResult base = run_winnow({"inspect", kBase});
   EXPECT_THAT(base.out, HasSubstr("  memory        cache of one chat of 4,096 tokens: 16.0 MiB; "));
-  EXPECT_THAT(base.out, HasSubstr("  weights       as stored   27.8 MiB: fits, "));
+  EXPECT_THAT(base.out, HasSubstr("  weights       auto        27.8 MiB: fits, "));
   EXPECT_THAT(base.out, HasSubstr("                int8        14.7 MiB: fits, "));
   EXPECT_THAT(base.out, Not(HasSubstr("stored as")));
   EXPECT_THAT(base.out, Not(HasSubstr("headers")));
+  EXPECT_THAT(base.out, Not(HasSubstr("cannot take texts")));
   const json memory = run_json({"inspect", "--json", kRetrofitted}).at("memory");
   EXPECT_EQ(memory.at("chat_tokens"), 4096) << "all that the model's positions allow";
   const double dense = memory.at("chat_bytes_dense");
@@ -385,6 +386,15 @@ TEST(Inspect, SaysWhatAModelTakesHere) {
       << "trained for 8x beside a window of 64 and the newest token";
   EXPECT_EQ(memory.at("fits"), true);
   EXPECT_TRUE(memory.at("stored_as").is_null());
+}
+
+TEST(Inspect, SaysThatATokenizerIsMissing) {
+  constexpr const char* kWithoutTokenizer = "tests/fixtures/models/llama";
+  EXPECT_THAT(run_winnow({"inspect", kWithoutTokenizer}).out,
+              HasSubstr("\n  It cannot take texts: tests/fixtures/models/llama: no tokenizer; "));
+  EXPECT_THAT(run_json({"inspect", "--json", kWithoutTokenizer}).at("tokenizer_error"),
+              HasSubstr("no tokenizer"));
+  EXPECT_TRUE(run_json({"inspect", "--json", kBase}).at("tokenizer_error").is_null());
 }
 
 TEST(Inspect, PlansForMemoryThatIsNotHere) {
@@ -407,7 +417,7 @@ TEST(Inspect, PlansForMemoryThatIsNotHere) {
   EXPECT_EQ(inspect("1").at("fits"), true);
   const CommandResult table = run_winnow({"inspect", "--memory-gib", "0.03125", kBase});
   EXPECT_THAT(table.out, HasSubstr("; 32.0 MiB available\n"));
-  EXPECT_THAT(table.out, HasSubstr("as stored   27.8 MiB: too large by "));
+  EXPECT_THAT(table.out, HasSubstr("auto        27.8 MiB: too large by "));
   const CommandResult wrong = run_winnow({"inspect", "--memory-gib", "-1", kBase});
   EXPECT_EQ(wrong.code, 1);
   EXPECT_THAT(wrong.err, HasSubstr("--memory-gib -1: expected 0 to "));

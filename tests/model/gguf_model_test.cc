@@ -449,6 +449,20 @@ TEST_F(GgufModelTest, WhatIsNotReadIsNamed) {
   EXPECT_THAT(error(), HasSubstr("tensor \"blk.0.attn_q.bias\" has no place"));
 }
 
+// As in Ollama's files of Gemma 3.
+TEST_F(GgufModelTest, TheTextPartOfAModelThatSees) {
+  const ModelSpec spec = tiny("LlamaForCausalLM");
+  OwnedTensors tensors = numbers_of(spec);
+  gguf::GgufImage image = metadata_of("llama");
+  add_tensors(image, "llama", spec, tensors.map());
+  write(image);
+  const std::int64_t parameters = Checkpoint::open(path()).parameter_count();
+  image.tensor("v.blk.0.attn_q.weight", gguf::kF32, {32}, std::string(128, '\1'));
+  image.tensor("mm.mm_input_projection.weight", gguf::kF32, {32}, std::string(128, '\1'));
+  write(image);
+  EXPECT_EQ(Checkpoint::open(path()).parameter_count(), parameters);
+}
+
 TEST_F(GgufModelTest, SizesOfRecurrentLayersFitTogether) {
   gguf::GgufImage image = metadata_of("qwen35");
   image.u32("qwen35.ssm.conv_kernel", 4);

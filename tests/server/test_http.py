@@ -474,3 +474,15 @@ def test_flags_are_checked():
         done = subprocess.run([BINARY, "serve", "--model", "assets/dms-cr8", "--port", "0", *flags],
                               cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1 and done.stderr.count("winnow: error: --") == 1, done.stderr
+
+
+@pytest.mark.parametrize("flags, open_to_all", [([], False), (["--host", "0.0.0.0"], True),
+                                                (["--host", "0.0.0.0", "--api-key", "secret"], False)])
+def test_a_server_without_keys_says_so(flags, open_to_all):
+    from conftest import BINARY, ROOT
+    process = subprocess.Popen([BINARY, "serve", "--model", "assets/dms-cr8", "--port", "0", *flags],
+                               cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline().startswith("winnow serves on http://")
+    process.terminate()
+    _, told = process.communicate(timeout=PATIENCE)
+    assert ("whoever reaches this server may use it" in told) == open_to_all, told
