@@ -16,7 +16,7 @@ struct ForeignFlag {
   std::string_view note = {};  // added after it
 };
 
-/// The flags in "Coming from vLLM" in docs/serving.md and "Coming from llama.cpp" in docs/usage.md
+/// The flags in "Coming from vLLM" and "Coming from SGLang" in docs/serving.md and "Coming from llama.cpp" in docs/usage.md
 /// that winnow does not have under the same name.
 inline constexpr std::array kForeignFlags{
     ForeignFlag{"vLLM", "--served-model-name", "--model-name", " or --model-alias"},
@@ -81,6 +81,26 @@ inline constexpr std::array kForeignFlags{
                 "not supported: state it in the request, or in generation_config.json"},
     ForeignFlag{"vLLM", "--default-chat-template-kwargs", "",
                 "not supported: state chat_template_kwargs in the request"},
+    ForeignFlag{"vLLM", "--kv-offloading-size", "--host-gib"},
+    ForeignFlag{"vLLM", "--uvicorn-log-level", "--log-level"},
+    ForeignFlag{"vLLM", "--runner", "--task"},
+    ForeignFlag{"vLLM", "--async-scheduling", "", "not needed: drop it"},
+    ForeignFlag{"vLLM", "--disable-log-stats", "", "not needed: drop it"},
+    ForeignFlag{"vLLM", "--enable-prompt-tokens-details", "", "not needed: drop it"},
+    ForeignFlag{"vLLM", "--ssl-ca-certs", "",
+                "not supported: let a proxy check certificates of clients"},
+    ForeignFlag{"SGLang", "--model-path", "--model"},
+    ForeignFlag{"SGLang", "--context-length", "--max-context"},
+    ForeignFlag{"SGLang", "--tp", "--tensor-parallel"},
+    ForeignFlag{"SGLang", "--tp-size", "--tensor-parallel"},
+    ForeignFlag{"SGLang", "--dp", "", "not supported: start a server for each GPU behind a router"},
+    ForeignFlag{"SGLang", "--dp-size", "",
+                "not supported: start a server for each GPU behind a router"},
+    ForeignFlag{"SGLang", "--mem-fraction-static", "--kv-gib", " (GiB of the cache alone)"},
+    ForeignFlag{"SGLang", "--max-running-requests", "--max-sequences"},
+    ForeignFlag{"SGLang", "--chunked-prefill-size", "--chunk"},
+    ForeignFlag{"SGLang", "--disable-radix-cache", "--no-prefix-cache"},
+    ForeignFlag{"SGLang", "--lora-paths", "--lora"},
     ForeignFlag{"llama.cpp", "-m", "--model"},
     ForeignFlag{"llama.cpp", "-p", "--prompt"},
     ForeignFlag{"llama.cpp", "-n", "--max-tokens"},

@@ -86,6 +86,7 @@ std::vector<std::pair<std::string, std::string>> rows_under(const std::string& p
 TEST(ForeignFlags, AreThoseOfThePages) {
   std::vector<std::string> told;
   for (const auto& [page, heading] : {std::pair("serving.md", "### Coming from vLLM"),
+                                      std::pair("serving.md", "### Coming from SGLang"),
                                       std::pair("usage.md", "### Coming from llama.cpp")}) {
     for (const auto& [theirs, ours] : rows_under(page, heading)) {
       const std::regex flag("[ `](--?[a-z][a-z-]*)");
