@@ -142,6 +142,15 @@ class Engine {
     kvcache::PageNeed need;
   };
 
+  // engine_memory.cc: what sequences hold and will need.
+  void observe_one();
+  [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
+  std::shared_ptr<const SharedPart> known_part(const Sequence& sequence);
+  static void add_shared(const Sequence& sequence, SharedTokens& shared);
+  [[nodiscard]] std::size_t running_bytes(std::size_t page_bytes) const;
+  [[nodiscard]] double expected_bytes(int tokens, int shared) const;
+  [[nodiscard]] Growing growing(const Sequence& sequence) const;
+
   // engine_plan.cc: chooses the sequences of the next step.
   std::vector<Share> plan(std::vector<TokenEvent>& events);
   std::vector<Share> deal_step();
@@ -151,11 +160,6 @@ class Engine {
   bool make_room(const Sequence& sequence, std::vector<Share>& shares);
   void preempt_youngest(std::vector<Share>& shares);
   void admit(std::vector<Share>& shares);
-  void observe_one();
-  [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
-  [[nodiscard]] std::size_t running_bytes(std::size_t page_bytes) const;
-  [[nodiscard]] double expected_bytes(int tokens) const;
-  [[nodiscard]] Growing growing(const Sequence& sequence) const;
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   void ask_sources(Sequence& sequence);
   void wait_for_states() const;
@@ -182,8 +186,9 @@ class Engine {
       std::span<const Share> shares, std::span<SequenceShare> steps) const;
   void score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events);
   void leave_prefix(Sequence& sequence);
-  void keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
+  void keep_prefix(Sequence& sequence, std::unique_ptr<SequenceState> state,
                    PrefixCache::Purpose purpose);
+  static std::shared_ptr<const SharedPart> share(Sequence& sequence, int length);
   bool drop_prefix();
   static void save_prompt(Sequence& sequence);
   std::vector<SequencePtr> fork_samples(Sequence& first);

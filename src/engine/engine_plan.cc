@@ -135,6 +135,7 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
   std::erase_if(shares, [&](const Share& share) { return share.sequence == victim.get(); });
   set_aside(*victim);
   victim->cache.reset();
+  victim->shared.reset();
   victim->forget_draft();
   victim->uncommitted = 0;
   waiting_.push_front(std::move(victim));
@@ -157,10 +158,14 @@ void Engine::admit(std::vector<Share>& shares) {
     // Sequences whose states have not arrived let others pass.
     const auto next = std::ranges::find_if(
         waiting_, [](const SequencePtr& sequence) { return sequence->has_arrived(); });
-    if (next == waiting_.end() || !is_expected_to_fit(**next)) {
+    if (next == waiting_.end()) {
       break;
     }
     Sequence& sequence = **next;
+    sequence.shared = known_part(sequence);
+    if (!is_expected_to_fit(sequence)) {
+      break;
+    }
     if (!open_cache(sequence)) {
       crowded_ = true;
       break;
@@ -188,52 +193,6 @@ void Engine::wait_for_states() const {
       coming.state.wait_for(kNap);
     }
   }
-}
-
-// Observes what a running sequence holds, for the estimate; a different sequence in each step. Asks
-// the device.
-void Engine::observe_one() {
-  if (running_.empty()) {
-    return;
-  }
-  const auto& witness = running_[static_cast<std::size_t>(stats_.steps) % running_.size()];
-  if (witness->cache && witness->cached() > 0) {
-    estimate_.observe(witness->cache->usage());
-  }
-}
-
-// Whether the cache is expected to hold this sequence and the running ones until they end.
-bool Engine::is_expected_to_fit(const Sequence& sequence) const {
-  if (running_.empty()) {
-    return true;
-  }
-  std::vector<Growing> all{growing(sequence)};
-  for (const SequencePtr& other : running_) {
-    all.push_back(growing(*other));
-  }
-  return expected_peak(std::move(all), estimate_.bytes_per_token(), estimate_.answer_tokens()) <=
-         static_cast<double>(stats_.capacity_bytes);
-}
-
-// Estimates the part of `page_bytes` that running sequences hold. What they share counts for each.
-std::size_t Engine::running_bytes(std::size_t page_bytes) const {
-  double bytes = 0.0;
-  for (const SequencePtr& sequence : running_) {
-    bytes += expected_bytes(sequence->cached());
-  }
-  const bool unknown = bytes == 0.0 && !running_.empty();  // nothing was observed yet
-  return unknown ? page_bytes : std::min(page_bytes, static_cast<std::size_t>(bytes));
-}
-
-double Engine::expected_bytes(int tokens) const {
-  return estimate_.bytes_at(tokens) + static_cast<double>(shape_.states.bytes());
-}
-
-Growing Engine::growing(const Sequence& sequence) const {
-  const int answer = sequence.length() - sequence.prompt_length();
-  return {.bytes = expected_bytes(sequence.length()),
-          .limit = sequence.spec->max_tokens - answer,
-          .count = sequence.end_sample() - sequence.sample};
 }
 
 // The most tokens that the sequence may take in one step.
@@ -290,6 +249,7 @@ bool Engine::open_cache(Sequence& sequence) {
   sequence.reused = 0;
   sequence.branch = 0;
   sequence.left = 0;
+  sequence.shared = nullptr;
   if (may_begin_with_a_prefix(sequence)) {
     open_known(sequence);
   } else if (sequence.spec->beginning && !sequence.is_scored() && !sequence.is_watched()) {
@@ -328,6 +288,7 @@ void Engine::open_known(Sequence& sequence) {
   const PrefixCache::Match match = prefixes_.find(tokens, adapter);
   if (!sequence.cache && match.state != nullptr) {
     sequence.cache = match.state->fork();
+    sequence.shared = match.state->shared;
   }
   sequence.reused = sequence.cached();
   sequence.left = sequence.reused;

@@ -213,16 +213,25 @@ void Engine::leave_prefix(Sequence& sequence) {
   }
 }
 
-void Engine::keep_prefix(const Sequence& sequence, std::unique_ptr<SequenceState> state,
+void Engine::keep_prefix(Sequence& sequence, std::unique_ptr<SequenceState> state,
                          PrefixCache::Purpose purpose) {
   if (!config_.reuse_prefixes || !state || state->length() < kLeastPrefix) {
     return;
   }
   const auto length = static_cast<std::size_t>(state->length());
+  state->shared = share(sequence, state->length());
   prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose,
                    sequence.spec->adapter);
   while (runner_->page_bytes() > prefix_bytes_ && drop_prefix()) {
   }
+}
+
+// Notes that others share the first `length` tokens of the sequence's cache from now on.
+std::shared_ptr<const SharedPart> Engine::share(Sequence& sequence, int length) {
+  if (length > sequence.shared_length()) {
+    sequence.shared = std::make_shared<const SharedPart>(SharedPart{length, sequence.shared});
+  }
+  return sequence.shared;
 }
 
 void Engine::save_prompt(Sequence& sequence) {
@@ -239,6 +248,7 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     return forks;
   }
   first.forks_at_prompt = false;
+  share(first, first.cached());
   for (int sample = 1; sample < first.spec->samples; ++sample) {
     auto fork = std::make_unique<Sequence>();
     fork->request = first.request;
@@ -255,6 +265,7 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
       fork->constraint = first.constraint->fork();
       fork->accepted = first.accepted;
     }
+    fork->shared = first.shared;
     fork->mirostat = first.mirostat;
     fork->reused = first.reused;
     fork->left = first.left;

@@ -9,6 +9,7 @@
 
 #include "engine/host_copies.h"
 #include "engine/request.h"
+#include "engine/shared_part.h"
 #include "kvcache/page_need.h"
 #include "kvcache/rule.h"
 #include "kvcache/saved_sequence.h"
@@ -25,6 +26,8 @@ struct EngineConfig;
 class SequenceState {
  public:
   virtual ~SequenceState() = default;
+  /// The part that it shares with the sequence from which it was forked, for the engine.
+  std::shared_ptr<const SharedPart> shared;
   /// Tokens that the cache has taken.
   [[nodiscard]] virtual int length() const = 0;
   /// An independent continuation; null when there is no room for one.

@@ -24,6 +24,7 @@ struct Engine::Sequence {
   std::shared_ptr<const Request> spec;
   std::vector<std::int32_t> tokens;  // prompt and answer so far
   std::unique_ptr<SequenceState> cache;
+  std::shared_ptr<const SharedPart> shared;     // what others share with its cache; may be null
   std::unique_ptr<HostCopy> set_aside;          // what it held when it was preempted; may be null
   std::vector<ComingState> coming;              // states of its prefixes, the longest last
   std::optional<ReadCounter> reads;             // if the request asks for them
@@ -70,6 +71,7 @@ struct Engine::Sequence {
   [[nodiscard]] int length() const { return static_cast<int>(tokens.size()); }
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
+  [[nodiscard]] int shared_length() const { return shared ? shared->length : 0; }
   /// What the rule of its cache may depend on.
   [[nodiscard]] kvcache::SequenceLimits limits() const {
     return {prompt_length(), prompt_length() + spec->max_tokens};
