@@ -102,6 +102,7 @@ RequestId Engine::submit(Request request) {
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.traits(), shape_);
   }
+  sequence->shared = known_part(*sequence);
   ask_sources(*sequence);
   auto place = waiting_.end();  // after those of the same priority
   while (place != waiting_.begin() && (*std::prev(place))->spec->priority > spec->priority) {

@@ -12,7 +12,6 @@ namespace winnow::engine {
 namespace {
 
 constexpr std::chrono::milliseconds kNap{2};  // between checks for new or cancelled requests
-constexpr int kMostPrompts = 8;               // read at a time: with more, all would only end later
 constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at a time
 
 }  // namespace
@@ -60,7 +59,7 @@ std::vector<Engine::Share> Engine::deal_step() {
   for (const SequencePtr& sequence : running_) {
     const bool claimed =
         std::ranges::find(shares, sequence.get(), &Share::sequence) != shares.end();
-    if (!claimed && sequence->finish == FinishReason::none && prompts.size() < kMostPrompts) {
+    if (!claimed && sequence->finish == FinishReason::none) {
       prompts.push_back(sequence.get());
       pending.push_back(most_tokens(*sequence));
     }
@@ -146,18 +145,25 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
 // Admits new sequences, first come first served, as long as there is room.
 void Engine::admit(std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
-  int prompts = static_cast<int>(running_.size() - shares.size());
+  PromptPlaces places(prompt_budget(config_.step_tokens, static_cast<int>(shares.size())));
+  for (const SequencePtr& sequence : running_) {
+    if (std::ranges::find(shares, sequence.get(), &Share::sequence) == shares.end()) {
+      places.take(sequence->pending());
+    }
+  }
   const auto may_admit = [&] {
-    return !crowded_ && !waiting_.empty() && prompts < kMostPrompts &&
+    return !crowded_ && !waiting_.empty() &&
            running_.size() < static_cast<std::size_t>(config_.max_sequences);
   };
   if (may_admit()) {
     observe_one();
   }
   while (may_admit()) {
-    // Sequences whose states have not arrived let others pass.
-    const auto next = std::ranges::find_if(
-        waiting_, [](const SequencePtr& sequence) { return sequence->has_arrived(); });
+    // Sequences whose states have not arrived let others pass, and long prompts let short ones.
+    const auto next = std::ranges::find_if(waiting_, [&](const SequencePtr& sequence) {
+      return sequence->has_arrived() &&
+             places.has_one_for(sequence->length() - sequence->shared_length());
+    });
     if (next == waiting_.end()) {
       break;
     }
@@ -181,7 +187,7 @@ void Engine::admit(std::vector<Share>& shares) {
     save_prompt(sequence);
     running_.push_back(std::move(*next));
     waiting_.erase(next);
-    ++prompts;
+    places.take(sequence.pending());
   }
   wait_for_states();
 }

@@ -10,6 +10,13 @@ int prompt_budget(int step_tokens, int decodes) {
   return std::max({step_tokens - decodes, step_tokens / 4, 1});
 }
 
+PromptPlaces::PromptPlaces(int budget) : budget_(budget), share_(std::max(1, budget / 8)) {}
+
+bool PromptPlaces::has_one_for(int pending) const {
+  const int most = pending > share_ ? budget_ - share_ : budget_;
+  return taken_ == 0 || taken_ + std::min(pending, share_) <= most;
+}
+
 std::vector<int> deal_tokens(std::span<const int> pending, int budget) {
   std::vector<std::size_t> order(pending.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

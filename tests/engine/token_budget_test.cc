@@ -43,5 +43,26 @@ TEST(TokenBudget, DealsAllThereIsAndFairly) {
   }));
 }
 
+TEST(PromptPlaces, LongPromptsLeaveOneToShortOnes) {
+  PromptPlaces places(80);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_TRUE(places.has_one_for(1000));
+    places.take(1000);
+  }
+  EXPECT_FALSE(places.has_one_for(11));
+  EXPECT_TRUE(places.has_one_for(10));
+  places.take(4);
+  EXPECT_TRUE(places.has_one_for(6));
+  places.take(6);
+  EXPECT_FALSE(places.has_one_for(1));
+}
+
+TEST(PromptPlaces, ThereIsAlwaysOne) {
+  PromptPlaces places(1);
+  EXPECT_TRUE(places.has_one_for(1000));
+  places.take(1000);
+  EXPECT_FALSE(places.has_one_for(1));
+}
+
 }  // namespace
 }  // namespace winnow::engine
