@@ -83,11 +83,13 @@ struct EngineStats {
 /// A step takes one token of every decoding sequence, followed by its draft, and divides its other
 /// tokens among prompts (token_budget.h). So no sequence starves, and no step is longer than
 /// config.step_tokens and the decoding sequences. New sequences are admitted in order while the
-/// cache is expected to hold what they will need (expected_peak.h). If pages run out nevertheless,
-/// unused prefixes are dropped first. Then the youngest sequence is preempted: its pages are freed,
-/// and it is computed again later. With config.host_bytes, prefixes and preempted sequences move to
-/// the host's memory instead, as far as there is room (host_tier.h). A request only fails when it
-/// does not fit alone. Not thread-safe: one caller drives it.
+/// cache is expected to hold what they will need (expected_peak.h), but short prompts pass long
+/// ones that have no place (token_budget.h), and a sequence waits while another one reads the
+/// tokens with which both begin. If pages run out nevertheless, unused prefixes are dropped first.
+/// Then the youngest sequence is preempted: its pages are freed, and it is computed again later.
+/// With config.host_bytes, prefixes and preempted sequences move to the host's memory instead, as
+/// far as there is room (host_tier.h). A request only fails when it does not fit alone. Not
+/// thread-safe: one caller drives it.
 class Engine {
  public:
   /// `backend`, `store` and `remote` (these two may be null) must outlive the engine. The store
@@ -163,6 +165,8 @@ class Engine {
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   void ask_sources(Sequence& sequence);
   void wait_for_states() const;
+  bool follows_another(Sequence& sequence);
+  [[nodiscard]] static int common_unread(const Sequence& sequence, const Sequence& reader);
   [[nodiscard]] bool may_begin_with_a_prefix(const Sequence& sequence) const;
   bool open_cache(Sequence& sequence);
   void count_admitted(Sequence& sequence);

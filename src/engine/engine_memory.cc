@@ -73,8 +73,7 @@ void Engine::add_shared(const Sequence& sequence, SharedTokens& shared) {
 double Engine::expected_bytes(int tokens, int shared) const {
   const std::size_t page = shape_.page_layout(config_.cache.format).page_bytes();
   const std::size_t parting = shared > 0 ? page * static_cast<std::size_t>(shape_.all_heads()) : 0;
-  return estimate_.bytes_at(tokens - shared) +
-         static_cast<double>(parting + shape_.states.bytes());
+  return estimate_.bytes_at(tokens - shared) + static_cast<double>(parting + shape_.states.bytes());
 }
 
 // What the sequence holds alone.

@@ -161,7 +161,7 @@ void Engine::admit(std::vector<Share>& shares) {
   while (may_admit()) {
     // Sequences whose states have not arrived let others pass, and long prompts let short ones.
     const auto next = std::ranges::find_if(waiting_, [&](const SequencePtr& sequence) {
-      return sequence->has_arrived() &&
+      return sequence->has_arrived() && !follows_another(*sequence) &&
              places.has_one_for(sequence->length() - sequence->shared_length());
     });
     if (next == waiting_.end()) {
@@ -190,6 +190,50 @@ void Engine::admit(std::vector<Share>& shares) {
     places.take(sequence.pending());
   }
   wait_for_states();
+}
+
+// Whether a running sequence reads tokens with which this one begins, too. Then this one waits, and
+// begins with the state that the other one stores where they part.
+bool Engine::follows_another(Sequence& sequence) {
+  if (sequence.leader != 0) {
+    const bool still_reads = std::ranges::any_of(running_, [&](const SequencePtr& other) {
+      return other->request == sequence.leader && other->cached() < sequence.follows_to;
+    });
+    if (still_reads) {
+      return true;
+    }
+    sequence.leader = 0;
+    sequence.shared = known_part(sequence);
+  }
+  if (sequence.set_aside || !may_begin_with_a_prefix(sequence)) {
+    return false;
+  }
+  for (const SequencePtr& other : running_) {
+    const int common = common_unread(sequence, *other);
+    if (common >= sequence.shared_length() + kLeastPrefix) {
+      sequence.leader = other->request;
+      sequence.follows_to = common;
+      const bool has_branch = other->cached() < other->branch;
+      other->branch = has_branch ? std::min(other->branch, common) : common;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Tokens that both sequences begin with, if `reader` leaves prefixes and has not read them all;
+// else 0. The last token of `sequence` does not count: it is always computed.
+int Engine::common_unread(const Sequence& sequence, const Sequence& reader) {
+  const auto read = static_cast<std::size_t>(reader.cached());
+  const auto tokens = std::span(sequence.tokens).first(sequence.tokens.size() - 1);
+  const bool differ = read >= std::min(tokens.size(), reader.tokens.size()) ||
+                      tokens[read] != reader.tokens[read];  // nearly always decides
+  if (differ || reader.is_decoding() || reader.finish != FinishReason::none ||
+      reader.is_watched() || reader.spec->adapter != sequence.spec->adapter) {
+    return 0;
+  }
+  const auto common = std::ranges::mismatch(tokens, reader.tokens).in1 - tokens.begin();
+  return common > reader.cached() ? static_cast<int>(common) : 0;
 }
 
 // Waits if there is nothing else to do. Only for a moment, as requests may come or be cancelled.

@@ -35,8 +35,12 @@ struct Engine::Sequence {
   bool admitted = false;         // it has had a cache, perhaps before a preemption
   bool forks_at_prompt = false;  // the other samples fork when its prompt is in the cache
   int reused = 0;                // tokens of a known prefix that its cache began with
-  int branch = 0;    // where its tokens diverge from earlier sequences: store a state there
-  int left = 0;      // position of the last stored state
+  int branch = 0;  // where its tokens diverge from earlier sequences: store a state there
+  int left = 0;    // position of the last stored state
+  // While it waits: the running request that reads its first `follows_to` tokens, which are its,
+  // too.
+  RequestId leader = 0;
+  int follows_to = 0;
   int scored = 1;    // prompt tokens whose log-probabilities are reported; the first has none
   int accepted = 0;  // tokens of the answer that the constraint has taken
   bool prompt_saved = false;  // on_prompt_cache has been called

@@ -106,6 +106,33 @@ TEST(Engine, WhatSequencesShareCountsOnce) {
   EXPECT_EQ(engine.preemptions(), 0);
 }
 
+// Requests at once whose prompts begin alike: one reads what they share, and the others what is
+// theirs, also when the first one is cancelled.
+TEST(Engine, WhatSequencesShareIsReadOnce) {
+  const model::Model& model = model_for(RuleKind::dms, DType::f32);
+  EngineConfig config = roomy(RuleKind::dms);
+  config.step_tokens = 32;
+  config.reuse_prefixes = true;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  Request request;
+  request.max_tokens = 2;
+  RequestId first = 0;
+  for (int i = 0; i < 6; ++i) {
+    request.prompt.assign(i == 1 ? 100 : 200, 9);
+    request.prompt.insert(request.prompt.end(), 10, i);
+    const RequestId id = engine.submit(request);
+    first = i == 0 ? id : first;
+  }
+  engine.step();
+  EXPECT_EQ(engine.stats().running, 1U);
+  engine.cancel(first);
+  most_running(engine);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.prefix_misses, 2);  // the first, which was cancelled, and one more
+  EXPECT_EQ(stats.reused_tokens, 100 + 3 * 200);
+}
+
 // How much a second and a third sequence with the same beginning reuse, and that their answers
 // equal computed ones.
 TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
