@@ -16,8 +16,8 @@ struct ForeignFlag {
   std::string_view note = {};  // added after it
 };
 
-/// The flags in "Coming from vLLM" and "Coming from SGLang" in docs/serving.md and "Coming from llama.cpp" in docs/usage.md
-/// that winnow does not have under the same name.
+/// The flags in "Coming from vLLM" and "Coming from SGLang" in docs/serving.md and "Coming from
+/// llama.cpp" in docs/usage.md that winnow does not have under the same name.
 inline constexpr std::array kForeignFlags{
     ForeignFlag{"vLLM", "--served-model-name", "--model-name", " or --model-alias"},
     ForeignFlag{"vLLM", "--max-model-len", "--max-context"},

@@ -165,7 +165,7 @@ class Engine {
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   void ask_sources(Sequence& sequence);
   void wait_for_states() const;
-  bool follows_another(Sequence& sequence);
+  bool follows_another(Sequence& sequence, std::span<Sequence* const> readers);
   [[nodiscard]] static int common_unread(const Sequence& sequence, const Sequence& reader);
   [[nodiscard]] bool may_begin_with_a_prefix(const Sequence& sequence) const;
   bool open_cache(Sequence& sequence);

@@ -146,9 +146,11 @@ void Engine::preempt_youngest(std::vector<Share>& shares) {
 void Engine::admit(std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
   PromptPlaces places(prompt_budget(config_.step_tokens, static_cast<int>(shares.size())));
+  std::vector<Sequence*> readers;  // running sequences that read their prompts
   for (const SequencePtr& sequence : running_) {
     if (std::ranges::find(shares, sequence.get(), &Share::sequence) == shares.end()) {
       places.take(sequence->pending());
+      readers.push_back(sequence.get());
     }
   }
   const auto may_admit = [&] {
@@ -161,7 +163,7 @@ void Engine::admit(std::vector<Share>& shares) {
   while (may_admit()) {
     // Sequences whose states have not arrived let others pass, and long prompts let short ones.
     const auto next = std::ranges::find_if(waiting_, [&](const SequencePtr& sequence) {
-      return sequence->has_arrived() && !follows_another(*sequence) &&
+      return sequence->has_arrived() && !follows_another(*sequence, readers) &&
              places.has_one_for(sequence->length() - sequence->shared_length());
     });
     if (next == waiting_.end()) {
@@ -188,18 +190,20 @@ void Engine::admit(std::vector<Share>& shares) {
     running_.push_back(std::move(*next));
     waiting_.erase(next);
     places.take(sequence.pending());
+    readers.push_back(&sequence);
   }
   wait_for_states();
 }
 
-// Whether a running sequence reads tokens with which this one begins, too. Then this one waits, and
-// begins with the state that the other one stores where they part.
-bool Engine::follows_another(Sequence& sequence) {
+// Whether one of `readers` reads tokens with which this sequence begins, too. Then this one waits,
+// and begins with the state that the other one stores where they part.
+bool Engine::follows_another(Sequence& sequence, std::span<Sequence* const> readers) {
   if (sequence.leader != 0) {
-    const bool still_reads = std::ranges::any_of(running_, [&](const SequencePtr& other) {
-      return other->request == sequence.leader && other->cached() < sequence.follows_to;
+    const auto leader = std::ranges::find_if(readers, [&](const Sequence* reader) {
+      return reader->request == sequence.leader && reader->cached() < sequence.follows_to;
     });
-    if (still_reads) {
+    if (leader != readers.end()) {
+      (*leader)->branch_at(sequence.follows_to);
       return true;
     }
     sequence.leader = 0;
@@ -208,13 +212,12 @@ bool Engine::follows_another(Sequence& sequence) {
   if (sequence.set_aside || !may_begin_with_a_prefix(sequence)) {
     return false;
   }
-  for (const SequencePtr& other : running_) {
-    const int common = common_unread(sequence, *other);
+  for (Sequence* const reader : readers) {
+    const int common = common_unread(sequence, *reader);
     if (common >= sequence.shared_length() + kLeastPrefix) {
-      sequence.leader = other->request;
+      sequence.leader = reader->request;
       sequence.follows_to = common;
-      const bool has_branch = other->cached() < other->branch;
-      other->branch = has_branch ? std::min(other->branch, common) : common;
+      reader->branch_at(common);
       return true;
     }
   }

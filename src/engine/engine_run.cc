@@ -11,13 +11,13 @@ namespace {
 
 constexpr int kPrefixDistance = 256;
 
-// Tokens between the states that a prompt stores. The distance grows with the size of recurrent
-// states, which are not shared: a state costs no more than the entries of so many tokens.
-int prefix_distance(const kvcache::CacheShape& shape, ops::EntryFormat format) {
-  const std::size_t entry_bytes = shape.page_layout(format).entry_bytes();
+// Tokens between the states that a prompt stores. Each copies the window of DMS, a quarter of the
+// distance at most, and the states of recurrent layers, at most the entries of so many tokens.
+int prefix_distance(const kvcache::CacheShape& shape, const kvcache::CacheConfig& cache) {
+  const std::size_t entry_bytes = shape.page_layout(cache.format).entry_bytes();
   const std::size_t token_bytes = static_cast<std::size_t>(shape.all_heads()) * entry_bytes;
-  return std::max(kPrefixDistance,
-                  static_cast<int>(shape.states.bytes() / std::max<std::size_t>(token_bytes, 1)));
+  return std::max({kPrefixDistance, cache.traits().marks ? 4 * cache.window : 0,
+                   static_cast<int>(shape.states.bytes() / std::max<std::size_t>(token_bytes, 1))});
 }
 
 }  // namespace
@@ -204,7 +204,7 @@ void Engine::leave_prefix(Sequence& sequence) {
   }
   const int cached = sequence.cached();
   const bool at_branch = cached == sequence.branch && cached > sequence.left;
-  const int distance = prefix_distance(shape_, config_.cache.format);
+  const int distance = prefix_distance(shape_, config_.cache);
   const bool at_interval = sequence.pending() > 0 && cached >= sequence.left + distance;
   if (at_branch || at_interval) {
     sequence.left = cached;

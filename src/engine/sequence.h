@@ -37,8 +37,7 @@ struct Engine::Sequence {
   int reused = 0;                // tokens of a known prefix that its cache began with
   int branch = 0;  // where its tokens diverge from earlier sequences: store a state there
   int left = 0;    // position of the last stored state
-  // While it waits: the running request that reads its first `follows_to` tokens, which are its,
-  // too.
+  // While it waits: the request that reads the first `follows_to` tokens, which are its own too.
   RequestId leader = 0;
   int follows_to = 0;
   int scored = 1;    // prompt tokens whose log-probabilities are reported; the first has none
@@ -76,6 +75,10 @@ struct Engine::Sequence {
   [[nodiscard]] int prompt_length() const { return static_cast<int>(spec->prompt.size()); }
   [[nodiscard]] int cached() const { return cache ? cache->length() : 0; }
   [[nodiscard]] int shared_length() const { return shared ? shared->length : 0; }
+  /// Another sequence diverges at `position`. The nearest such position ahead comes first.
+  void branch_at(int position) {
+    branch = cached() < branch ? std::min(branch, position) : position;
+  }
   /// What the rule of its cache may depend on.
   [[nodiscard]] kvcache::SequenceLimits limits() const {
     return {prompt_length(), prompt_length() + spec->max_tokens};
