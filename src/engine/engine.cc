@@ -102,8 +102,12 @@ RequestId Engine::submit(Request request) {
   if (spec->count_reads) {
     sequence->reads.emplace(config_.cache.traits(), shape_);
   }
-  sequence->shared = known_part(*sequence);
-  ask_sources(*sequence);
+  if (never_fits(sequence->length())) {
+    finish(*sequence, FinishReason::out_of_memory);  // waiting would only drive others out
+  } else {
+    sequence->shared = known_part(*sequence);
+    ask_sources(*sequence);
+  }
   auto place = waiting_.end();  // after those of the same priority
   while (place != waiting_.begin() && (*std::prev(place))->spec->priority > spec->priority) {
     --place;

@@ -146,6 +146,7 @@ class Engine {
 
   // engine_memory.cc: what sequences hold and will need.
   void observe_one();
+  [[nodiscard]] bool never_fits(int tokens) const;
   [[nodiscard]] bool is_expected_to_fit(const Sequence& sequence) const;
   std::shared_ptr<const SharedPart> known_part(const Sequence& sequence);
   static void add_shared(const Sequence& sequence, SharedTokens& shared);

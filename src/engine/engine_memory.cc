@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "engine/sequence.h"
+#include "ops/kv_page.h"
 
 namespace winnow::engine {
 
@@ -17,6 +18,22 @@ void Engine::observe_one() {
   if (witness->cache && witness->cached() > 0) {
     estimate_.observe(witness->cache->usage());
   }
+}
+
+// Whether the pages that full layers fill with so many tokens exceed the cache. Not known of rules
+// that drop or merge entries.
+bool Engine::never_fits(int tokens) const {
+  if (!config_.cache.traits().keeps_all) {
+    return false;
+  }
+  int heads = 0;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    heads += shape_.reach_of(layer) == 0 ? shape_.kv_heads_of(layer) : 0;
+  }
+  const std::size_t page = shape_.page_layout(config_.cache.format).page_bytes();
+  const auto pages = static_cast<std::size_t>(heads) * static_cast<std::size_t>(tokens) /
+                     static_cast<std::size_t>(ops::kPageEntries);
+  return pages * page > stats_.capacity_bytes;
 }
 
 // Whether the cache is expected to hold this sequence and the running ones until they end. What

@@ -133,6 +133,33 @@ TEST(Engine, WhatSequencesShareIsReadOnce) {
   EXPECT_EQ(stats.reused_tokens, 100 + 3 * 200);
 }
 
+// A prompt that can never fit ends at once. Running sequences and prefixes stay as they are.
+TEST(Engine, WhatNeverFitsDrivesNobodyOut) {
+  const model::Model& model = model_for(RuleKind::dense, DType::f32);
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 100;
+  config.reuse_prefixes = true;
+  const CpuBackend backend(model);
+  Engine engine(backend, config);
+  Request request;
+  request.prompt.assign(80, 9);
+  request.max_tokens = 1;
+  engine.submit(request);
+  most_running(engine);
+  request.prompt.assign(80, 8);
+  request.max_tokens = 20;
+  engine.submit(request);
+  engine.step();
+  request.prompt.assign(480, 7);
+  const RequestId large = engine.submit(request);
+  const std::vector<TokenEvent> events = engine.step();
+  EXPECT_TRUE(std::ranges::any_of(events, [&](const TokenEvent& event) {
+    return event.request == large && event.finish == FinishReason::out_of_memory;
+  }));
+  EXPECT_EQ(engine.stats().running, 1U);
+  EXPECT_EQ(engine.stats().prefixes, 1U);
+}
+
 // How much a second and a third sequence with the same beginning reuse, and that their answers
 // equal computed ones.
 TEST(Engine, SequencesBeginWhereOthersHaveBeen) {
