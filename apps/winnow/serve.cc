@@ -275,7 +275,7 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
                  "Do not reuse the cache of earlier prompts (default: off)");
   group
       .option("--prefix-cache-gib", config.prefix_gib, "GIB",
-              "Drop prefixes while the cache in use is more than this; 0: only when running "
+              "Drop prefixes while idle ones hold more than this; 0: only when running "
               "sequences need the room (on a CPU without --kv-gib: a quarter of the cache)")
       ->excludes(no_prefixes);
   CLI::Option* const directory =

@@ -36,8 +36,8 @@ struct EngineConfig {
   int draft_tokens = 0;         // the most drafted tokens per sequence and step; 0: no drafts
   bool reuse_prefixes =
       false;  // finished sequences keep their cache for others with the same prefix
-  // Prefixes are dropped while the cache in use is more than this. nullopt: only when running
-  // sequences need the room; on a CPU whose cache has no limit, a quarter of its capacity.
+  // Prefixes are dropped while the pages that running sequences do not hold are more than this.
+  // nullopt: only when those need the room; on a CPU whose cache has no limit, a quarter of it.
   std::optional<std::size_t> prefix_bytes;
   std::size_t host_bytes = 0;  // of the host's memory for prefixes and preempted sequences
   PrefixListener* prefix_listener = nullptr;  // must outlive the engine

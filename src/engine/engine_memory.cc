@@ -68,13 +68,16 @@ std::shared_ptr<const SharedPart> Engine::known_part(const Sequence& sequence) {
 // Estimates the part of `page_bytes` that running sequences hold.
 std::size_t Engine::running_bytes(std::size_t page_bytes) const {
   double bytes = 0.0;
+  bool unknown = false;  // nothing was observed yet
   SharedTokens shared;
   for (const SequencePtr& sequence : running_) {
-    bytes += expected_bytes(sequence->cached(), sequence->shared_length());
-    shared.add(sequence->shared.get());
+    if (sequence->cache) {  // it has not just ended
+      unknown = estimate_.bytes_per_token() == 0.0;
+      bytes += expected_bytes(sequence->cached(), sequence->shared_length());
+      shared.add(sequence->shared.get());
+    }
   }
   bytes += estimate_.bytes_per_token() * shared.count();
-  const bool unknown = bytes == 0.0 && !running_.empty();  // nothing was observed yet
   return unknown ? page_bytes : std::min(page_bytes, static_cast<std::size_t>(bytes));
 }
 

@@ -222,7 +222,11 @@ void Engine::keep_prefix(Sequence& sequence, std::unique_ptr<SequenceState> stat
   state->shared = share(sequence, state->length());
   prefixes_.insert(std::span(sequence.tokens).first(length), std::move(state), purpose,
                    sequence.spec->adapter);
-  while (runner_->page_bytes() > prefix_bytes_ && drop_prefix()) {
+  const auto idle_bytes = [this] {
+    const std::size_t all = runner_->page_bytes();
+    return all - running_bytes(all);
+  };
+  while (idle_bytes() > prefix_bytes_ && drop_prefix()) {
   }
 }
 

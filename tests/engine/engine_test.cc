@@ -68,6 +68,14 @@ TEST(Engine, AdmitsNoMoreThanWillFit) {
   EXPECT_LT(most_running, 12U);
 }
 
+// A dense cache of 100 KiB, for 400 tokens, that keeps prefixes.
+EngineConfig small_with_prefixes() {
+  EngineConfig config = roomy(RuleKind::dense);
+  config.cache.max_bytes = std::size_t{1024} * 100;
+  config.reuse_prefixes = true;
+  return config;
+}
+
 std::size_t most_running(Engine& engine) {
   std::size_t most = 0;
   while (!engine.idle()) {
@@ -80,11 +88,8 @@ std::size_t most_running(Engine& engine) {
 // A prompt that takes more than half of the cache, and others that begin with it: its pages are
 // there once, whether the others are requests or samples of one.
 TEST(Engine, WhatSequencesShareCountsOnce) {
-  const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  EngineConfig config = roomy(RuleKind::dense);
-  config.cache.max_bytes = std::size_t{1024} * 100;
-  config.reuse_prefixes = true;
-  const CpuBackend backend(model);
+  const EngineConfig config = small_with_prefixes();
+  const CpuBackend backend(model_for(RuleKind::dense, DType::f32));
   Engine engine(backend, config);
   Request request;
   request.prompt.assign(200, 9);
@@ -135,11 +140,8 @@ TEST(Engine, WhatSequencesShareIsReadOnce) {
 
 // A prompt that can never fit ends at once. Running sequences and prefixes stay as they are.
 TEST(Engine, WhatNeverFitsDrivesNobodyOut) {
-  const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  EngineConfig config = roomy(RuleKind::dense);
-  config.cache.max_bytes = std::size_t{1024} * 100;
-  config.reuse_prefixes = true;
-  const CpuBackend backend(model);
+  const EngineConfig config = small_with_prefixes();
+  const CpuBackend backend(model_for(RuleKind::dense, DType::f32));
   Engine engine(backend, config);
   Request request;
   request.prompt.assign(80, 9);
@@ -254,12 +256,9 @@ void serve_prompts(Engine& engine, int count) {
 }
 
 TEST(Engine, PrefixesTakeAsMuchAsTheyMay) {
-  const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  EngineConfig config = roomy(RuleKind::dense);
-  config.cache.max_bytes = std::size_t{1024} * 100;
+  EngineConfig config = small_with_prefixes();
   config.prefix_bytes = config.cache.max_bytes / 4;
-  config.reuse_prefixes = true;
-  const CpuBackend backend(model);
+  const CpuBackend backend(model_for(RuleKind::dense, DType::f32));
   Engine engine(backend, config);
   serve_prompts(engine, 10);
   EXPECT_EQ(engine.stats().prefixes, 1U);
@@ -267,13 +266,31 @@ TEST(Engine, PrefixesTakeAsMuchAsTheyMay) {
   EXPECT_LE(engine.page_bytes(), config.cache.max_bytes / 4);
 }
 
+TEST(Engine, PagesOfRunningSequencesAreNoPrefixes) {
+  EngineConfig config = small_with_prefixes();
+  config.prefix_bytes = std::size_t{1024} * 40;
+  const CpuBackend backend(model_for(RuleKind::dense, DType::f32));
+  Engine engine(backend, config);
+  serve_prompts(engine, 1);
+  Request request;
+  request.prompt.assign(160, 8);
+  request.max_tokens = 30;
+  engine.submit(request);
+  engine.step();
+  request.prompt.assign(40, 7);
+  request.max_tokens = 1;
+  engine.submit(request);
+  engine.step();
+  engine.step();
+  EXPECT_EQ(engine.stats().running, 1U);
+  EXPECT_GT(engine.page_bytes(), *config.prefix_bytes);
+  EXPECT_EQ(engine.stats().prefixes, 2U);
+}
+
 // They leave only when running sequences need their room, and do not count as in use.
 TEST(Engine, PrefixesTakeWhatRunningSequencesLeave) {
-  const model::Model& model = model_for(RuleKind::dense, DType::f32);
-  EngineConfig config = roomy(RuleKind::dense);
-  config.cache.max_bytes = std::size_t{1024} * 100;
-  config.reuse_prefixes = true;
-  const CpuBackend backend(model);
+  const EngineConfig config = small_with_prefixes();
+  const CpuBackend backend(model_for(RuleKind::dense, DType::f32));
   Engine engine(backend, config);
   serve_prompts(engine, 10);
   EXPECT_EQ(engine.stats().prefixes, 5U);
