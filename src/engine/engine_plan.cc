@@ -357,7 +357,7 @@ void Engine::open_known(Sequence& sequence) {
 void Engine::open_coming(Sequence& sequence, int known) {
   std::vector<ComingState> all = std::exchange(sequence.coming, {});
   for (auto coming = all.rbegin(); coming != all.rend() && !sequence.cache; ++coming) {
-    const std::optional<SavedState> state = coming->state.get();
+    const std::shared_ptr<const SavedState> state = coming->state.get();
     if (!state || state->cache.length <= known) {
       continue;
     }

@@ -69,6 +69,12 @@ std::vector<File> list(const fs::path& directory) {
 
 }  // namespace
 
+// A file that is being read, or was read and is still wanted.
+struct PrefixStore::Reading {
+  std::promise<StatePtr> promise;
+  std::shared_future<StatePtr> state = promise.get_future().share();
+};
+
 PrefixStore::PrefixStore(fs::path directory, std::size_t max_bytes, StateKind kind, Warn warn)
     : directory_(std::move(directory)),
       max_bytes_(max_bytes),
@@ -133,23 +139,37 @@ void PrefixStore::write(const SavedState& state) {
 }
 
 ComingState PrefixStore::find(Tokens prompt, std::size_t known) {
-  std::string name = longest_stored(prompt, known);
-  const std::lock_guard lock(mutex_);
+  const std::string name = longest_stored(prompt, known);
   if (name.empty()) {
+    const std::lock_guard lock(mutex_);
     ++stats_.misses;
     return {};
   }
-  auto promise = std::make_shared<std::promise<std::optional<SavedState>>>();
-  ComingState coming{.length = *length_of(name), .state = promise->get_future(), .on_disk = true};
-  const Tokens prefix = prompt.first(coming.length);
-  reader_.run([this, promise, name = std::move(name),
-               tokens = std::vector<std::int32_t>(prefix.begin(), prefix.end())] {
-    promise->set_value(read(name, tokens));
-  });
-  return coming;
+  const std::size_t length = *length_of(name);
+  auto reading = reading_of(name, prompt.first(length));
+  return {.length = length, .state = reading->state, .on_disk = true, .wanted = reading};
 }
 
-std::optional<SavedState> PrefixStore::read(const std::string& name, Tokens tokens) {
+std::shared_ptr<PrefixStore::Reading> PrefixStore::reading_of(const std::string& name,
+                                                              Tokens tokens) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(readings_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Reading>& known = readings_[name];
+  auto reading = known.lock();
+  if (!reading) {
+    reading = std::make_shared<Reading>();
+    known = reading;
+    reader_.run([this, name, wanted = known,
+                 tokens = std::vector<std::int32_t>(tokens.begin(), tokens.end())] {
+      if (const auto still = wanted.lock()) {
+        still->promise.set_value(read(name, tokens));
+      }
+    });
+  }
+  return reading;
+}
+
+auto PrefixStore::read(const std::string& name, Tokens tokens) -> StatePtr {
   const fs::path path = directory_ / name;
   std::error_code failed;
   fs::last_write_time(path, fs::file_time_type::clock::now(), failed);
@@ -159,20 +179,20 @@ std::optional<SavedState> PrefixStore::read(const std::string& name, Tokens toke
       forget(name);
       const std::lock_guard lock(mutex_);
       ++stats_.misses;
-      return std::nullopt;
+      return nullptr;
     }
     require(std::ranges::equal(found->tokens, tokens), "{}: holds other tokens than its name says",
             path.string());
     const std::lock_guard lock(mutex_);
     ++stats_.hits;
-    return found;
+    return std::make_shared<const SavedState>(*std::move(found));
   } catch (const std::exception& error) {
     warn_(fmt::format("{}; the file is removed, its tokens are computed again", error.what()));
     fs::remove(path, failed);
     forget(name);
     const std::lock_guard lock(mutex_);
     ++stats_.refused;
-    return std::nullopt;
+    return nullptr;
   }
 }
 

@@ -9,8 +9,8 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -55,17 +55,23 @@ class PrefixStore : public StateSource {
   /// Waits until everything is written.
   void flush() { writer_.wait(); }
 
-  /// The longest stored prefix. Its state is nullopt if the file is damaged.
+  /// The longest stored prefix. Its state is null if the file is damaged. Sequences that ask for
+  /// the same state while any of them waits for it share one reading.
   ComingState find(std::span<const std::int32_t> prompt, std::size_t known) override;
 
   [[nodiscard]] PrefixStoreStats stats() const;
 
  private:
+  using StatePtr = std::shared_ptr<const SavedState>;
+  struct Reading;
+
   [[nodiscard]] std::string name_of(std::span<const std::int32_t> tokens) const;
   [[nodiscard]] std::string longest_stored(std::span<const std::int32_t> prompt,
                                            std::size_t known) const;
   void write(const SavedState& state);
-  std::optional<SavedState> read(const std::string& name, std::span<const std::int32_t> tokens);
+  std::shared_ptr<Reading> reading_of(const std::string& name,
+                                      std::span<const std::int32_t> tokens);
+  StatePtr read(const std::string& name, std::span<const std::int32_t> tokens);
   void forget(const std::string& name);
   void tidy();
 
@@ -75,8 +81,9 @@ class PrefixStore : public StateSource {
   std::string kind_text_;
   Warn warn_;
 
-  mutable std::mutex mutex_;                            // guards the members below
-  std::map<std::size_t, std::set<std::string>> names_;  // by length
+  mutable std::mutex mutex_;                                // guards the members below
+  std::map<std::size_t, std::set<std::string>> names_;      // by length
+  std::map<std::string, std::weak_ptr<Reading>> readings_;  // by name; until nobody wants them
   PrefixStoreStats stats_;
   std::size_t waiting_bytes_ = 0;                         // of queued states
   std::chrono::steady_clock::time_point writes_again_{};  // when to try again after a failure

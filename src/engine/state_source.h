@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "engine/state_file.h"
@@ -15,12 +14,12 @@ namespace winnow::engine {
 /// The fewest tokens that a cached prefix must save to be used: computing fewer is as fast.
 inline constexpr int kLeastPrefix = 32;
 
-/// A state that is on its way.
+/// A state that is on its way, perhaps to several sequences.
 struct ComingState {
-  std::size_t length = 0;                        // in tokens; 0: there is no state
-  std::future<std::optional<SavedState>> state;  // nullopt if the source has failed
-  bool on_disk = false;                          // it need not be stored there
-  std::shared_ptr<const void> wanted = {};       // once this is destroyed, the source may give up
+  std::size_t length = 0;                                       // in tokens; 0: there is no state
+  std::shared_future<std::shared_ptr<const SavedState>> state;  // null if the source has failed
+  bool on_disk = false;                                         // it need not be stored there
+  std::shared_ptr<const void> wanted = {};  // once this is destroyed, the source may give up
 };
 
 class StateSource {

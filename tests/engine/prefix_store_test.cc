@@ -98,6 +98,24 @@ TEST_F(Store, FindsTheLongestPrefixAlsoAfterARestart) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
+// As long as any sequence waits for it; then the file is read again.
+TEST_F(Store, SequencesShareAReading) {
+  const auto store = open();
+  put(*store, dms_state(40));
+  std::vector<ComingState> all;
+  for (int i = 0; i < 8; ++i) {
+    all.push_back(store->find(counting(50 + i), 0));
+  }
+  for (const ComingState& coming : all) {
+    ASSERT_TRUE(coming.state.get());
+    EXPECT_EQ(coming.state.get(), all[0].state.get());
+  }
+  EXPECT_EQ(store->stats().hits, 1);
+  all.clear();
+  EXPECT_EQ(found(*store, counting(100)), 40);
+  EXPECT_EQ(store->stats().hits, 2);
+}
+
 TEST_F(Store, OtherModelsStatesAreNeverFound) {
   const auto mine = open();
   const auto others = open(kMuch, "another model");

@@ -19,7 +19,7 @@ class Promises : public StateSource {
   struct Asked {
     std::vector<std::int32_t> prompt;
     std::size_t known;
-    std::promise<std::optional<SavedState>> promise;
+    std::promise<std::shared_ptr<const SavedState>> promise;
     std::weak_ptr<const int> wanted;
   };
   std::vector<Asked> asked;
@@ -36,9 +36,10 @@ class Promises : public StateSource {
 
 class Remote : public StoredRule {
  protected:
-  SavedState state_of(const Request& request) {
-    return {{request.prompt.begin(), request.prompt.end() - 1},
-            prompt_cache(backend_, config_, request)};
+  std::shared_ptr<const SavedState> state_of(const Request& request) {
+    return std::make_shared<const SavedState>(
+        SavedState{{request.prompt.begin(), request.prompt.end() - 1},
+                   prompt_cache(backend_, config_, request)});
   }
 };
 INSTANTIATE_TEST_SUITE_P(Rules, Remote,
@@ -73,7 +74,7 @@ TEST_P(Remote, StatesSaveAllButTheLastToken) {
   // The next request finds it in memory.
   engine.submit(request);
   EXPECT_EQ(source.asked[1].known, static_cast<std::size_t>(149 + kLeastPrefix));
-  source.asked[1].promise.set_value(std::nullopt);
+  source.asked[1].promise.set_value(nullptr);
   while (!engine.idle()) {
     engine.step();
   }
@@ -85,7 +86,7 @@ TEST_P(Remote, WhoWaitsLetsOthersPass) {
   Engine engine(backend_, config_, nullptr, &source);
   const RequestId first = engine.submit(request_of(150, 3));
   const RequestId second = engine.submit(request_of(120, 5));
-  source.asked[1].promise.set_value(std::nullopt);  // a failure: the prompt is computed
+  source.asked[1].promise.set_value(nullptr);  // a failure: the prompt is computed
   std::vector<RequestId> ended;
   const auto run = [&](std::size_t until) {
     for (int step = 0; step < 1000 && ended.size() < until; ++step) {
@@ -99,7 +100,7 @@ TEST_P(Remote, WhoWaitsLetsOthersPass) {
   run(1);
   EXPECT_EQ(ended, std::vector{second});
   EXPECT_EQ(engine.stats().waiting, 1U);
-  source.asked[0].promise.set_value(std::nullopt);
+  source.asked[0].promise.set_value(nullptr);
   run(2);
   EXPECT_EQ(ended, (std::vector{second, first}));
   EXPECT_EQ(engine.take_usage(first, 0).reused_tokens, 0);
@@ -125,13 +126,13 @@ TEST_P(Remote, TheDiskMakesUpForIt) {
   const Request request = request_of(400, 1);
   Request prefix = request;
   prefix.prompt.resize(90);
-  store->put(state_of(prefix));
+  store->put(*state_of(prefix));
   store->flush();
   Promises source;
   Engine engine(backend_, config_, store.get(), &source);
   engine.submit(request);
   EXPECT_EQ(source.asked.at(0).known, static_cast<std::size_t>(89 + kLeastPrefix));
-  source.asked[0].promise.set_value(std::nullopt);
+  source.asked[0].promise.set_value(nullptr);
   while (!engine.idle()) {
     engine.step();
   }

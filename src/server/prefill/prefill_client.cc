@@ -92,7 +92,7 @@ engine::ComingState PrefillClient::find(Tokens prompt, std::size_t known) {
     const std::lock_guard lock(mutex_);
     question->number = asked_++;
   }
-  const auto promise = std::make_shared<std::promise<std::optional<engine::SavedState>>>();
+  const auto promise = std::make_shared<std::promise<std::shared_ptr<const engine::SavedState>>>();
   workers_.run([this, question, promise] {
     take_place(*question);
     promise->set_value(ask(*question));
@@ -102,27 +102,28 @@ engine::ComingState PrefillClient::find(Tokens prompt, std::size_t known) {
           .wanted = {question.get(), [question](const void*) { question->given_up = true; }}};
 }
 
-std::optional<engine::SavedState> PrefillClient::ask(const Question& question) {
+std::shared_ptr<const engine::SavedState> PrefillClient::ask(const Question& question) {
   if (question.given_up || is_pausing()) {
-    return std::nullopt;
+    return nullptr;
   }
   const Stopwatch clock;
   try {
     const Bytes image = download(question);
-    engine::SavedState state = engine::parse_state(image, config_.url, kind_);
-    require(
-        std::ranges::equal(state.tokens, Tokens(question.prompt).first(question.prompt.size() - 1)),
-        "{}: its state is of other tokens than it was asked for", config_.url);
+    auto state =
+        std::make_shared<const engine::SavedState>(engine::parse_state(image, config_.url, kind_));
+    require(std::ranges::equal(state->tokens,
+                               Tokens(question.prompt).first(question.prompt.size() - 1)),
+            "{}: its state is of other tokens than it was asked for", config_.url);
     const std::lock_guard lock(mutex_);
     ++stats_.states;
     stats_.bytes += static_cast<std::int64_t>(image.size());
     stats_.seconds += clock.seconds();
     return state;
   } catch (const hub::Stopped&) {
-    return std::nullopt;  // nobody waits for it any more
+    return nullptr;  // nobody waits for it any more
   } catch (const std::exception& error) {
     note_failure(error.what());
-    return std::nullopt;
+    return nullptr;
   }
 }
 

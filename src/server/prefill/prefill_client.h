@@ -54,7 +54,7 @@ class PrefillClient : public engine::StateSource {
   struct Question;
   using Bytes = std::vector<std::byte>;
 
-  std::optional<engine::SavedState> ask(const Question& question);
+  std::shared_ptr<const engine::SavedState> ask(const Question& question);
   [[nodiscard]] Bytes download(const Question& question) const;
   [[nodiscard]] std::size_t most_bytes(std::size_t tokens) const;
   [[nodiscard]] bool is_pausing() const;

@@ -125,7 +125,7 @@ class Prefill : public ::testing::Test {
   static std::vector<std::int32_t> prompt(int length) { return dms_state(length).tokens; }
 
   /// Requests a state of 59 tokens from a server with this answer.
-  std::optional<engine::SavedState> fetched(const std::string& answer) {
+  std::shared_ptr<const engine::SavedState> fetched(const std::string& answer) {
     const FakeServer server(answer);
     const auto client = open(server.url());
     auto coming = client->find(prompt(60), 32);
