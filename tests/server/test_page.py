@@ -37,6 +37,7 @@ def page(browser, server):
     page.on("request", lambda r: r.url.startswith((server.url, "blob:", "data:"))
             or problems.append(f"asks elsewhere: {r.url}"))
     page.goto(server.url)
+    page.wait_for_function("document.getElementById('model').textContent.includes('dms-cr8')")
     yield page
     page.close()
     assert problems == []
@@ -63,7 +64,6 @@ def pixels(page, canvas):
 
 
 def test_chat_and_live_cache(page):
-    page.wait_for_function("document.getElementById('model').textContent.includes('dms-cr8')")
     assert "window 64" in page.inner_text("#model")
     empty = pixels(page, "map")
     say(page, (ROOT / "assets/demo_prompt.txt").read_text())
@@ -113,6 +113,9 @@ def test_several_turns_and_markup_is_text(page):
 
 
 def test_stop_ends_the_request(page, server):
+    # An answer that does not end by itself, which random ones may do after a few tokens.
+    page.route("**/v1/chat/completions", lambda route: route.continue_(
+        post_data={**route.request.post_data_json, "ignore_eos": True}))
     page.locator("summary", has_text="Settings").click()
     page.fill("#max-tokens", "3000")
     page.fill("#temperature", "5")
@@ -123,6 +126,19 @@ def test_stop_ends_the_request(page, server):
     page.wait_for_function("!document.getElementById('send').disabled")
     assert page.is_hidden("#error")
     assert 'winnow_requests_total{outcome="cancelled"}' in httpx.get(server.url + "/metrics").text
+
+
+def test_a_temperature_that_was_typed_stays(browser, server):
+    page = browser.new_page(bypass_csp=True)
+    held = []
+    page.route("**/v1/models", held.append)
+    page.goto(server.url)
+    page.locator("summary", has_text="Settings").click()
+    page.fill("#temperature", "1.5")
+    held[0].continue_()
+    page.wait_for_function("document.getElementById('model').textContent.includes('dms-cr8')")
+    assert page.input_value("#temperature") == "1.5"
+    page.close()
 
 
 def test_a_refused_message_goes_back_to_its_box(page):

@@ -43,8 +43,8 @@ async function connect() {
   const { data: [first] } = await (await ask("/v1/models")).json();
   Object.assign(model, { name: first.id, rule: first.winnow.cache, window: first.winnow.window,
     layers: first.winnow.cache_layers, kvHeads: first.winnow.kv_heads, entryBytes: first.winnow.entry_bytes });
-  // What the model's authors recommend.
-  if ("temperature" in first.winnow.sampling) $("temperature").value = first.winnow.sampling.temperature;
+  // What the model's authors recommend; what was typed stays.
+  if ("temperature" in first.winnow.sampling) $("temperature").defaultValue = first.winnow.sampling.temperature;
   const rule = model.rule === "dms" ? `dms, window ${model.window}` : model.rule;
   $("model").textContent = `${model.name} · ${rule} · ${model.layers} layers × ${model.kvHeads} KV heads`
     + ` · ${first.winnow.kv_dtype}`;
