@@ -239,9 +239,14 @@ void Engine::drop_prefixes() {
 }
 
 // Drops the least recently used prefix, which moves to the host's memory or to the store; false
-// when there is none.
+// when there is none. Those whose pages running sequences hold go last, as they free hardly any.
 bool Engine::drop_prefix() {
-  std::optional<PrefixCache::Prefix> prefix = prefixes_.take_oldest();
+  SharedTokens held;
+  for (const SequencePtr& sequence : running_) {
+    held.add(sequence->shared.get());
+  }
+  std::optional<PrefixCache::Prefix> prefix = prefixes_.take_oldest(
+      [&](const SequenceState& state) { return held.contains(state.shared.get()); });
   if (prefix && !(host_ && host_->keep(*prefix)) && prefix->is_unstored() && store_ != nullptr) {
     store_->put({std::move(prefix->tokens), prefix->state->save()});
   }

@@ -86,7 +86,8 @@ struct EngineStats {
 /// cache is expected to hold what they will need (expected_peak.h), but short prompts pass long
 /// ones that have no place (token_budget.h), and a sequence waits while another one reads the
 /// tokens with which both begin. If pages run out nevertheless, unused prefixes are dropped first.
-/// Then the youngest sequence is preempted: its pages are freed, and it is computed again later.
+/// Then the youngest sequence of the last priority is preempted: its pages are freed, and it is
+/// computed again later.
 /// With config.host_bytes, prefixes and preempted sequences move to the host's memory instead, as
 /// far as there is room (host_tier.h). A request only fails when it does not fit alone. Not
 /// thread-safe: one caller drives it.
@@ -161,7 +162,8 @@ class Engine {
   [[nodiscard]] int admissible_tokens(const Sequence& sequence, int wanted,
                                       const std::vector<Share>& shares) const;
   bool make_room(const Sequence& sequence, std::vector<Share>& shares);
-  void preempt_youngest(std::vector<Share>& shares);
+  std::vector<SequencePtr>::iterator victim();
+  void preempt(std::vector<SequencePtr>::iterator place, std::vector<Share>& shares);
   void admit(std::vector<Share>& shares);
   [[nodiscard]] int most_tokens(const Sequence& sequence) const;
   void ask_sources(Sequence& sequence);

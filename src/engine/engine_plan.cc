@@ -1,6 +1,8 @@
 // Chooses the sequences of the next step and their numbers of tokens.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "engine/engine.h"
@@ -18,9 +20,9 @@ constexpr std::size_t kMostScores = 1 << 24;  // logits of prompt tokens held at
 
 std::vector<Engine::Share> Engine::plan(std::vector<TokenEvent>& events) {
   std::vector<Share> shares = deal_step();
-  // The youngest sequence got all tokens but has no room for them: preempt it for the others.
+  // One sequence got all tokens but has no room for them: make some for the others.
   while (shares.empty() && running_.size() > 1) {
-    preempt_youngest(shares);
+    preempt(victim(), shares);
     shares = deal_step();
   }
   remove_finished(events);
@@ -44,11 +46,11 @@ std::vector<Engine::Share> Engine::deal_step() {
   }
   // Nearly always there is room for all of them, so ask once; if not, ask for each.
   if (!runner_->has_room(need)) {
-    shares.clear();
+    const std::vector<Share> asked = std::exchange(shares, {});
     drop_drafts();
-    for (std::size_t i = 0; i < running_.size(); ++i) {  // preemption shortens the list
-      if (running_[i]->is_decoding()) {
-        claim(*running_[i], running_[i]->pending(), shares);
+    for (const Share& share : asked) {
+      if (share.sequence->cache) {  // it was not preempted meanwhile
+        claim(*share.sequence, share.sequence->pending(), shares);
       }
     }
   }
@@ -113,31 +115,41 @@ int Engine::admissible_tokens(const Sequence& sequence, int wanted,
   return 0;
 }
 
-// Frees pages for `sequence`: those of a prefix, else of drafts, else a younger sequence's. False
-// if there are none of these.
+// Frees pages for `sequence`: those of a prefix, else of drafts, else of a sequence that is to
+// yield to it. False if there are none of these.
 bool Engine::make_room(const Sequence& sequence, std::vector<Share>& shares) {
   if (drop_prefix() || drop_drafts(shares)) {
     return true;
   }
-  if (running_.back().get() == &sequence) {
+  const auto yields = victim();
+  if (yields->get() == &sequence) {
     return false;
   }
-  preempt_youngest(shares);
+  preempt(yields, shares);
   return true;
 }
 
-// Frees the pages of the youngest running sequence and puts it at the front of the queue. What it
+// The running sequence that yields to all others: of the last priority, the youngest.
+std::vector<Engine::SequencePtr>::iterator Engine::victim() {
+  const auto priority = [](const SequencePtr& sequence) { return sequence->spec->priority; };
+  return std::prev(std::ranges::max_element(std::views::reverse(running_), {}, priority).base());
+}
+
+// Frees the pages of a running sequence, which waits before those of the same priority. What it
 // held is set aside in the host's memory, or computed again.
-void Engine::preempt_youngest(std::vector<Share>& shares) {
-  SequencePtr victim = std::move(running_.back());
-  running_.pop_back();
-  std::erase_if(shares, [&](const Share& share) { return share.sequence == victim.get(); });
-  set_aside(*victim);
-  victim->cache.reset();
-  victim->shared.reset();
-  victim->forget_draft();
-  victim->uncommitted = 0;
-  waiting_.push_front(std::move(victim));
+void Engine::preempt(std::vector<SequencePtr>::iterator place, std::vector<Share>& shares) {
+  SequencePtr sequence = std::move(*place);
+  running_.erase(place);
+  std::erase_if(shares, [&](const Share& share) { return share.sequence == sequence.get(); });
+  set_aside(*sequence);
+  sequence->cache.reset();
+  sequence->shared.reset();
+  sequence->forget_draft();
+  sequence->uncommitted = 0;
+  const auto next = std::ranges::find_if(waiting_, [&](const SequencePtr& other) {
+    return other->spec->priority >= sequence->spec->priority;
+  });
+  waiting_.insert(next, std::move(sequence));
   ++stats_.preemptions;
   crowded_ = true;
 }

@@ -1,7 +1,6 @@
 #include "engine/keep_estimate.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace winnow::engine {
 namespace {
@@ -55,7 +54,7 @@ double KeepEstimate::bytes_per_token() const {
 }
 
 double KeepEstimate::answer_tokens() const {
-  return ended_ == 0.0 ? std::numeric_limits<double>::infinity() : answered_ / ended_;
+  return answered_ / ended_;
 }
 
 }  // namespace winnow::engine

@@ -12,6 +12,10 @@ namespace winnow::engine {
 /// the observed totals; bytes grow by pages, and a line through them would hide the slope.
 class KeepEstimate {
  public:
+  /// Tokens of an answer, as long as none has ended: many requests have no limit but the context,
+  /// and a server that expected such answers would admit only few at first.
+  static constexpr double kFirstGuess = 2048.0;
+
   /// Records the current cache of a sequence.
   void observe(const CacheUsage& usage);
   /// Records an answer of `tokens` tokens, which ended by itself or at its limit.
@@ -22,7 +26,8 @@ class KeepEstimate {
   /// Bytes of one more token.
   [[nodiscard]] double bytes_per_token() const;
   /// The mean length of answers without a limit: tokens of all answers over the number that ended
-  /// by themselves (infinite if none did), so that one at its limit does not count as short.
+  /// by themselves, so that one at its limit does not count as short. Before the first answer,
+  /// kFirstGuess.
   [[nodiscard]] double answer_tokens() const;
 
  private:
@@ -32,9 +37,10 @@ class KeepEstimate {
   double y_ = 0.0;
   double xx_ = 0.0;
   double xy_ = 0.0;
-  double bytes_ = 0.0;     // weighted sum
-  double answered_ = 0.0;  // weighted tokens of answers
-  double ended_ = 0.0;     // weight of answers that ended by themselves
+  double bytes_ = 0.0;  // weighted sum
+  // The guess has the weight of a tenth of an answer.
+  double answered_ = 0.1 * kFirstGuess;  // weighted tokens of answers
+  double ended_ = 0.1;                   // weight of answers that ended by themselves
 };
 
 }  // namespace winnow::engine

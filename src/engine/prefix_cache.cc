@@ -181,11 +181,18 @@ void PrefixTree<State>::touch(Node& node) {
 }
 
 template <class State>
-auto PrefixTree<State>::take_oldest() -> std::optional<Prefix> {
+auto PrefixTree<State>::take_oldest(const std::function<bool(const State&)>& is_spared)
+    -> std::optional<Prefix> {
   if (by_use_.empty()) {
     return std::nullopt;
   }
-  return take(*by_use_.begin()->second);
+  auto oldest = by_use_.begin();
+  if (is_spared) {
+    const auto other = std::ranges::find_if_not(
+        by_use_, [&](const auto& entry) { return is_spared(*entry.second->state); });
+    oldest = other != by_use_.end() ? other : oldest;
+  }
+  return take(*oldest->second);
 }
 
 template <class State>

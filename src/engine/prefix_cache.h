@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,8 +62,9 @@ class PrefixTree {
               Purpose purpose = Purpose::continuation, const Adapter& adapter = nullptr);
   /// Whether there is a state of exactly these tokens, which is marked as used now.
   bool touch(std::span<const std::int32_t> tokens, const Adapter& adapter);
-  /// Removes and returns the least recently used state; nullopt when there is none.
-  std::optional<Prefix> take_oldest();
+  /// Removes and returns the least recently used state; nullopt when there is none. Those that
+  /// `is_spared` (may be null) names go when there are no others.
+  std::optional<Prefix> take_oldest(const std::function<bool(const State&)>& is_spared = nullptr);
   /// Removes the state of exactly these tokens, if there is one.
   void remove(std::span<const std::int32_t> tokens, const Adapter& adapter);
 

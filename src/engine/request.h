@@ -57,7 +57,7 @@ struct Request {
   OnState on_state = {};               // called within step()
   OnPromptCache on_prompt_cache = {};  // called once within step(), if there is room for the prompt
   OnAdmitted on_admitted = {};         // called once within step()
-  int priority = 0;                    // waiting requests with smaller numbers go first
+  int priority = 0;                    // smaller numbers are admitted first and preempted last
   bool trace = false;                  // report what every token's query sees (CacheTrace)
   bool count_reads = false;            // CacheUsage::reads is wanted
   std::shared_ptr<const model::Lora> adapter = {};

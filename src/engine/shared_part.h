@@ -23,6 +23,7 @@ class SharedTokens {
   }
   void add(int tokens) { count_ += tokens; }
   [[nodiscard]] int count() const { return count_; }
+  [[nodiscard]] bool contains(const SharedPart* part) const { return counted_.contains(part); }
 
  private:
   std::unordered_set<const SharedPart*> counted_;

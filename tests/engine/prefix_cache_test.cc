@@ -150,6 +150,19 @@ TEST(PrefixCache, WhatWasUsedLeastRecentlyGoesFirst) {
   EXPECT_EQ(cache.tokens(), 0U);
 }
 
+TEST(PrefixCache, WhatIsSparedGoesLast) {
+  int alive = 0;
+  PrefixCache cache;
+  insert(cache, {1, 1, 1}, &alive);
+  insert(cache, {2, 2}, &alive);
+  insert(cache, {3, 3, 3}, &alive);
+  const auto is_spared = [](const SequenceState& state) { return state.length() == 3; };
+  EXPECT_EQ(cache.take_oldest(is_spared)->tokens, (Tokens{2, 2}));
+  EXPECT_EQ(cache.take_oldest(is_spared)->tokens, (Tokens{1, 1, 1}));
+  EXPECT_EQ(cache.take_oldest(is_spared)->tokens, (Tokens{3, 3, 3}));
+  EXPECT_FALSE(cache.take_oldest(is_spared));
+}
+
 TEST(PrefixCache, ATouchIsAUse) {
   int alive = 0;
   PrefixCache cache;

@@ -134,7 +134,7 @@ constexpr std::array kRules{
     boolean("return_token_strs", kTokenize, "false", "each token's text, too"),
     typed("tokens", kDetokenize, "token ids", kRequired, ""),
     integer("priority", kBoth, -kAnyInteger, kAnyInteger, "0",
-            "waiting requests with lower numbers go first"),
+            "lower numbers are admitted first and preempted last"),
     integer("winnow_draft_tokens", kBoth, 0, engine::kMostDrafted, "as --speculate",
             "most that are drafted in a step; 0: none"),
     typed("winnow_votes", kBoth, "{\"chains\": 1 to 128, \"by\": \"answer\" or \"text\"}", "none",
