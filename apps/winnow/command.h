@@ -14,7 +14,7 @@ using Run = std::function<int()>;
 
 inline constexpr int kSuccess = 0;
 inline constexpr int kFailure = 1;
-inline constexpr int kInterrupted = 130;
+inline constexpr int kInterrupted = 130;  // main() returns interrupt_status() instead
 
 void add_generate(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);

@@ -7,8 +7,8 @@ namespace {
 
 volatile std::sig_atomic_t signalled = 0;
 
-void note(int /*signal*/) {
-  signalled = 1;
+void note(int signal) {
+  signalled = signal;
 }
 
 void catch_once(int signal) {
@@ -21,12 +21,12 @@ void catch_once(int signal) {
 
 }  // namespace
 
-void catch_termination() {
-  catch_once(SIGTERM);
-}
-
 void catch_interrupts() {
   catch_once(SIGINT);
+  catch_once(SIGTERM);
+  if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) {  // nohup ignores it
+    catch_once(SIGHUP);
+  }
   // Makes a limit on file sizes cause a failed write instead of a signal.
   std::signal(SIGXFSZ, SIG_IGN);
 }
@@ -34,6 +34,14 @@ void catch_interrupts() {
 void forget_interrupt() {
   signalled = 0;
   catch_once(SIGINT);
+}
+
+bool interrupted_by_keyboard() {
+  return signalled == SIGINT;
+}
+
+int interrupt_status() {
+  return 128 + (signalled != 0 ? signalled : SIGINT);
 }
 
 bool interrupted() {

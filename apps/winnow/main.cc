@@ -95,7 +95,7 @@ int parse_and_run(std::vector<std::string> words) {
   find_named_models(app);
   const int code = run();
   print_now("");
-  return code;
+  return code == kInterrupted ? interrupt_status() : code;
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   } catch (const winnow::engine::RankEnded&) {
     return winnow::cli::kSuccess;
   } catch (const winnow::cli::Interrupted&) {
-    return winnow::cli::kInterrupted;
+    return winnow::cli::interrupt_status();
   } catch (const std::bad_alloc&) {
     return winnow::cli::report("out of memory");
   } catch (const std::exception& error) {

@@ -165,7 +165,6 @@ int run_serve(const ServeCommand& command) {
   require(!command.load.model.empty(), "--model is required (see winnow serve --help)");
   const auto shutdown = to_milliseconds(command.shutdown_timeout, "--shutdown-timeout");
   const server::ServerConfig config = resolve(command);
-  catch_termination();
   server::Server server(command.load, config);
   note_budget(command.load);
   note_missing_keys(config);

@@ -16,6 +16,12 @@ namespace {
 // The student starts as the teacher, up to rounding: the order of sums differs.
 constexpr double kRounding = 1e-4;
 
+void create_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require(!error, "{}: cannot create: {}", folder.string(), error.message());
+}
+
 class Run {
  public:
   Run(Trainer& trainer, const HeldOut* held_out, const RunOptions& options)
@@ -101,7 +107,7 @@ class Run {
       save_model(options_.out, export_model(trainer_, options_.save_type));
     } catch (const Error& error) {  // most likely a full disk
       require(whole_ > 0, "{}; no step is saved yet", error.what());
-      fail("{}; the state of step {} is whole: free space, then --resume", error.what(), whole_);
+      fail("{}; the state of step {} is whole: --resume goes on from there", error.what(), whole_);
     }
     if (options_.on_checkpoint) {
       options_.on_checkpoint(trainer_.steps_done());
@@ -121,6 +127,18 @@ std::filesystem::path state_file(const std::filesystem::path& out) {
   return out / "training" / "state.safetensors";
 }
 
+RunLock::RunLock(const std::filesystem::path& out) : folder_(state_file(out).parent_path()) {
+  create_folder(folder_);
+  lock_.emplace(folder_ / "lock");
+}
+
+RunLock::~RunLock() {
+  lock_.reset();
+  std::error_code not_empty;
+  std::filesystem::remove(folder_, not_empty);
+  std::filesystem::remove(folder_.parent_path(), not_empty);
+}
+
 void check_state(const std::filesystem::path& out, bool resume) {
   const std::filesystem::path state = state_file(out);
   std::error_code ignored;
@@ -128,7 +146,8 @@ void check_state(const std::filesystem::path& out, bool resume) {
   require(!begun || resume,
           "{}: a training run is there: --resume goes on with it, or choose another --out",
           out.string());
-  require(begun || !resume, "--resume: {} is not there", state.string());
+  require(begun || !resume, "--resume: {} holds no checkpoint yet: leave --resume out",
+          out.string());
   require(resume || !std::filesystem::exists(out / "config.json", ignored),
           "{}: a model is there: choose another --out", out.string());
 }
@@ -136,9 +155,7 @@ void check_state(const std::filesystem::path& out, bool resume) {
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options) {
   check_state(options.out, options.resume);
   const std::filesystem::path state = state_file(options.out);
-  std::error_code error;
-  std::filesystem::create_directories(state.parent_path(), error);
-  require(!error, "{}: cannot create: {}", state.parent_path().string(), error.message());
+  create_folder(state.parent_path());
   remove_half_written(options.out);
   remove_half_written(state.parent_path());
   if (options.resume) {

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "train/held_out.h"
 #include "train/trainer.h"
 
@@ -35,13 +37,27 @@ struct RunOptions {
 /// The file in `out` that keeps a run's state.
 std::filesystem::path state_file(const std::filesystem::path& out);
 
+/// Holds `out`, which it creates if needed, against other runs. Folders in which nothing was
+/// written are removed at the end. Throws the errors of FileLock.
+class RunLock {
+ public:
+  explicit RunLock(const std::filesystem::path& out);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  std::filesystem::path folder_;  // training/ in `out`
+  std::optional<FileLock> lock_;
+};
+
 /// Error when there is a state or a model but `resume` is not set, or no state but it is set.
 void check_state(const std::filesystem::path& out, bool resume);
 
 /// A run that is resumed after its last step only measures and writes the model again, with the
 /// current options: a different RetrofitOptions::final_offset, for example.
 /// True when all steps are done, false when it was stopped. `held_out` may be null. Throws the
-/// errors of check_state().
+/// errors of check_state(). The caller holds a RunLock.
 bool run_training(Trainer& trainer, const HeldOut* held_out, const RunOptions& options);
 
 /// For ranks other than 0, while rank 0 is in run_training() with the same options: they compute,

@@ -39,6 +39,9 @@ struct StepReport {
   std::optional<EvictionReport> eviction;  // retrofitting, from phase 2 on
 };
 
+/// Throws Error, naming the key, unless Trainer::save_state() wrote `file` with this recipe.
+void require_recipe(const std::filesystem::path& file, const nlohmann::ordered_json& recipe);
+
 /// A model in training: parameters, optimiser, data and their state. All results
 /// follow from the options, the data and the base model: on the CPU to the last bit, on any number
 /// of threads, and on any number of ranks except for the order of sums.
@@ -71,8 +74,7 @@ class Trainer {
   /// Writes all that a later process needs to continue, atomically. `recipe` describes how this run
   /// was set up.
   void save_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe) const;
-  /// Continues from `file`. Throws Error naming the key when its recipe differs. Every rank
-  /// calls it.
+  /// Continues from `file`. Throws the errors of require_recipe(). Every rank calls it.
   void load_state(const std::filesystem::path& file, const nlohmann::ordered_json& recipe);
 
   [[nodiscard]] const model::ModelSpec& spec() const { return spec_; }

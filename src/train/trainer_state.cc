@@ -12,18 +12,34 @@ using nlohmann::ordered_json;
 
 constexpr const char* kVersion = "2";
 
-/// Throws an Error that names the key of the recipe that has changed.
-void require_same_recipe(const ordered_json& saved, const ordered_json& now,
-                         const std::string& where) {
-  for (const auto& [key, value] : now.items()) {
+std::string text_of(const SafetensorsFile& state, const std::string& file, const char* key) {
+  const auto found = state.metadata().find(key);
+  require(found != state.metadata().end(), "{}: not the state of a training run: no {}", file, key);
+  return found->second;
+}
+
+void require_recipe(const SafetensorsFile& state, const std::string& file,
+                    const ordered_json& recipe) {
+  const std::string version = text_of(state, file, "version");
+  require(version == kVersion, "{}: its version is {}, expected {}", file, version, kVersion);
+  const auto saved = json_from<ordered_json>(text_of(state, file, "recipe"));
+  for (const auto& [key, value] : recipe.items()) {
     const ordered_json before = saved.contains(key) ? saved.at(key) : ordered_json();
     const bool told = before.is_primitive() && value.is_primitive();
-    require(before == value, "{}: it was made with another {} than this run has{}", where, key,
-            told ? fmt::format(": {}, not {}", json_text(before), json_text(value)) : "");
+    // In any order of keys.
+    require(
+        nlohmann::json(before) == nlohmann::json(value),
+        "{}: the run was started with another {}{}: resume it with what it was started with, or "
+        "choose another --out",
+        file, key, told ? fmt::format(": {}, not {}", json_text(before), json_text(value)) : "");
   }
 }
 
 }  // namespace
+
+void require_recipe(const std::filesystem::path& file, const ordered_json& recipe) {
+  require_recipe(SafetensorsFile(file), file.string(), recipe);
+}
 
 // A single rank's memory is not copied.
 void Trainer::gather(std::span<const float> held, const TakePiece& take) const {
@@ -83,15 +99,7 @@ void Trainer::save_state(const std::filesystem::path& file, const ordered_json& 
 
 void Trainer::load_state(const std::filesystem::path& file, const ordered_json& recipe) {
   const SafetensorsFile saved(file);
-  const auto text = [&](const char* key) {
-    const auto found = saved.metadata().find(key);
-    require(found != saved.metadata().end(), "{}: not the state of a training run: no {}",
-            file.string(), key);
-    return found->second;
-  };
-  require(text("version") == kVersion, "{}: its version is {}, expected {}", file.string(),
-          text("version"), kVersion);
-  require_same_recipe(json_from<ordered_json>(text("recipe")), recipe, file.string());
+  require_recipe(saved, file.string(), recipe);
   const auto array = [&](const char* name) {
     const TensorView& tensor = saved.tensor(name);
     require(tensor.dtype == DType::f32 &&
@@ -105,7 +113,7 @@ void Trainer::load_state(const std::filesystem::path& file, const ordered_json& 
   sharding_.copy_held(0, array("first_moments"), moments.first);
   sharding_.copy_held(0, array("second_moments"), moments.second);
   backend_->store();
-  const ordered_json progress = json_from<ordered_json>(text("progress"));
+  const auto progress = json_from<ordered_json>(text_of(saved, file.string(), "progress"));
   steps_done_ = progress.at("step").get<std::int64_t>();
   if (eviction_) {
     eviction_->restore(progress.at("eviction").get<std::vector<double>>());

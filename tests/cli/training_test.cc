@@ -100,8 +100,8 @@ class Training : public ::testing::Test {
     for (int attempt = 0; attempt < 10; ++attempt) {
       fs::remove_all(file(out));
       Command command(words);
-      if (signal == SIGINT) {
-        command.await_handler(SIGINT);
+      if (signal != SIGKILL) {
+        command.await_handler(signal);
       }
       await_steps(out, steps);
       command.send(signal);
@@ -295,6 +295,38 @@ TEST_F(Training, CtrlCWritesACheckpointThatGoesOn) {
     EXPECT_EQ(actual[i].at("loss"), expected[i].at("loss")) << i;
   }
   EXPECT_EQ(read_text(file("parts/model.safetensors")), read_text(file("whole/model.safetensors")));
+}
+
+// A terminal that closes, and a service manager, lose nothing either.
+TEST_F(Training, OtherSignalsWriteACheckpoint) {
+  const Words more{"--steps", "60", "--save-every", "0"};
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    const CommandResult stopped = interrupt(train("parts", more), "parts", 5, signal);
+    EXPECT_EQ(stopped.code, 128 + signal);
+    EXPECT_THAT(stopped.err, HasSubstr("--resume goes on"));
+    EXPECT_TRUE(fs::exists(file("parts/training/state.safetensors")));
+  }
+}
+
+TEST_F(Training, OneRunWritesToAFolder) {
+  const Words more{"--steps", "1000000", "--save-every", "1"};
+  Command running(train("parts", more));
+  await_steps("parts", 3);
+  Words again = more;
+  again.emplace_back("--resume");
+  expect_error(train("parts", again), "parts/training: another process is writing there");
+  const std::size_t before = metrics("parts").size();
+  await_steps("parts", before + 3);  // it goes on
+  running.send(SIGINT);
+  EXPECT_EQ(running.wait().code, 130);
+}
+
+TEST_F(Training, OtherDataIsRefusedBeforeItReplacesTheRuns) {
+  succeed(train("parts", {}));
+  const std::string tokens = read_text(file("parts/training/data/manifest.json"));
+  write("other.jsonl", "{\"text\": \"Something else.\"}\n");
+  expect_error(train("parts", {"--data", file("other.jsonl"), "--resume"}), "training data");
+  EXPECT_EQ(read_text(file("parts/training/data/manifest.json")), tokens);
 }
 
 TEST_F(Training, KilledGoesOnFromTheLastCheckpoint) {

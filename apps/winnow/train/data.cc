@@ -34,10 +34,23 @@ train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
   return result;
 }
 
+namespace {
+
+bool are_shards(const train::TokenizeOptions& options) {
+  std::error_code ignored;
+  return options.files.size() == 1 && std::filesystem::is_directory(options.files[0], ignored);
+}
+
+}  // namespace
+
+nlohmann::ordered_json origin_of(const train::TokenizeOptions& options) {
+  return are_shards(options) ? train::Shards(options.files[0]).origin()
+                             : train::data_origin(options);
+}
+
 train::Shards open_data(const train::TokenizeOptions& options, const model::ModelSpec& config,
                         const std::filesystem::path& cache) {
-  std::error_code ignored;
-  if (options.files.size() == 1 && std::filesystem::is_directory(options.files[0], ignored)) {
+  if (are_shards(options)) {
     train::Shards shards(options.files[0]);
     train::TokenizeOptions none = options;
     none.files.clear();

@@ -15,6 +15,9 @@ train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
                                              const model::ModelSpec& config,
                                              const std::filesystem::path& directory);
 
+/// What the shards of options.files are, or will be, made from.
+nlohmann::ordered_json origin_of(const train::TokenizeOptions& options);
+
 /// The shards of options.files: a folder made by tokenize-data is used directly, if it was made
 /// with this tokenizer; files are tokenised into `cache`, unless that was done before.
 train::Shards open_data(const train::TokenizeOptions& options, const model::ModelSpec& config,

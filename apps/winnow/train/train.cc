@@ -1,5 +1,6 @@
 // winnow train and winnow retrofit: training runs, from flags to a model directory.
 #include <initializer_list>
+#include <optional>
 #include <utility>
 
 #include "api/rank_team.h"
@@ -193,6 +194,13 @@ fs::path write_curves(const fs::path& out, int layers) {
   return curves;
 }
 
+nlohmann::ordered_json recipe_of(const TrainingFlags& flags,
+                                 const nlohmann::ordered_json& data_origin) {
+  auto recipe = flag_values(*flags.command, kNotTheRecipe);
+  recipe["training data"] = data_origin;
+  return recipe;
+}
+
 // The inputs of a run. Rank 0 makes missing ones, the others wait for it.
 struct Inputs {
   model::Checkpoint base;
@@ -203,8 +211,11 @@ Inputs open_inputs(const TrainingFlags& flags, parallel::Communicator& ranks) {
   const bool first = ranks.rank() == 0;
   const auto open = [&]() -> Inputs {
     model::Checkpoint base = open_base(flags, first);
-    train::Shards shards = open_data(tokenize_options(flags, base.directory(), flags.data),
-                                     base.spec(), fs::path(flags.out) / "training" / "data");
+    const auto data = tokenize_options(flags, base.directory(), flags.data);
+    if (flags.resume) {  // before data that the run does not have replaces its own
+      train::require_recipe(train::state_file(flags.out), recipe_of(flags, origin_of(data)));
+    }
+    train::Shards shards = open_data(data, base.spec(), fs::path(flags.out) / "training" / "data");
     return {std::move(base), std::move(shards)};
   };
   if (!first) {
@@ -234,8 +245,7 @@ std::string contents_of(const Inputs& inputs) {
 train::RunOptions run_options(const TrainingFlags& flags, const train::Shards& shards) {
   train::RunOptions run;
   run.out = flags.out;
-  run.recipe = flag_values(*flags.command, kNotTheRecipe);
-  run.recipe["training data"] = shards.origin();
+  run.recipe = recipe_of(flags, shards.origin());
   run.resume = flags.resume;
   run.save_every = flags.save_every;
   run.eval_every = flags.eval_every;
@@ -271,9 +281,13 @@ int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldO
 int train_on(parallel::Communicator& ranks, const TrainingFlags& flags,
              const train::TrainingOptions& options) {
   parallel::require_same_settings(ranks, settings_of(flags));
+  const bool first = ranks.rank() == 0;
+  std::optional<train::RunLock> lock;
+  if (first) {
+    lock.emplace(flags.out);
+  }
   const Inputs inputs = open_inputs(flags, ranks);
   parallel::require_same_settings(ranks, contents_of(inputs));
-  const bool first = ranks.rank() == 0;
   const auto held_out = first ? open_held_out(flags, inputs.base, options) : std::nullopt;
   train::Trainer trainer(options, inputs.base, inputs.shards, ranks);
   const train::RunOptions run = run_options(flags, inputs.shards);
