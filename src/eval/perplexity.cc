@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "engine/request.h"
 #include "eval/divergence.h"
 #include "eval/forcing.h"
 #include "eval/log_softmax.h"
@@ -158,6 +159,7 @@ class Evaluation {
   }
 
   void finish(const Window& window) {
+    require(!std::isnan(window.all.nll), "{}", engine::kNotNumbers);
     const engine::CacheUsage usage = model_.usage(window.sequence);
     Json record{{"tokens", window.all.tokens},
                 {"length", usage.tokens},
@@ -283,7 +285,7 @@ PerplexityResult measure_perplexity(const engine::LoadedModel& model,
   const model::ModelSpec& config = model.spec();
   const auto prefix = static_cast<int>(options.prefix.size());
   require(options.context > prefix + 1 && options.context <= config.max_positions,
-          "context {} is not between {} and the model's {} positions", options.context, prefix + 2,
+          "--context {}: expected {} to {}, the model's positions", options.context, prefix + 2,
           config.max_positions);
   require(options.batch >= 1, "--batch {}: at least 1 is needed", options.batch);
   const kvcache::RuleTraits& rule = model.engine.cache.traits();

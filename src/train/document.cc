@@ -22,6 +22,10 @@ ordered_json parse_line(std::string_view line) {
   try {
     return json_from<ordered_json>(line);
   } catch (const nlohmann::json::exception& error) {
+    require(
+        line.starts_with('{'),
+        "not JSON, expected {{\"text\": \"...\"}}: jq -Rsc '{{text: .}}' FILE makes such a line "
+        "of a file of plain text");
     fail("not JSON, expected {{\"text\": \"...\"}}: {}", plain_message(error));
   }
 }

@@ -262,13 +262,22 @@ TEST_F(ChatOnATerminal, TabCompletesCommands) {
 TEST(Chat, WithoutATerminalEveryLineIsAMessage) {
   const CommandResult result = run_winnow(
       chat_words(), "Hello\n/set temperature 2 3\n/set top-k 5\n/set\n/nothing\n/help\n");
-  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.code, 1);  // some failed
   EXPECT_THAT(result.out, Not(HasSubstr("\x1b")));
   EXPECT_THAT(result.out, HasSubstr("top-k                5"));
   EXPECT_THAT(result.out, HasSubstr("/retry"));
   EXPECT_THAT(result.err, HasSubstr(kAnswered));
   EXPECT_THAT(result.err, HasSubstr("/set temperature: expected a number, found \"2 3\""));
   EXPECT_THAT(result.err, HasSubstr("/nothing: no such command"));
+}
+
+TEST(Chat, WithoutATerminalAMessageWithoutAnAnswerEndsIt) {
+  const std::string too_long(100'000, 'x');
+  const CommandResult result =
+      run_winnow(chat_words(), "Hello\n" + too_long + "\n" + too_long + "\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the chat would have"));
+  EXPECT_EQ(result.err.find("the chat would have"), result.err.rfind("the chat would have"));
 }
 
 TEST(Chat, SaysThatAnAnswerWasCutOff) {
@@ -321,6 +330,18 @@ TEST(Chat, AModelWithoutTemplateIsRefusedAtOnce) {
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("no chat template"));
+}
+
+TEST(Chat, AModelWithoutTokenizerIsRefusedAtOnce) {
+  const TempDirectory model;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::filesystem::create_symlink(std::string(WINNOW_SOURCE_DIR "/assets/base/") + file,
+                                    model.file(file));
+  }
+  static_cast<void>(model.write("chat_template.jinja", "{{ messages[-1].content }}"));
+  const CommandResult result = run_winnow({"chat", "--model", model.path().string()}, "");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("tokenizer.json"));
 }
 
 // A model whose template can switch thinking off by a variable of this name.

@@ -140,6 +140,7 @@ TEST_F(Encoding, SaysWhatIsWrong) {
     return error_of([&] { static_cast<void>(encoder.encode(line)); });
   };
   EXPECT_TRUE(complaint("{\"text\": ").starts_with("not JSON, expected {\"text\": \"...\"}: "));
+  EXPECT_TRUE(complaint("Once upon a time").ends_with("a line of a file of plain text"));
   EXPECT_EQ(complaint("[1]"), "not a JSON object, expected {\"text\": \"...\"}");
   EXPECT_EQ(complaint("{\"text\": 3}"), "text is not a text");
   EXPECT_TRUE(complaint("{\"prompt\": \"a\"}").starts_with("neither \"text\""));

@@ -85,8 +85,9 @@ std::vector<std::string> Chat::command_names() {
 }
 
 bool Chat::take(const std::string& message) {
+  const bool is_command = message.starts_with('/') && !message.starts_with("//");
   try {
-    if (message.starts_with('/') && !message.starts_with("//")) {
+    if (is_command) {
       obey(message);
     } else if (!trimmed(message).empty()) {
       conversation_.ask(message.substr(message.starts_with("//") ? 1 : 0));
@@ -94,6 +95,8 @@ bool Chat::take(const std::string& message) {
     }
   } catch (const std::runtime_error& error) {
     print_note(fmt::format("winnow: error: {}\n", error.what()));
+    failed_ = true;
+    unanswered_ = unanswered_ || !is_command;
   }
   return open_;
 }

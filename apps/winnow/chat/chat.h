@@ -21,6 +21,10 @@ class Chat {
   /// Answers a message, or runs a command. False after /quit. Errors are printed,
   /// and the chat continues.
   bool take(const std::string& message);
+  /// Whether a command or a message has failed so far.
+  [[nodiscard]] bool failed() const { return failed_; }
+  /// Whether a message got no answer.
+  [[nodiscard]] bool unanswered() const { return unanswered_; }
 
   /// The names of all commands: "/help", ...
   static std::vector<std::string> command_names();
@@ -55,6 +59,8 @@ class Chat {
   std::optional<Generation> last_;
   std::uint64_t answers_ = 0;  // each answer has its own seed
   bool open_ = true;
+  bool failed_ = false;
+  bool unanswered_ = false;
 };
 
 }  // namespace winnow::cli

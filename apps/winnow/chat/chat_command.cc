@@ -52,14 +52,12 @@ std::filesystem::path history_file(const ChatFlags& flags) {
   return *flags.history == "none" ? std::filesystem::path() : std::filesystem::path(*flags.history);
 }
 
-// Reports at the start, not after the first message, that the template does not support the chat.
-void check_template(const Llm& llm, const std::string& system, Thinking thinking) {
-  std::vector<ChatMessage> messages;
-  if (!system.empty()) {
-    messages.push_back({"system", system});
-  }
-  messages.push_back({"user", "?"});
-  std::ignore = llm.render_chat(messages, thinking);
+// Reports at the start, not after the first message, that the template or the tokenizer does not
+// support the chat.
+void check_first_message(Llm& llm, const std::string& system, Thinking thinking) {
+  Conversation conversation(llm, system, thinking);
+  conversation.ask("?");
+  std::ignore = conversation.prompt();
 }
 
 std::string greeting(const ChatFlags& flags, const ModelInfo& info) {
@@ -97,7 +95,7 @@ int run_chat(const ChatFlags& flags) {
   load.reuse_prefixes = true;
   Llm llm = Llm::load(load);
   const Thinking thinking = thinking_of(flags.no_think);
-  check_template(llm, flags.system, thinking);
+  check_first_message(llm, flags.system, thinking);
   Chat chat(llm, options, flags.system, thinking);
   const auto input = open_input(history_file(flags), Chat::command_names());
   const bool converses = input_is_terminal();
@@ -106,14 +104,13 @@ int run_chat(const ChatFlags& flags) {
   }
   while (true) {
     const InputLine message = read_message(*input);
-    if (message.kind == InputLine::Kind::end) {
-      return kSuccess;
-    }
-    if (message.kind == InputLine::Kind::text && !chat.take(message.text)) {
-      return kSuccess;
+    const bool ends = message.kind == InputLine::Kind::end ||
+                      (message.kind == InputLine::Kind::text && !chat.take(message.text));
+    if (ends || (chat.unanswered() && !converses)) {  // later messages would lack its answer
+      return chat.failed() && !converses ? kFailure : kSuccess;
     }
     if (interrupted()) {
-      if (!converses) {
+      if (!converses || !interrupted_by_keyboard()) {
         return kInterrupted;
       }
       forget_interrupt();

@@ -49,7 +49,7 @@ std::string picture(const NeedleFlags& flags, const std::vector<std::vector<doub
 }
 
 int run_needle(const NeedleFlags& flags) {
-  const std::string text = read_file(flags.text);
+  const std::string text = read_text(flags.text);
   Sha256 digest;
   digest.update(text);
   EvalRun run("needle", flags,

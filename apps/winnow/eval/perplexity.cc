@@ -60,7 +60,7 @@ void print_table(const eval::PerplexityResult& result) {
 
 int run_perplexity(const PerplexityFlags& flags) {
   const auto reference = load_reference(flags.load, flags.reference);
-  const std::string text = read_file(flags.text);
+  const std::string text = read_text(flags.text);
   Sha256 digest;
   digest.update(text);
   Json settings{{"text", flags.text},

@@ -194,7 +194,7 @@ int run_ruler(const RulerFlags& flags) {
   ruler.tasks = chosen_tasks(flags);
   require_readers(flags, ruler.tasks);
   const std::string text =
-      flags.text.empty() ? std::string(eval::manual_text()) : read_file(flags.text);
+      flags.text.empty() ? std::string(eval::manual_text()) : read_text(flags.text);
   // Reads files first: loading a model takes long.
   auto squad = flags.squad.empty() ? std::nullopt : std::optional(eval::read_squad(flags.squad));
   auto hotpot =

@@ -39,7 +39,7 @@ Json by_length(const VariablesFlags& flags, const eval::Journal& journal,
 }
 
 int run_variables(const VariablesFlags& flags) {
-  const std::string text = flags.text.empty() ? eval::kNoise : read_file(flags.text);
+  const std::string text = flags.text.empty() ? eval::kNoise : read_text(flags.text);
   Sha256 digest;
   digest.update(text);
   eval::VariablesOptions variables = flags.variables;

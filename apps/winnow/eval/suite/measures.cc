@@ -60,7 +60,7 @@ SuiteMeasures::SuiteMeasures(const SuiteFlags& flags, EvalRun& run, const engine
       plan_(plan_suite(flags, positions_)) {
   for (const std::string& file : flags.texts) {
     names_.push_back(std::filesystem::path(file).filename().string());
-    texts_.push_back(read_file(file));
+    texts_.push_back(read_text(file));
   }
   if (texts_.empty()) {
     names_.emplace_back("winnow's manual");
