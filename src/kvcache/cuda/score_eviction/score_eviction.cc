@@ -11,6 +11,24 @@ ScoreEvictionShape shape_of(const DeviceCache& cache) {
   return {cache.layout().format(), cache.layout().head_dim(), cache.has_fast_attention()};
 }
 
+// Whether ScoreEvictionBlock::score() computes such scores. It takes any value for attention, so a
+// new value must fail to compile here.
+bool scores_each(DeviceScore how) {
+  switch (how) {
+    case DeviceScore::attention:
+    case DeviceScore::draw:
+    case DeviceScore::weighted_attention:
+      return true;
+    case DeviceScore::none:
+    case DeviceScore::neighbours_attention:
+    case DeviceScore::redundancy:
+    case DeviceScore::expected_attention:
+    case DeviceScore::future_queries:
+      break;
+  }
+  return false;
+}
+
 }  // namespace
 
 ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int most_batch)
@@ -19,6 +37,9 @@ ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int mos
       most_batch_(most_batch),
       resident_blocks_(resident_score_eviction_blocks(shape_, cache.shape().most_group())),
       arrived_(static_cast<std::size_t>(most_batch)) {
+  require(scores_each(cache.config().traits().eviction->device_score),
+          "--cache {}: no kernel scores its entries after each token",
+          rule_name(cache.config().rule));
   require(cache.shape().most_kv_heads() <= resident_blocks_,
           "--cache {}: {} KV heads are more than the device runs at once",
           rule_name(cache.config().rule), cache.shape().most_kv_heads());
