@@ -305,7 +305,7 @@ TEST(Chat, RefusesNumbersBeforeItLoadsTheModel) {
 TEST(Chat, RefusesWhatItCannotDo) {
   const CommandResult result = run_winnow(
       chat_words(), "/retry\n/undo\n/stats\n/save\n/clear all\n/set max-tokens 0\n/set x 1\n");
-  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
   for (const char* message : {"/retry: there is no message yet", "/undo: there is no message yet",
                               "/stats: there is no answer yet", "/save: a file is missing",
