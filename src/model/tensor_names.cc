@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "checkpoint/json.h"
 #include "model/adapter.h"
 #include "model/checkpoint_parts.h"
@@ -77,14 +78,16 @@ bool is_zero(const TensorView& tensor) {
 
 /// A weight or bias inside a layer that the configuration does not speak of would change what the
 /// layer computes (a projection's bias, q_norm, a DMS adapter): running without it gives wrong text
-/// rather than an error. Layers beyond num_hidden_layers and RoPE's tables and biases of zeros are
-/// harmless.
+/// rather than an error. RoPE's tables and biases of zeros are harmless. Layers beyond
+/// num_hidden_layers are there to predict several tokens at once, or that number is wrong: a note.
 void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
                            const std::map<std::string, Shape>& expected,
                            const std::map<std::string, Shape>& optional, const TensorMap& tensors) {
+  const std::string* beyond = nullptr;  // a tensor of such a layer
   for (const auto& [name, tensor] : tensors) {
     const int layer = layer_of(name);
     const bool parameter = name.ends_with(".weight") || name.ends_with(".bias");
+    beyond = layer >= spec.layer_count() ? &name : beyond;
     if (layer < 0 || layer >= spec.layer_count() || !parameter) {
       continue;
     }
@@ -95,6 +98,10 @@ void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
             name.find(".dms_proj_alpha") != std::string::npos
                 ? "; expected dms_separate_alpha: true there"
                 : "");
+  }
+  if (beyond != nullptr) {
+    note(fmt::format("{}: {} layers run, as config.json says; tensors of later ones are not used",
+                     where(*beyond), spec.layer_count()));
   }
 }
 

@@ -102,6 +102,15 @@ TEST(Report, SeriesOfOneColourHaveOtherMarks) {
   EXPECT_THAT(html, HasSubstr("0-8 0z\" fill=\"#2563a8\"><title>model0, dense bf16: 100, 0<"));
 }
 
+TEST(Report, SkipsWhatIsNoJson) {
+  const TempDirectory directory;
+  static_cast<void>(directory.write("cut.json", "{\"run\": "));
+  static_cast<void>(directory.write("good.json", result("good", "dms", 0.5, 50.0).dump()));
+  const CommandResult made = run_winnow({"report", directory.path().string()});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.err, HasSubstr("cut.json: not valid JSON"));
+}
+
 TEST(Report, SaysWhenThereIsNothing) {
   const TempDirectory directory;
   const std::string file = directory.write("x.json", "{}");

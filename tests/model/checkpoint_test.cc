@@ -129,6 +129,17 @@ TEST_F(CheckpointTest, ParametersThatWouldBeIgnoredAreRejected) {
   EXPECT_THAT(open_error(), HasSubstr("expected dms_separate_alpha: true"));
 }
 
+TEST_F(CheckpointTest, LaterLayersAreNamedAndNotUsed) {
+  OwnedTensors tensors = tensors_of(parse(tiny_config()));
+  json config = tiny_config();
+  config["num_hidden_layers"] = 1;
+  write(config, tensors.map());
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_error(), "no error");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("model.safetensors: 1 layers run, as config.json says; tensors of later"));
+}
+
 // A bias of zeros: some converters write one for every projection.
 TEST_F(CheckpointTest, ABiasOfZerosIsNone) {
   constexpr const char* kBias = "model.layers.1.self_attn.o_proj.bias";

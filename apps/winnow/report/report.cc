@@ -46,9 +46,13 @@ std::vector<ResultFile> read_results(const std::string& directory) {
   std::ranges::sort(files);
   std::vector<ResultFile> results;
   for (const auto& file : files) {
-    Json json = json_from<Json>(json_text(parse_json(read_text_file(file), file.string())));
-    if (is_result(json)) {
-      results.push_back({file.stem().string(), std::move(json)});
+    try {
+      Json json = json_from<Json>(json_text(parse_json(read_text_file(file), file.string())));
+      if (is_result(json)) {
+        results.push_back({file.stem().string(), std::move(json)});
+      }
+    } catch (const Error& error) {
+      print_note(fmt::format("winnow: skips {}\n", error.what()));
     }
   }
   require(!results.empty(), "{}: no results of `winnow eval --out` are there", directory);

@@ -13,6 +13,7 @@
 #include "apps/winnow/train/page.h"
 #include "apps/winnow/train/progress.h"
 #include "base/error.h"
+#include "base/note.h"
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
@@ -278,6 +279,14 @@ int lead(const TrainingFlags& flags, train::Trainer& trainer, const train::HeldO
   return kSuccess;
 }
 
+void note_little_data(const train::Shards& shards, const train::TrainingOptions& options) {
+  const auto step = static_cast<std::int64_t>(options.batch * options.length);
+  if (shards.tokens() < step) {
+    note(fmt::format("--data has {} tokens, a step takes {}: each sees all of them again",
+                     grouped(shards.tokens()), grouped(step)));
+  }
+}
+
 int train_on(parallel::Communicator& ranks, const TrainingFlags& flags,
              const train::TrainingOptions& options) {
   parallel::require_same_settings(ranks, settings_of(flags));
@@ -292,6 +301,7 @@ int train_on(parallel::Communicator& ranks, const TrainingFlags& flags,
   train::Trainer trainer(options, inputs.base, inputs.shards, ranks);
   const train::RunOptions run = run_options(flags, inputs.shards);
   if (first) {
+    note_little_data(inputs.shards, options);
     return lead(flags, trainer, held_out ? &*held_out : nullptr, run);
   }
   train::follow_training(trainer, run);
