@@ -138,6 +138,8 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
   add("winnow_connections_refused_total", "counter",
       "Connections beyond --max-connections that were closed, unserved or after a 503.",
       http.refused_connections, page);
+  add("winnow_log_lines_dropped_total", "counter",
+      "Lines of the log that its reader had no room for.", http.dropped_log_lines, page);
   add("winnow_requests_open", "gauge", "Open completion requests.", report.open_requests, page);
   add_limits(most, page);
   add_engine(report.engine, page);

@@ -23,6 +23,7 @@ struct HttpLoad {
   bool ready = true;  // the answer of /ready
   int connections = 0;
   std::int64_t refused_connections = 0;
+  std::int64_t dropped_log_lines = 0;
 };
 
 /// The server's limits.

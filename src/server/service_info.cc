@@ -54,7 +54,7 @@ HttpResponse Service::ready() const {
 }
 
 HttpResponse Service::show_metrics() const {
-  HttpLoad load{.ready = ready().status == 200};
+  HttpLoad load{.ready = ready().status == 200, .dropped_log_lines = log_.dropped()};
   if (const HttpServer* http = http_) {
     load.connections = http->connections();
     load.refused_connections = http->refused_connections();

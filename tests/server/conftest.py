@@ -38,8 +38,8 @@ MODEL = "dms-cr8"
 class Server:
     """A running `winnow serve`."""
 
-    def __init__(self, *flags, model="assets/dms-cr8", preexec_fn=None):
-        self.log = tempfile.TemporaryFile(mode="w+")
+    def __init__(self, *flags, model="assets/dms-cr8", preexec_fn=None, log=None):
+        self.log = log or tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [BINARY, "serve", "--model", model, "--port", "0", "--threads", "2",
              *([] if "--log-level" in flags else ["--log-level", "debug"]), *flags],

@@ -282,6 +282,40 @@ def test_what_would_take_long_is_answered_at_once(server, path, body):
     assert time.monotonic() - start < 60  # and not minutes
 
 
+def test_others_go_on_while_a_large_body_is_parsed():
+    with serving("--http-threads", "1", "--max-context", "64") as server:
+        tokens = b'{"prompt":[' + b"5," * 3_900_000 + b"5]}"
+        refused = []
+        large = threading.Thread(target=lambda: refused.append(httpx.post(
+            server.url + "/v1/completions", content=tokens, headers={"content-type": "application/json"})))
+        large.start()
+        answers = 0
+        while large.is_alive():
+            assert httpx.get(server.url + "/health").status_code == 200
+            answers += large.is_alive()  # it came before the other one
+        assert answers > 2
+        assert refused[0].status_code == 400
+        assert server.stop() == 0
+
+
+def test_a_log_that_nobody_reads_stops_nothing():
+    reading, writing = os.pipe()
+    with serving(log=os.fdopen(writing, "w")) as server:
+        for _ in range(400):  # lines for more than a pipe holds
+            assert httpx.get(server.url + "/v1/models").status_code == 200
+        metrics = httpx.get(server.url + "/metrics").text
+        dropped = int(re.search(r"^winnow_log_lines_dropped_total (\d+)", metrics, re.M).group(1))
+        assert dropped > 0
+        os.set_blocking(reading, False)
+        text = os.read(reading, 1 << 20).decode()
+        assert all(json.loads(line) for line in text.splitlines()[:-1])  # the last may go on
+        assert httpx.get(server.url + "/v1/models").status_code == 200
+        assert server.stop() == 0
+        lines = (text + os.read(reading, 1 << 20).decode()).splitlines()
+        assert [json.loads(line) for line in lines][-1]["event"] == "stopped"
+    os.close(reading)
+
+
 def test_slow_heads_are_cut_off_and_others_are_served(server):
     slow = [server.connect() for _ in range(200)]
     for s in slow:

@@ -15,7 +15,28 @@ constexpr std::string_view kLastChunk = "0\r\n\r\n";
 }  // namespace
 
 void Exchange::run(std::function<void()> work) {
-  boost::asio::defer(strand_, [self = shared_from_this(), work = std::move(work)] { work(); });
+  boost::asio::defer(strand_, [self = shared_from_this(), work = std::move(work)]() mutable {
+    if (self->handled_) {
+      work();
+    } else {
+      self->waiting_.push_back(std::move(work));
+    }
+  });
+}
+
+void Exchange::call(const std::function<void()>& handler) {
+  // Before all that the handler causes: a strand keeps the order of what one thread gives it.
+  on_strand([this] { handled_ = false; });
+  handler();
+  on_strand([this] {
+    handled_ = true;
+    for (const auto& work : std::exchange(waiting_, {})) {
+      work();
+    }
+    if (gone_) {
+      tell_gone();
+    }
+  });
 }
 
 // Like run(), but runs at once if the caller is already on the strand.
@@ -76,12 +97,19 @@ void Exchange::close() {
 
 void Exchange::on_gone(std::function<void()> gone) {
   on_strand([this, gone = std::move(gone)]() mutable {
-    if (gone_) {
-      gone();
-    } else if (!ended_) {
+    if (!ended_) {
       on_gone_ = std::move(gone);
     }
+    if (gone_ && handled_) {
+      tell_gone();
+    }
   });
+}
+
+void Exchange::tell_gone() {
+  if (const auto gone = std::exchange(on_gone_, {})) {
+    gone();
+  }
 }
 
 void Exchange::lose(Outcome why) {
@@ -91,8 +119,8 @@ void Exchange::lose(Outcome why) {
   gone_ = true;
   outcome_ = why;
   keep_alive_ = false;
-  if (const auto gone = std::exchange(on_gone_, {})) {
-    gone();
+  if (handled_) {
+    tell_gone();
   }
   ring();
 }

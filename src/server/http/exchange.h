@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server/http/http.h"
 #include "server/http/http_server.h"
@@ -14,7 +15,7 @@
 
 namespace winnow::server {
 
-/// Except for the Reply functions, everything runs on the connection's strand.
+/// Except for the Reply functions and call(), everything runs on the connection's strand.
 class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
  public:
   /// `head_only`: the request was HEAD. `chunked`: the client speaks HTTP/1.1. `config` must
@@ -35,6 +36,10 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void cut() override;
   void run(std::function<void()> work) override;
   void on_gone(std::function<void()> gone) override;
+
+  /// Calls a handler on the caller's thread. Until it returns, work and callbacks of this exchange
+  /// wait, so a handler never runs beside them.
+  void call(const std::function<void()>& handler);
 
   /// Closes the connection after this answer.
   void close_after() { keep_alive_ = false; }
@@ -60,6 +65,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void append_head(const HttpResponse& head, bool whole);
   void append_piece(std::string_view piece);
   void close();
+  void tell_gone();
   void send_or_ring();
   void ring();
   template <class Work>
@@ -71,11 +77,13 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   std::string id_;
   std::string unsent_;
   std::function<void()> on_gone_;
+  std::vector<std::function<void()>> waiting_;  // work for when the handler has returned
   std::function<std::size_t(std::string_view)> write_;
   int status_ = 0;
   bool head_only_;
   bool chunked_;
   bool keep_alive_ = true;
+  bool handled_ = true;  // no handler runs
   bool ended_ = false;
   bool gone_ = false;
   Outcome outcome_ = Outcome::answered;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -101,10 +102,7 @@ class HttpServer::Impl : public ConnectionOwner {
             const std::shared_ptr<Exchange>& exchange) override {
     tell_(request, refusal, exchange);
   }
-  void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override {
-    threads_.return_after(kEngineRests);
-    handler_(std::move(request), exchange);
-  }
+  void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override;
   void record(const HttpRecord& record) override { done_(record); }
   void meet_plain_http() override { plain_http_.happened(); }
   void forget(const Connection& connection) override;
@@ -145,7 +143,9 @@ class HttpServer::Impl : public ConnectionOwner {
   std::unordered_set<const Connection*> spare_;  // a subset of these
   std::atomic<bool> draining_ = false;
   std::optional<asio::ssl::context> tls_;
-  asio::io_context context_;  // owns the connections, so it is destroyed before what they use
+  asio::io_context context_;   // owns the connections, so it is destroyed before what they use
+  asio::io_context handling_;  // of requests with bodies, beside the threads that send and receive
+  asio::executor_work_guard<asio::io_context::executor_type> handling_goes_on_;
   std::vector<tcp::acceptor> acceptors_;
   asio::strand<asio::io_context::executor_type> work_strand_;
   ThreadsElsewhere threads_;
@@ -172,6 +172,8 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHan
                     warn(fmt::format("requests in plain HTTP on the port for TLS: {}", times));
                   }),
       context_(config.threads),
+      handling_(config.threads),
+      handling_goes_on_(handling_.get_executor()),
       work_strand_(asio::make_strand(context_)) {
   allow_connections(config.max_connections);
   load_tls();
@@ -186,11 +188,13 @@ void HttpServer::Impl::start() {
   }
   for (int i = 0; i < config_.threads; ++i) {
     threads_.start("http", [this] { context_.run(); });
+    threads_.start("handler", [this] { handling_.run(); });
   }
 }
 
 void HttpServer::Impl::stop() {
   context_.stop();
+  handling_.stop();
   threads_.join();
 }
 
@@ -336,6 +340,18 @@ void HttpServer::Impl::forget(const Connection& connection) {
   const std::lock_guard lock(mutex_);
   open_.erase(&connection);
   spare_.erase(&connection);
+}
+
+// Parsing a large body may take seconds, in which other streams and probes must go on.
+void HttpServer::Impl::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
+  threads_.return_after(kEngineRests);
+  if (request.body.empty()) {
+    handler_(std::move(request), exchange);
+    return;
+  }
+  asio::post(handling_, [this, request = std::move(request), exchange]() mutable {
+    exchange->call([&] { handler_(std::move(request), exchange); });
+  });
 }
 
 void HttpServer::Impl::drain() {
