@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <ranges>
 #include <utility>
 
 #include "engine/host_copies.h"
@@ -209,7 +210,7 @@ auto PrefixTree<State>::take(Node& node) -> Prefix {
 
 template <class State>
 auto PrefixTree<State>::take_unstored() -> std::optional<Unstored> {
-  for (const auto& [used, node] : by_use_) {
+  for (const auto& [used, node] : std::views::reverse(by_use_)) {
     if (is_unstored(*node)) {
       node->purpose = Purpose::stored;
       return Unstored{tokens_to(*node), node->state};

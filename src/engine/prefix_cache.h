@@ -72,7 +72,7 @@ class PrefixTree {
     std::vector<std::int32_t> tokens;
     std::shared_ptr<const State> state;
   };
-  /// A state worth storing on disk that is not there yet. Marks it as stored.
+  /// The state used last that is worth storing on disk and not there yet. Marks it as stored.
   std::optional<Unstored> take_unstored();
   /// States held.
   [[nodiscard]] std::size_t size() const { return by_use_.size(); }

@@ -24,6 +24,7 @@ constexpr std::size_t kDigestLength = 64;
 constexpr std::size_t kMostWaitingBytes = std::size_t{256} << 20;
 constexpr std::chrono::seconds kPauseAfterFailure{30};
 constexpr std::chrono::hours kOldestTemporary{1};
+constexpr std::chrono::milliseconds kBetweenListings{500};  // which may take long
 
 std::size_t bytes_of(const SavedState& state) {
   return state.tokens.size() * sizeof(std::int32_t) + kvcache::bytes_of(state.cache);
@@ -123,10 +124,12 @@ void PrefixStore::write(const SavedState& state) {
     fs::last_write_time(directory_ / name, fs::file_time_type::clock::now(), failed);
     if (failed) {  // the file does not exist yet
       write_state(directory_ / name, kind_, state);
-      const std::lock_guard lock(mutex_);
-      ++stats_.written;
+      note_written(name);
     }
-    tidy();
+    const auto now = std::chrono::steady_clock::now();
+    if (stats().bytes > max_bytes_ || now - tidied_ >= kBetweenListings) {
+      tidy();
+    }
   } catch (const std::exception& error) {
     {
       const std::lock_guard lock(mutex_);
@@ -235,6 +238,17 @@ void PrefixStore::forget(const std::string& name) {
   }
 }
 
+void PrefixStore::note_written(const std::string& name) {
+  std::error_code failed;
+  const auto bytes = fs::file_size(directory_ / name, failed);
+  const std::lock_guard lock(mutex_);
+  ++stats_.written;
+  if (!failed && names_[*length_of(name)].insert(name).second) {
+    ++stats_.files;
+    stats_.bytes += bytes;
+  }
+}
+
 // Lists the directory, including files of other processes, and removes files over the limit.
 void PrefixStore::tidy() {
   std::vector<File> files = list(directory_);
@@ -268,6 +282,7 @@ void PrefixStore::tidy() {
   names_ = std::move(names);
   stats_.files = kept;
   stats_.bytes = bytes;
+  tidied_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace winnow::engine

@@ -73,6 +73,7 @@ class PrefixStore : public StateSource {
                                       std::span<const std::int32_t> tokens);
   StatePtr read(const std::string& name, std::span<const std::int32_t> tokens);
   void forget(const std::string& name);
+  void note_written(const std::string& name);
   void tidy();
 
   std::filesystem::path directory_;
@@ -87,6 +88,7 @@ class PrefixStore : public StateSource {
   PrefixStoreStats stats_;
   std::size_t waiting_bytes_ = 0;                         // of queued states
   std::chrono::steady_clock::time_point writes_again_{};  // when to try again after a failure
+  std::chrono::steady_clock::time_point tidied_{};        // when the directory was listed last
 
   Background writer_;
   Background reader_;

@@ -60,30 +60,57 @@ void EngineThread::prepare(const model::Lora& adapter) {
   engine_.prepare(adapter);
 }
 
-std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> submissions) {
-  for (const Submission& submission : submissions) {
-    engine::validate(submission.request, backend_.spec());
-  }
-  const int samples = samples_of(submissions);
+void EngineThread::require_places(int samples, std::size_t prompts) const {
+  check_most(samples, prompts);
+  const std::lock_guard lock(mutex_);
+  check_failure();
+  check_free(samples);
+}
+
+void EngineThread::check_most(int samples, std::size_t prompts) const {
   if (samples > config_.most_samples) {
-    const bool one = submissions.size() == 1;
+    const bool one = prompts == 1;
     throw ApiError(400,
                    fmt::format("{} answers to {} prompts are more than the {} (--max-requests) "
                                "that the server takes at a time",
-                               samples, submissions.size(), config_.most_samples),
+                               samples, prompts, config_.most_samples),
                    one ? "n" : "prompt", one ? "too_many_answers" : "too_many_prompts");
   }
-  const std::lock_guard lock(mutex_);
+}
+
+// Call with the mutex held.
+void EngineThread::check_failure() const {
   if (!failure_.empty()) {
     throw ApiError(503, "the engine has failed; see the server's log", {}, "engine_failed");
   }
+}
+
+// Call with the mutex held.
+void EngineThread::check_free(int samples) const {
   if (open_samples_ + samples > config_.most_samples) {
     throw ApiError(
         429,
         fmt::format("the request needs {} of the server's {} places (--max-requests), {} of which "
                     "are free; try again later",
-                    samples, config_.most_samples, config_.most_samples - open_samples_),
+                    samples, config_.most_samples,
+                    std::max(0, config_.most_samples - open_samples_)),
         {}, "too_many_requests");
+  }
+}
+
+std::vector<EngineThread::Ticket> EngineThread::submit(std::vector<Submission> submissions,
+                                                       bool is_continued) {
+  for (const Submission& submission : submissions) {
+    engine::validate(submission.request, backend_.spec());
+  }
+  const int samples = samples_of(submissions);
+  if (!is_continued) {
+    check_most(samples, submissions.size());
+  }
+  const std::lock_guard lock(mutex_);
+  check_failure();
+  if (!is_continued) {
+    check_free(samples);
   }
   open_ += static_cast<int>(submissions.size());
   open_samples_ += samples;
@@ -110,6 +137,11 @@ void EngineThread::shut_down() {
   const std::lock_guard lock(mutex_);
   shutting_down_ = true;
   wake_.notify_one();
+}
+
+void EngineThread::store_until(std::chrono::steady_clock::time_point end) {
+  const std::lock_guard lock(mutex_);
+  store_until_ = end;
 }
 
 EngineReport EngineThread::report() const {
@@ -147,9 +179,14 @@ void EngineThread::work() {
   } catch (const std::exception& error) {
     break_down(error.what());
   }
-  while (store_prefix()) {
+  while (may_store() && store_prefix()) {
     store_->flush();  // one copy at a time
   }
+}
+
+bool EngineThread::may_store() const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::steady_clock::now() < store_until_;
 }
 
 // Call with the mutex held: whether there is work besides waiting.

@@ -1,6 +1,7 @@
 // The engine on its own thread, for many concurrent requests.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -66,7 +67,7 @@ class EngineThread {
   EngineThread(const engine::Backend& backend, const engine::EngineConfig& engine_config,
                const EngineThreadConfig& config, Executor executor,
                engine::PrefixStore* store = nullptr, PrefillClient* prefill = nullptr);
-  /// Drops all remaining requests, and writes prefixes to the store.
+  /// Drops all remaining requests, and writes prefixes to the store, those used last first.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -80,15 +81,20 @@ class EngineThread {
     std::shared_ptr<StepSink> sink;
   };
   /// Accepts all or none; returns a ticket for each, in order. Each sample takes a place until its
-  /// request ends. Throws Error like engine::validate(), and ApiError when there are more samples
-  /// than places at all (400), than free places (429), and when the engine has failed (503).
-  std::vector<Ticket> submit(std::vector<Submission> submissions);
+  /// request ends. Throws Error like engine::validate(), and the errors of require_places() unless
+  /// they take the places of earlier ones, which have just ended (`is_continued`).
+  std::vector<Ticket> submit(std::vector<Submission> submissions, bool is_continued = false);
+  /// Throws ApiError when `samples` of so many prompts are more than all places (400) or than the
+  /// free ones (429), and when the engine has failed (503). Before the work of preparing a request.
+  void require_places(int samples, std::size_t prompts) const;
   /// Cancels the request's samples; their ends are still delivered. Unknown tickets are ignored.
   void cancel(Ticket ticket);
   /// Ends one sample that has produced a token, as a stop token would.
   void stop(Ticket ticket, int sample);
   /// Ends all accepted requests that still run: their last result says shut_down.
   void shut_down();
+  /// The destructor writes no more prefixes after this time.
+  void store_until(std::chrono::steady_clock::time_point end);
 
   /// At most a moment old.
   [[nodiscard]] EngineReport report() const;
@@ -115,12 +121,16 @@ class EngineThread {
   // Results and their receivers.
   using Deliveries = std::vector<std::pair<std::shared_ptr<StepSink>, StepResult>>;
 
+  void check_most(int samples, std::size_t prompts) const;
+  void check_failure() const;
+  void check_free(int samples) const;
   void work();
   bool take_commands();
   void end_samples(const std::vector<Ending>& endings);
   void begin(Ticket ticket, Submission submission);
   [[nodiscard]] bool has_work() const;
   bool store_prefix();
+  [[nodiscard]] bool may_store() const;
   void publish();
   void step();
   void note(engine::TokenEvent event);
@@ -161,6 +171,7 @@ class EngineThread {
   int open_samples_ = 0;  // of these requests
   bool closing_ = false;
   std::string failure_;
+  std::chrono::steady_clock::time_point store_until_ = std::chrono::steady_clock::time_point::max();
 
   std::thread thread_;
 };

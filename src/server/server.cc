@@ -256,6 +256,7 @@ bool Server::drain(std::chrono::milliseconds most) {
   // Connections must outlive the engine to send the last bytes of an answer, or an error.
   wait_while([&] { return busy() || parts_->http.connections() > 0; },
              std::max(deadline, std::chrono::steady_clock::now() + kLastWords));
+  parts_->engine->store_until(std::max(deadline, std::chrono::steady_clock::now() + kLastWords));
   parts_->service.flush_responses();
   parts_->log.write(LogLevel::info, "stopped", {{"finished", finished}});
   return finished;

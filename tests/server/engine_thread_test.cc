@@ -219,6 +219,34 @@ TEST(EngineThread, TakesAllThatComeTogetherOrNone) {
   gate.set_value();
 }
 
+// Refused before it is prepared; what continues others takes a place all the same.
+TEST(EngineThread, TellsBeforehandWhetherThereArePlaces) {
+  const CountingBackend backend(Fault::none);
+  std::promise<void> gate;
+  EngineThread thread(backend, small_config(), {.most_samples = 2},
+                      [told = gate.get_future().share()](const auto&) { told.wait(); });
+  const auto listener = std::make_shared<Listener>();
+  EXPECT_NO_THROW(thread.require_places(2, 2));
+  submit(thread, request_of(1, 999), listener);
+  submit(thread, request_of(1, 999), listener);
+  const auto status = [&](int samples) {
+    try {
+      thread.require_places(samples, 1);
+    } catch (const ApiError& error) {
+      return error.status();
+    }
+    return 200;
+  };
+  EXPECT_EQ(status(1), 429);
+  EXPECT_EQ(status(3), 400);
+  std::vector<EngineThread::Submission> submissions;
+  submissions.push_back({request_of(1, 999), listener});
+  EXPECT_EQ(thread.submit(std::move(submissions), /*is_continued=*/true).size(), 1U);
+  EXPECT_EQ(thread.open_requests(), 3);
+  EXPECT_EQ(status(1), 429);
+  gate.set_value();
+}
+
 TEST(EngineThread, EverySampleTakesAPlace) {
   const CountingBackend backend(Fault::none);
   std::promise<void> gate;

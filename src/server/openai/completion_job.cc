@@ -41,6 +41,8 @@ CompletionJob::CompletionJob(Service& service, CompletionRequest request, const 
 }
 
 void CompletionJob::start() {
+  const std::size_t prompts = std::max<std::size_t>(request_.prompts.size(), 1);
+  service_.engine().require_places(static_cast<int>(prompts) * request_.samples(), prompts);
   prompts_ = prepare_prompts(service_, request_);
   for (const PreparedPrompt& prompt : prompts_) {
     usage_.prompt_tokens += static_cast<int>(prompt.request.prompt.size());

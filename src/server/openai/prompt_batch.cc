@@ -44,14 +44,14 @@ PromptBatch::PromptBatch(Service& service, std::vector<engine::Request> requests
       reply_(std::move(reply)) {}
 
 void PromptBatch::start() {
-  submit_next();
+  submit_next(/*is_continued=*/false);
   reply_->on_gone([batch = shared_from_this()] {
     batch->closed_ = true;
     batch->cancel();
   });
 }
 
-void PromptBatch::submit_next() {
+void PromptBatch::submit_next(bool is_continued) {
   std::vector<EngineThread::Submission> submissions;
   const std::size_t first = next_;
   while (next_ < requests_.size() && open_.size() + submissions.size() < kMostOpen) {
@@ -62,7 +62,7 @@ void PromptBatch::submit_next() {
   if (submissions.empty()) {
     return;
   }
-  const auto tickets = service_.engine().submit(std::move(submissions));
+  const auto tickets = service_.engine().submit(std::move(submissions), is_continued);
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     open_[first + i] = tickets[i];
   }
@@ -94,7 +94,7 @@ void PromptBatch::consume(std::size_t prompt, const StepResult& result) {
     return;
   }
   open_.erase(prompt);
-  submit_next();
+  submit_next(/*is_continued=*/true);
   if (open_.empty()) {
     closed_ = true;
     reply_->send(hooks_.answer());

@@ -33,7 +33,7 @@ class PromptBatch : public std::enable_shared_from_this<PromptBatch> {
  private:
   class Sink;
 
-  void submit_next();
+  void submit_next(bool is_continued);
   void consume(std::size_t prompt, const StepResult& result);
   void fail(const ApiError& error);
   void cancel();
