@@ -11,7 +11,6 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
 #include "base/error.h"
-#include "checkpoint/atomic_file.h"
 #include "engine/calibrate.h"
 #include "engine/calibration_file.h"
 #include "kvcache/rule_traits.h"
@@ -28,7 +27,7 @@ struct CalibrateOptions {
 };
 
 int run_calibrate(const CalibrateOptions& options) {
-  require_folder_of(options.output);
+  engine::require_calibration(options.output);
   require(options.max_tokens >= 1, "--max-tokens {}: expected 1 or more", options.max_tokens);
   const std::string text = read_file(options.text);
   require(!text.empty(), "--text {}: is empty", options.text);

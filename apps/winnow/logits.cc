@@ -10,11 +10,14 @@
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
 #include "base/error.h"
-#include "checkpoint/atomic_file.h"
+#include "checkpoint/replaceable_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace winnow::cli {
 namespace {
+
+constexpr const char* kLogits = "logits";
+constexpr const char* kLiveEntries = "live_entries";
 
 struct LogitsOptions {
   LoadOptions load;
@@ -75,7 +78,9 @@ Shape shape_of_entries(const model::ModelSpec& config, std::int64_t rows) {
 }
 
 int run_logits(const LogitsOptions& options) {
-  require_folder_of(options.output);
+  require_replaceable(options.output, safetensors_of("logits of winnow", [](std::string_view name) {
+                        return name == kLogits || name == kLiveEntries;
+                      }));
   const auto loaded = engine::load_model(options.load);
   const model::ModelSpec& config = loaded->spec();
   check_limits(options, loaded->engine.cache.traits());
@@ -103,8 +108,8 @@ int run_logits(const LogitsOptions& options) {
   const auto rows = static_cast<std::int64_t>(tokens.size());
   write_safetensors(
       options.output,
-      {{"logits", {DType::f32, {rows, config.vocab}, std::as_bytes(logits.span()).data()}},
-       {"live_entries",
+      {{kLogits, {DType::f32, {rows, config.vocab}, std::as_bytes(logits.span()).data()}},
+       {kLiveEntries,
         {DType::i32, shape_of_entries(config, rows), std::as_bytes(live.span()).data()}}});
   return kSuccess;
 }

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "checkpoint/json_text.h"
 
 namespace winnow::cli {
@@ -49,11 +48,7 @@ std::string read_file(const std::filesystem::path& path) {
   if (path == "-") {
     return read_standard_input();
   }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  require_system(file.is_open(), "{}: cannot read", path.string());
-  require(!std::filesystem::is_directory(path), "{}: cannot read: is a directory", path.string());
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_whole_file(path);
 }
 
 bool output_is_terminal() {

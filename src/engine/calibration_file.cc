@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/replaceable_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace winnow::engine {
@@ -40,6 +41,13 @@ std::vector<float> read_tensor(const SafetensorsFile& file, const std::string& n
 }
 
 }  // namespace
+
+void require_calibration(const std::filesystem::path& path) {
+  require_replaceable(path, safetensors_of("a calibration", [](std::string_view name) {
+                        return name.starts_with("layers.") &&
+                               (name.ends_with(".query_means") || name.ends_with(".query_lengths"));
+                      }));
+}
 
 void write_calibration(const std::filesystem::path& path, const kvcache::Calibration& calibration,
                        const kvcache::CacheShape& shape) {

@@ -5,18 +5,15 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/replaceable_file.h"
 
 namespace winnow::engine {
 namespace {
 
-// Throws Error unless the file is missing, empty or a state. Others are not read or replaced.
+// Files that hold something other than a state are not read or replaced.
 void require_ours(const std::filesystem::path& path) {
-  std::error_code failed;
-  require(!std::filesystem::exists(path, failed) || std::filesystem::is_empty(path, failed) ||
-              claims_to_be_state(path),
-          "{}: holds something other than a state of winnow: the prompt is computed, the file is "
-          "left as it is",
-          path.string());
+  require_replaceable(path, {.name = "a state of winnow", .recognises = claims_to_be_state},
+                      "the prompt is computed, the file is left as it is");
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ std::vector<GreedyRun> run_greedy_together(const engine::LoadedModel& model,
                                            std::span<const std::vector<std::int32_t>> prompts,
                                            int steps, std::span<const GreedyRun> references = {});
 
+/// Throws Error if runs must not be written to `file`: it holds something else.
+void require_saved_runs(const std::filesystem::path& file);
 /// Writes prompts and runs (each of equal length) as safetensors: `prompts` int32 [P, context],
 /// `tokens` int32 [P, steps], `logits` fp32 [P, steps, V].
 void save_runs(const std::filesystem::path& file,

@@ -1,12 +1,12 @@
 #include "eval/journal.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/replaceable_file.h"
 
 namespace winnow::eval {
 namespace {
@@ -35,16 +35,11 @@ std::string to_line(const Json& record) {
   return json_text_replacing(record) + "\n";
 }
 
-std::string read_if_there(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 }  // namespace
 
 Journal::Journal(const std::filesystem::path& file, const Json& run) : Journal() {
   store_->path = file;
-  const std::string text = read_if_there(file);
+  const std::string text = read_file_if_there(file);
   const std::string name = file.string();
   const bool is_begun = text.find('\n') != std::string::npos;
   require(is_begun || to_line(run).starts_with(text), kNoJournal, name);
@@ -77,15 +72,16 @@ Journal::Journal(const std::filesystem::path& file, const Json& run) : Journal()
 }
 
 void require_results_of(const std::filesystem::path& file, const Json& run) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) {
-    return;
+  Json found;
+  require_replaceable(file,
+                      {.name = "results of `winnow eval`", .recognises = [&](const auto& path) {
+                         found = json_from<Json>(read_whole_file(path));
+                         return found.is_object() && found.contains("run") &&
+                                found.at("run").contains("measure");
+                       }});
+  if (!found.is_null()) {
+    require_same_run(found.at("run"), run, file.string());
   }
-  const Json found = json_or_discarded<Json>(read_if_there(file));
-  require(found.is_object() && found.contains("run") && found.at("run").contains("measure"),
-          "{}: holds something other than results of `winnow eval`: name another file",
-          file.string());
-  require_same_run(found.at("run"), run, file.string());
 }
 
 Journal Journal::section(const std::string& name) const {

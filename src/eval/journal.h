@@ -77,8 +77,8 @@ std::vector<const Json*> answered_records(const Journal& journal,
   return records;
 }
 
-/// Error unless `file` is missing or contains results of this `run`, under "run": other files are
-/// not overwritten.
+/// Error unless `file` is replaceable (checkpoint/replaceable_file.h): what it may hold are results
+/// of this `run`, under "run".
 void require_results_of(const std::filesystem::path& file, const Json& run);
 
 }  // namespace winnow::eval

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoint/replaceable_file.h"
 #include "checkpoint/safetensors.h"
 #include "eval/divergence.h"
 
@@ -18,6 +19,12 @@ const TensorView& tensor(const SafetensorsFile& file, std::string_view name, DTy
 }
 
 }  // namespace
+
+void require_saved_runs(const std::filesystem::path& file) {
+  require_replaceable(file, safetensors_of("logits of `winnow eval`", [](std::string_view name) {
+                        return name == "prompts" || name == "tokens" || name == "logits";
+                      }));
+}
 
 void save_runs(const std::filesystem::path& file,
                std::span<const std::vector<std::int32_t>> prompts,

@@ -1,11 +1,10 @@
 // Information about the server and its model.
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "ops/kv_page.h"
@@ -18,11 +17,6 @@ namespace winnow::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 }  // namespace
 
@@ -108,7 +102,7 @@ HttpResponse Service::tokenizer_info() const {
   if (!std::filesystem::exists(directory / "tokenizer_config.json")) {
     throw ApiError(404, "this model has no tokenizer_config.json", {}, "not_found");
   }
-  const std::string text = text_of(directory / "tokenizer_config.json");
+  const std::string text = read_whole_file(directory / "tokenizer_config.json");
   Json info =
       json_from<Json>(with_quoted_constants(text).value_or(text));  // Python's NaN and Infinity
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
@@ -118,7 +112,7 @@ HttpResponse Service::tokenizer_info() const {
   }
   info["vocab_size"] = tokenizer_.vocab_size();
   if (std::filesystem::exists(directory / "chat_template.jinja")) {
-    info["chat_template"] = text_of(directory / "chat_template.jinja");
+    info["chat_template"] = read_whole_file(directory / "chat_template.jinja");
   }
   return json_response(info);
 }

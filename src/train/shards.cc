@@ -36,6 +36,16 @@ ordered_json read_manifest(const std::filesystem::path& directory) {
   return manifest;
 }
 
+// What a run that was killed leaves: shards, and one that it was writing.
+bool has_only_shards(const std::filesystem::path& directory) {
+  std::error_code error;
+  const auto files = std::filesystem::directory_iterator(directory, error);
+  return !error && std::all_of(begin(files), end(files), [](const auto& file) {
+    const std::string name = file.path().filename().string();
+    return name.starts_with("shard-") && name.find(".safetensors") != std::string::npos;
+  });
+}
+
 }  // namespace
 
 ShardWriter::ShardWriter(std::filesystem::path directory) : directory_(std::move(directory)) {
@@ -98,6 +108,21 @@ bool Shards::hold(const std::filesystem::path& directory, const ordered_json& or
   std::error_code ignored;
   return std::filesystem::exists(directory / kManifest, ignored) &&
          nlohmann::json(read_manifest(directory)["origin"]) == nlohmann::json(origin);
+}
+
+void Shards::require_place(const std::filesystem::path& directory, const ordered_json& origin) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory, ignored) || has_only_shards(directory)) {
+    return;
+  }
+  require(std::filesystem::is_directory(directory, ignored),
+          "{}: is not a folder: name another folder", directory.string());
+  require(std::filesystem::exists(directory / kManifest, ignored),
+          "{}: holds something other than tokenised data: name another folder", directory.string());
+  require(hold(directory, origin),
+          "{}: holds tokens of other data, or made by another tokenizer: remove it or name another "
+          "folder",
+          directory.string());
 }
 
 Shards::Shards(const std::filesystem::path& directory) {

@@ -54,6 +54,11 @@ class Shards {
   /// Whether `directory` holds finished shards made from `origin`.
   static bool hold(const std::filesystem::path& directory, const nlohmann::ordered_json& origin);
 
+  /// Throws Error unless data made from `origin` may be written to `directory`: it is missing or
+  /// empty, or holds shards of the same origin, or shards that a run did not finish.
+  static void require_place(const std::filesystem::path& directory,
+                            const nlohmann::ordered_json& origin);
+
   struct View {
     std::span<const std::int32_t> tokens;
     std::span<const float> weights;  // empty: all 1

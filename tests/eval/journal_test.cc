@@ -105,7 +105,7 @@ TEST(Results, AreReplacedByTheirOwnRunOnly) {
     file.write(text);
     return message_of([&] { require_results_of(file.path(), kRun); });
   };
-  for (const char* foreign : {"", "a text", "[]", "{\"x\": 1}", "{\"run\": []}", "{\"run\": 3}"}) {
+  for (const char* foreign : {"a text", "[]", "{\"x\": 1}", "{\"run\": []}", "{\"run\": 3}"}) {
     EXPECT_THAT(message(foreign), HasSubstr(file.path().string() + ": holds something other"));
   }
   EXPECT_THAT(message(R"({"run": {"measure": "test", "seed": 2}})"),
@@ -113,7 +113,19 @@ TEST(Results, AreReplacedByTheirOwnRunOnly) {
   EXPECT_THAT(message(R"({"run": {"measure": "test"}})"), HasSubstr("seed is not said and not 1"));
   file.write(R"({"accuracy": 1, "run": {"measure": "test", "seed": 1, "batch": 8}})");
   EXPECT_NO_THROW(require_results_of(file.path(), kRun));
-  EXPECT_NO_THROW(require_results_of("/absent/directory/file.json", kRun));
+  file.write("");
+  EXPECT_NO_THROW(require_results_of(file.path(), kRun));
+  std::filesystem::remove(file.path());
+  EXPECT_NO_THROW(require_results_of(file.path(), kRun));
+}
+
+TEST(Journal, NamesADirectoryInItsPlace) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path();
+  for (const std::string& message : {message_of([&] { Journal(folder, kRun); }),
+                                     message_of([&] { require_results_of(folder, kRun); })}) {
+    EXPECT_THAT(message, HasSubstr(folder.string() + ": cannot "));
+    EXPECT_THAT(message, ::testing::ContainsRegex("[Ii]s a directory"));
+  }
 }
 
 TEST(Journal, SaysWhenItCannotWrite) {

@@ -175,6 +175,7 @@ void Chat::set(const std::string& assignment) {
 
 void Chat::save(const std::string& file) {
   require(!file.empty(), "/save: a file is missing");
+  require_replaceable(file, conversation_file());
   write_text_file(file, json_text(conversation_.to_json(), 2) + "\n");
   print_note(fmt::format("{}: saved, questions and answers: {}\n", file, conversation_.turns()));
 }

@@ -45,11 +45,26 @@ std::filesystem::path default_history() {
   return failed ? fs::path() : folder / "chat_history";
 }
 
+// Empty: nothing is kept. Throws Error if the file that was named holds something else.
 std::filesystem::path history_file(const ChatFlags& flags) {
-  if (!flags.history) {
-    return default_history();
+  if (!input_has_history() || flags.history == "none") {
+    return {};
   }
-  return *flags.history == "none" ? std::filesystem::path() : std::filesystem::path(*flags.history);
+  std::filesystem::path file =
+      flags.history ? std::filesystem::path(*flags.history) : default_history();
+  try {
+    if (!file.empty()) {
+      require_history(file);
+    }
+  } catch (const Error& error) {
+    if (flags.history) {
+      throw;
+    }
+    // Nobody named the file: a chat is possible without it.
+    print_note(fmt::format("winnow: warning: no history is kept: {}\n", error.what()));
+    return {};
+  }
+  return file;
 }
 
 // Reports at the start, not after the first message, that the template or the tokenizer does not
@@ -91,13 +106,14 @@ int run_chat(const ChatFlags& flags) {
   const GenerateOptions options = answer_options(flags);
   engine::validate(options.sampling);  // before the model is loaded, which may take long
   require(options.max_tokens >= 1, "--max-tokens {}: expected 1 or more", options.max_tokens);
+  const std::filesystem::path history = history_file(flags);
   LoadOptions load = flags.load;
   load.reuse_prefixes = true;
   Llm llm = Llm::load(load);
   const Thinking thinking = thinking_of(flags.no_think);
   check_first_message(llm, flags.system, thinking);
   Chat chat(llm, options, flags.system, thinking);
-  const auto input = open_input(history_file(flags), Chat::command_names());
+  const auto input = open_input(history, Chat::command_names());
   const bool converses = input_is_terminal();
   if (converses) {
     print_note(greeting(flags, llm.info()));

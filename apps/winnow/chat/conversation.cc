@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/json.h"
 
 namespace winnow::cli {
 namespace {
@@ -28,7 +29,20 @@ std::vector<ChatMessage> messages_of(const nlohmann::json& json, const std::stri
   return messages;
 }
 
+bool is_message(const nlohmann::json& json) {
+  return json.is_object() && json.size() == 2 && json.contains("role") && json.contains("content");
+}
+
 }  // namespace
+
+FileKind conversation_file() {
+  return {.name = "a conversation", .recognises = [](const std::filesystem::path& path) {
+            const auto json = parse_json(read_text_file(path), path.string());
+            return json.is_object() && json.size() == 1 && json.contains("messages") &&
+                   json.at("messages").is_array() &&
+                   std::ranges::all_of(json.at("messages"), is_message);
+          }};
+}
 
 Conversation::Conversation(const Llm& llm, std::string system, Thinking thinking)
     : llm_(&llm), system_(std::move(system)), thinking_(thinking) {}

@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/replaceable_file.h"
 #include "winnow/llm.h"
 
 namespace winnow::cli {
+
+/// A conversation as a file: what Conversation::to_json() returns.
+FileKind conversation_file();
 
 class Conversation {
  public:

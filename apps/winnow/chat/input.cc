@@ -6,6 +6,7 @@
 #include "apps/winnow/chat/line_editor.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
+#include "checkpoint/replaceable_file.h"
 
 namespace winnow::cli {
 namespace {
@@ -27,9 +28,18 @@ class PlainInput : public Input {
 
 }  // namespace
 
+void require_history(const std::filesystem::path& file) {
+  require_replaceable(file,
+                      text_that_begins("the history of a chat", "_HiStOrY_V2_\n"));  // libedit's
+}
+
+bool input_has_history() {
+  return input_is_terminal() && output_is_terminal();
+}
+
 std::unique_ptr<Input> open_input(const std::filesystem::path& history,
                                   std::vector<std::string> words) {
-  if (input_is_terminal() && output_is_terminal()) {
+  if (input_has_history()) {
     return std::make_unique<LineEditor>(history, std::move(words));
   }
   return std::make_unique<PlainInput>();

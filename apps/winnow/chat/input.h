@@ -29,6 +29,12 @@ class Input {
   Input() = default;
 };
 
+/// Throws Error if a history must not be kept in `file`: it holds something else.
+void require_history(const std::filesystem::path& file);
+
+/// Whether open_input() keeps a history.
+bool input_has_history();
+
 /// Standard input: on a terminal with editing, history and Tab completion of `words`, else line by
 /// line. The history is read from and written to `history`; empty: it is not stored.
 std::unique_ptr<Input> open_input(const std::filesystem::path& history,

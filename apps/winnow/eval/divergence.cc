@@ -102,6 +102,9 @@ int save_logits(const DivergenceFlags& flags, EvalRun& run, const Prompts& promp
 
 int run_divergence(const DivergenceFlags& flags) {
   const bool saves = !flags.save_logits.empty();
+  if (saves) {
+    eval::require_saved_runs(flags.save_logits);
+  }
   const auto reference =
       is_saved(flags) || saves ? nullptr : load_reference(flags.load, flags.reference);
   const std::string text = read_file(flags.text);

@@ -14,11 +14,11 @@
 #include "apps/winnow/flags.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/report/page.h"
 #include "apps/winnow/report/svg_plot.h"
 #include "apps/winnow/shapes.h"
 #include "base/error.h"
 #include "base/read_bandwidth.h"
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "eval/journal.h"
@@ -131,7 +131,7 @@ Plot plot_of(const Json& steps, const std::string& title, const char* key, doubl
   return plot;
 }
 
-void write_page(const LatencyFlags& flags, const Json& steps, const Json& measured) {
+void write_plots(const LatencyFlags& flags, const Json& steps, const Json& measured) {
   Plot times = plot_of(steps, "ms per step", "seconds", 1e3);
   for (const Json& step : measured) {
     times.series.push_back(
@@ -140,13 +140,12 @@ void write_page(const LatencyFlags& flags, const Json& steps, const Json& measur
          {}});
   }
   const std::string name = escape_markup(flags.shape.empty() ? flags.model : flags.shape);
-  write_text_file(flags.html,
-                  fmt::format("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
-                              "<title>A decode step of {0}</title></head><body "
-                              "style=\"font: 15px system-ui, sans-serif; max-width: 50em; margin: "
-                              "2em auto\"><h1>A decode step of {0}</h1>\n{1}{2}</body></html>\n",
-                              name, to_svg(plot_of(steps, "the cache's share, %", "kv_share", 100)),
-                              to_svg(times)));
+  write_page(flags.html,
+             fmt::format("<title>A decode step of {0}</title></head><body "
+                         "style=\"font: 15px system-ui, sans-serif; max-width: 50em; margin: "
+                         "2em auto\"><h1>A decode step of {0}</h1>\n{1}{2}</body></html>\n",
+                         name, to_svg(plot_of(steps, "the cache's share, %", "kv_share", 100)),
+                         to_svg(times)));
 }
 
 void print_steps(const Json& steps, const Json& measured) {
@@ -183,6 +182,9 @@ void check_limits(const LatencyFlags& flags) {
 
 int run_latency(const LatencyFlags& flags) {
   check_limits(flags);
+  if (!flags.html.empty()) {
+    require_page(flags.html);
+  }
   const model::ModelSpec config = config_of(flags);
   const eval::LatencyOptions options{
       .flops_per_s = flags.tflops * 1e12,
@@ -195,7 +197,7 @@ int run_latency(const LatencyFlags& flags) {
     measured.push_back(measured_step(file, flags, config, options));
   }
   if (!flags.html.empty()) {
-    write_page(flags, steps, measured);
+    write_plots(flags, steps, measured);
   }
   if (flags.json) {
     print_json({{"flops_per_s", options.flops_per_s},

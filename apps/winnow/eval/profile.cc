@@ -9,11 +9,11 @@
 #include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/report/heat_map.h"
+#include "apps/winnow/report/page.h"
 #include "apps/winnow/report/token_page.h"
 #include "apps/winnow/screen.h"
 #include "base/error.h"
 #include "base/sha256.h"
-#include "checkpoint/atomic_file.h"
 #include "eval/attention_distance.h"
 #include "eval/profile.h"
 #include "kvcache/rule_traits.h"
@@ -138,7 +138,7 @@ void check_html(const ProfileFlags& flags, const kvcache::RuleTraits& rule) {
   }
   require(!rule.has_budget, "--html: --cache {} does not tell what it kept, as {} do", rule.name,
           kvcache::list_rules("and", [](const auto& other) { return !other.has_budget; }));
-  require_folder_of(flags.html);
+  require_page(flags.html);
 }
 
 int run_profile(const ProfileFlags& flags) {
@@ -165,8 +165,8 @@ int run_profile(const ProfileFlags& flags) {
     texts.push_back(run.tokenizer().token_bytes(tokens[static_cast<std::size_t>(t)], true));
   }
   if (!flags.html.empty()) {
-    write_text_file(flags.html, token_page(fmt::format("What {} keeps", flags.load.model), texts,
-                                           profile, kv_heads));
+    write_page(flags.html, token_page(fmt::format("What {} keeps", flags.load.model), texts,
+                                      profile, kv_heads));
   }
   Json json = to_json(profile, kv_heads);
   eval::AttentionDistance attention;

@@ -8,12 +8,14 @@
 #include "apps/winnow/command.h"
 #include "apps/winnow/flag_group.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/report/page.h"
 #include "apps/winnow/report/svg_plot.h"
 #include "apps/winnow/report/tables.h"
 #include "base/error.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/replaceable_file.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {
@@ -87,9 +89,11 @@ constexpr std::string_view kLegend =
     "The best of each column is marked; ± is a standard error. CR is the ratio that was measured, "
     "KV reads and peak tokens are entries per head.";
 
+constexpr std::string_view kMarkdownBegins = "# Results of winnow eval\n";
+
 std::string to_markdown(const std::vector<ResultFile>& results,
                         const std::vector<ResultTable>& tables) {
-  std::string text = fmt::format("# Results of winnow eval\n\n{}\n", kLegend);
+  std::string text = fmt::format("{}\n{}\n", kMarkdownBegins, kLegend);
   for (const ResultTable& table : tables) {
     text += fmt::format("\n## {}\n\n{}\n\n|", table.title, table.settings);
     for (const std::string& column : table.columns) {
@@ -118,8 +122,7 @@ std::string to_markdown(const std::vector<ResultFile>& results,
 }
 
 constexpr std::string_view kPageHead =
-    R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>Results of winnow eval</title><style>
+    R"(<meta name="viewport" content="width=device-width"><title>Results of winnow eval</title><style>
 body { font: 15px/1.6 system-ui, sans-serif; margin: 2em auto; max-width: 92em; padding: 0 1em }
 table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .25em .8em; text-align: right }
 th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align: left; white-space: nowrap }
@@ -171,7 +174,9 @@ int run_report(const ReportFlags& flags) {
   };
   const std::string html = path(flags.html, "report.html");
   const std::string markdown = path(flags.markdown, "report.md");
-  write_text_file(html, to_html(results, tables));
+  require_page(html);
+  require_replaceable(markdown, text_that_begins("a report of winnow", kMarkdownBegins));
+  write_page(html, to_html(results, tables));
   write_text_file(markdown, to_markdown(results, tables));
   print(fmt::format("{} results, {} tables: {}, {}\n", results.size(), tables.size(), html,
                     markdown));

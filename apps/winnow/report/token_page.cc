@@ -10,8 +10,7 @@ namespace winnow::cli {
 namespace {
 
 constexpr std::string_view kTokenPageHead =
-    R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>{0}</title><style>
+    R"(<meta name="viewport" content="width=device-width"><title>{0}</title><style>
 body {{ font: 15px/1.7 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
   color-scheme: light; background: #fff; color: #111 }}
 #text {{ white-space: pre-wrap; overflow-wrap: anywhere }} #text span {{ border-radius: 3px }}

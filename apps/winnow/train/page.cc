@@ -22,8 +22,7 @@ constexpr std::size_t kMostPoints = 400;  // of a line
 constexpr std::size_t kLastUpdates = 20;  // updates that the heat map covers
 
 constexpr std::string_view kTrainingPageHead =
-    R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>{0}</title><style>
+    R"(<meta name="viewport" content="width=device-width"><title>{0}</title><style>
 body {{ font: 15px/1.6 system-ui, sans-serif; margin: 2em auto; max-width: 92em; padding: 0 1em }}
 svg {{ width: 48%; min-width: 30em; margin: 1em 0 }} td, th {{ padding: .2em .8em; text-align: right }}
 </style></head><body><h1>{0}</h1>

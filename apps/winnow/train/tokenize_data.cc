@@ -24,6 +24,7 @@ int run_tokenize_data(const TokenizeDataFlags& flags) {
   options.model = flags.model;
   options.mask_prompts = flags.mask_prompts;
   options.max_malformed = flags.max_malformed;
+  train::Shards::require_place(flags.out, train::data_origin(options));
   set_threads(flags.threads);
   tokenize_with_progress(options, model::read_spec(flags.model), flags.out);
   return kSuccess;

@@ -8,6 +8,7 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/json_config.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/report/page.h"
 #include "apps/winnow/train/data.h"
 #include "apps/winnow/train/flags.h"
 #include "apps/winnow/train/page.h"
@@ -15,7 +16,6 @@
 #include "base/error.h"
 #include "base/note.h"
 #include "base/threads.h"
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "engine/weight_memory.h"
@@ -191,7 +191,7 @@ std::optional<train::HeldOut> open_held_out(const TrainingFlags& flags,
 fs::path write_curves(const fs::path& out, int layers) {
   fs::path curves = out / "training" / "curves.html";
   const std::string metrics = read_text_file(out / "training" / "metrics.jsonl");
-  write_text_file(curves, training_page(out.string(), metrics, layers));
+  write_page(curves, training_page(out.string(), metrics, layers));
   return curves;
 }
 

@@ -15,8 +15,7 @@ namespace winnow::cli {
 namespace {
 
 constexpr std::string_view kSuiteHead =
-    R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{0}</title><style>
+    R"(<meta name="viewport" content="width=device-width, initial-scale=1"><title>{0}</title><style>
 :root {{ color-scheme: light dark; --ink: #16202a; --soft: #5a6672; --paper: #fff; --card: #f6f8fa; --line: #d5dbe1;
   --holds: #1a7f37; --loses: #b3261e; --open: #8a5a00; --base: #2563a8; --student: #c2571f }}
 @media (prefers-color-scheme: dark) {{ :root {{ --ink: #e6edf3; --soft: #9aa7b4; --paper: #0e1318; --card: #171e26;

@@ -9,8 +9,8 @@
 #include "apps/winnow/eval/suite/page.h"
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
+#include "apps/winnow/report/page.h"
 #include "base/error.h"
-#include "checkpoint/atomic_file.h"
 #include "eval/suite/conclusion.h"
 
 namespace winnow::cli {
@@ -63,7 +63,7 @@ void require_two(const SuiteFlags& flags) {
 int run_suite(const SuiteFlags& flags) {
   check_suite(flags);
   require_two(flags);
-  require_folder_of(html_path(flags));
+  require_page(html_path(flags));
   EvalFlags of_student = flags;
   of_student.load.model = flags.compressed.empty() ? flags.load.model : flags.compressed;
   const auto base = load_suite_base(flags, of_student.load);
@@ -87,7 +87,7 @@ int run_suite(const SuiteFlags& flags) {
   const int code = run.finish(results, [&] { print_table(rows, conclusion); });
   if (!interrupted()) {
     results["run"] = run.described();
-    write_text_file(html, suite_page(rows, conclusion, results));
+    write_page(html, suite_page(rows, conclusion, results));
     print_note(fmt::format("report: {}\n", html));
   }
   return code;
