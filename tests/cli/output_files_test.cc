@@ -177,5 +177,19 @@ TEST_F(OutputFilesOfChats, AreHistories) {
   }
 }
 
+TEST_F(OutputFilesOfChats, SaysOnceThatAHistoryCannotBeWritten) {
+  Terminal chat_without(chat("/proc/winnow-history"));
+  const std::string warning =
+      "winnow: warning: /proc/winnow-history: the history of this chat is not kept";
+  ASSERT_TRUE(chat_without.await("> ")) << chat_without.transcript();
+  chat_without.type("/set\r");
+  EXPECT_TRUE(chat_without.await(warning)) << chat_without.transcript();
+  ASSERT_TRUE(chat_without.await("> ")) << chat_without.transcript();
+  chat_without.type("/quit\r");
+  EXPECT_EQ(chat_without.wait(), 0);
+  const std::string& all = chat_without.transcript();
+  EXPECT_EQ(all.find(warning), all.rfind(warning));
+}
+
 }  // namespace
 }  // namespace winnow::testing

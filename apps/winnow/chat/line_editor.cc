@@ -1,12 +1,15 @@
 #include "apps/winnow/chat/line_editor.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <clocale>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <cwchar>
 #include <string_view>
 #include <utility>
@@ -114,8 +117,14 @@ InputLine LineEditor::read_line(const std::string& prompt) {
 void LineEditor::remember(const std::string& text) {
   HistEvent event;
   ::history(history_.get(), &event, H_ENTER, text.c_str());
-  if (!history_file_.empty()) {
-    ::history(history_.get(), &event, H_SAVE, history_file_.c_str());
+  errno = 0;
+  if (!history_file_.empty() &&
+      ::history(history_.get(), &event, H_SAVE, history_file_.c_str()) < 0) {
+    const int code = errno;
+    print_note(fmt::format("winnow: warning: {}: the history of this chat is not kept{}\n",
+                           history_file_.string(),
+                           code == 0 ? "" : fmt::format(": {}", std::strerror(code))));
+    history_file_.clear();  // says so once
   }
 }
 
