@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/whole_file.h"
+#include "checkpoint/atomic_file.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/model_path.h"
 #include "tokenizer/gguf_tokenizer.h"
@@ -86,9 +88,7 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
        {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
         "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt"}) {
     if (fs::is_regular_file(from / name, error)) {
-      fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, error);
-      require(!error, "{}: cannot copy to {}: {}", (from / name).string(), to.string(),
-              error.message());
+      write_text_file(to / name, read_whole_file(from / name));  // as a whole or not at all
     }
   }
 }

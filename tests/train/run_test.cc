@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "checkpoint/checkpoint_testing.h"
 #include "train/initial_model.h"
 #include "train/training_world.h"
 
@@ -279,6 +282,24 @@ TEST(InitialModel, NormsMultiplyByOne) {
       EXPECT_EQ(x, expected) << family;
     }
   }
+}
+
+TEST(InitialModel, ATokenizerIsCopiedAsAWholeOrNotAtAll) {
+  const TempDir directory;
+  directory.write("tokenizer.json", "before");
+  ::rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const ::rlimit full{1000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const std::string message =
+      error_of([&] { copy_tokenizer(WINNOW_SOURCE_DIR "/assets/base", directory.path()); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(message.ends_with("tokenizer.json: cannot write: File too large")) << message;
+  EXPECT_EQ(directory.read("tokenizer.json"), "before");
+  copy_tokenizer(WINNOW_SOURCE_DIR "/assets/base", directory.path());
+  EXPECT_GT(directory.read("tokenizer.json").size(), 1000U);
 }
 
 // Factors on a layer's output must not make it 0.
