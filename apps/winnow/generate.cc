@@ -10,9 +10,9 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
 #include "apps/winnow/progress.h"
+#include "apps/winnow/run_settings.h"
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/json_text.h"
 #include "engine/request.h"
 #include "tokenizer/tokenizer.h"
@@ -165,16 +165,19 @@ std::vector<train::DocumentPrompt> read_prompts(const GenerateCommand& command) 
 
 std::string outcome(const GenerateCommand& command, const train::SelfGeneratedCounts& counts,
                     double seconds) {
+  const char* const then = interrupted() ? "; the same command goes on" : "";
   if (counts.finished == 0) {
-    return fmt::format("{}: no document was finished\n", command.data_out);
+    return fmt::format("{}: no document was finished{}\n", command.data_out, then);
   }
   const std::string documents = command.keep_correct
                                     ? fmt::format("{} of {} documents, which state their answers",
                                                   grouped(counts.kept), grouped(counts.finished))
                                     : fmt::format("{} documents", grouped(counts.kept));
-  return fmt::format("{}: {}{}; {} tokens, {} tok/s\n", command.data_out, documents,
-                     counts.kept == 0 ? "; the file is unchanged" : "", grouped(counts.tokens),
-                     grouped(static_cast<long long>(static_cast<double>(counts.tokens) / seconds)));
+  return fmt::format(
+      "{}: {}{}; {} tokens, {} tok/s{}\n", command.data_out, documents,
+      counts.earlier == 0 ? "" : fmt::format(", {} by earlier runs", grouped(counts.earlier)),
+      grouped(counts.tokens),
+      grouped(static_cast<long long>(static_cast<double>(counts.tokens) / seconds)), then);
 }
 
 int write_data(const GenerateCommand& command) {
@@ -183,9 +186,14 @@ int write_data(const GenerateCommand& command) {
   options.prompts = read_prompts(command);
   options.max_tokens = command.generate.max_tokens;
   options.sampling = command.generate.sampling;
-  require_folder_of(command.data_out);
+  train::DocumentFile file(command.data_out);
+  catch_termination();  // a service manager's stop keeps documents, too
   const auto model = engine::load_model(command.load);
   const auto tokenizer = load_tokenizer(command.load.model);
+  options.run = describe_run(command.load, *model);
+  if (command.load.context) {
+    options.run["context"] = *command.load.context;
+  }
   ProgressBar bar("writing", command.documents, "documents");
   options.on_progress = [&bar](const train::SelfGeneratedCounts& counts) {
     bar.update(counts.finished, counts.tokens);
@@ -193,7 +201,7 @@ int write_data(const GenerateCommand& command) {
   };
   const Stopwatch watch;
   const train::SelfGeneratedCounts counts =
-      train::write_self_generated(*model, *tokenizer, options, command.data_out);
+      train::write_self_generated(*model, *tokenizer, options, file);
   bar.clear();
   print_note(outcome(command, counts, watch.seconds()));
   return interrupted() ? kInterrupted : kSuccess;

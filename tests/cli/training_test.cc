@@ -137,6 +137,36 @@ TEST_F(Training, WritesItsOwnDataAndSaysHowFast) {
                                 HasSubstr(" tok/s\n")));
 }
 
+TEST_F(Training, GoesOnWithItsOwnDataAfterAnySignal) {
+  Words words{"generate", "--model",         kTokenizer,   "--documents",    "150", "--temperature",
+              "1",        "--seed",          "5",          "--max-tokens",   "40",  "--threads",
+              "1",        "--deterministic", "--data-out", file("own.jsonl")};
+  succeed(words);
+  const std::string expected = read_text(file("own.jsonl"));
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    fs::remove(file("own.jsonl"));
+    {
+      Command command(words);
+      while (read_text(file("own.jsonl")).empty()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      const CommandResult second = run_winnow(words);  // while the first runs
+      command.send(signal);
+      const CommandResult first = command.wait();
+      EXPECT_EQ(first.code, signal == SIGKILL ? 128 + SIGKILL : 130) << first.err;
+      EXPECT_EQ(second.code, 1) << second.err;
+      EXPECT_THAT(second.err, HasSubstr("own.jsonl: another run is writing it"));
+    }
+    EXPECT_LT(read_text(file("own.jsonl")).size(), expected.size());
+    const CommandResult result = succeed(words);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("own.jsonl: 150 documents, "), HasSubstr(" by earlier runs; ")));
+    EXPECT_EQ(read_text(file("own.jsonl")), expected);
+  }
+  words.insert(words.end(), {"--top-k", "7"});
+  expect_error(words, "own.jsonl.journal: holds another run, whose top_k is 0 and not 7");
+}
+
 TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
   succeed(train("base", {"--save-dtype", "fp32"}));
   for (const std::string kind : {"borrowed", "adapter", "dmc"}) {

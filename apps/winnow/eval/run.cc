@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
-#include "checkpoint/digest.h"
 #include "checkpoint/json_text.h"
 #include "winnow/version.h"
 
@@ -55,19 +54,6 @@ std::string processor() {
     }
   }
   return "";
-}
-
-Json describe_cache(const engine::LoadedModel& model) {
-  const kvcache::CacheConfig& cache = model.engine.cache;
-  Json json{{"rule", kvcache::rule_name(cache.rule)}, {"kv_dtype", ops::format_name(cache.format)}};
-  if (cache.traits().marks) {
-    json["window"] = cache.window;
-    json["decision_shift"] = cache.shift;
-  }
-  if (cache.cr != 1.0) {
-    json["target_cr"] = cache.cr;
-  }
-  return json;
 }
 
 }  // namespace
@@ -112,13 +98,6 @@ void add_chat_flag(CLI::App& command, EvalFlags& flags) {
                           "Ask through the model's chat template (default: plain text)");
 }
 
-Json describe_model(const std::string& directory, const engine::LoadedModel& model) {
-  return {{"path", directory},
-          {"sha256", checkpoint_digest(directory)},
-          {"family", model.spec().family},
-          {"parameters", model.parameters}};
-}
-
 std::string with_error(double mean, double error, int digits) {
   const std::string text = fmt::format("{:.{}f}", mean, digits);
   return std::isnan(error) ? text : fmt::format("{} +- {:.{}f}", text, error, digits);
@@ -138,29 +117,10 @@ EvalRun::EvalRun(std::string measure, const EvalFlags& flags, const Json& settin
 }
 
 Json EvalRun::identity(const Json& settings) const {
-  Json json{{"measure", measure_},
-            {"model", describe_model(flags_.load.model, *model_)},
-            {"cache", describe_cache(*model_)},
-            {"dtype", flags_.load.dtype},
-            {"weights", flags_.load.weights},
-            {"device", flags_.load.device},
-            // Chunk, batch and threads change only rounding. With this flag, the records must
-            // not depend on rounding either.
-            {"deterministic", flags_.load.deterministic},
-            {"seed", flags_.seed},
-            {"chat", flags_.chat}};
-  if (flags_.load.rope_yarn) {
-    json["rope_yarn"] = *flags_.load.rope_yarn;
-  }
-  if (!flags_.load.probe.empty()) {
-    json["probe"] = {{"path", flags_.load.probe}, {"sha256", checkpoint_digest(flags_.load.probe)}};
-    if (flags_.load.probe_threshold) {
-      json["probe"]["threshold"] = *flags_.load.probe_threshold;
-    }
-  }
-  if (const std::string& file = flags_.load.calibration; !file.empty()) {
-    json["calibration"] = {{"path", file}, {"sha256", checkpoint_digest(file)}};
-  }
+  Json json{{"measure", measure_}};
+  json.update(describe_run(flags_.load, *model_));
+  json["seed"] = flags_.seed;
+  json["chat"] = flags_.chat;
   json["settings"] = settings;
   return json;
 }

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "api/llm_load.h"
 #include "apps/winnow/flag_group.h"
 #include "apps/winnow/progress.h"
+#include "apps/winnow/run_settings.h"
 #include "eval/haystack.h"
 #include "eval/journal.h"
 #include "eval/ruler/prompt.h"
@@ -86,9 +86,6 @@ class EvalRun {
   eval::Journal journal_;
   std::unique_ptr<ProgressBar> progress_;
 };
-
-/// Identifies a model directory: path, digest, family, parameters.
-Json describe_model(const std::string& directory, const engine::LoadedModel& model);
 
 /// "1.23 +- 0.04"; without the error if it is NaN
 std::string with_error(double mean, double error, int digits);
