@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "ops/log_sum_exp.h"
 
 namespace winnow::engine {
 namespace {
@@ -23,14 +24,6 @@ bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-std::vector<Candidate> candidates_of(std::span<const float> logits) {
-  std::vector<Candidate> candidates(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    candidates[i] = {static_cast<std::int32_t>(i), logits[i]};
-  }
-  return candidates;
-}
-
 void penalize_counts(std::span<float> logits, std::span<const std::int32_t> answer,
                      const SamplingOptions& options) {
   for (const std::int32_t token : answer) {
@@ -41,11 +34,55 @@ void penalize_counts(std::span<float> logits, std::span<const std::int32_t> answ
   }
 }
 
-void keep_most_likely(std::vector<Candidate>& candidates, int count) {
-  const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                            candidates.size(), static_cast<std::size_t>(count)));
-  std::partial_sort(candidates.begin(), end, candidates.end(), more_likely);
-  candidates.erase(end, candidates.end());
+// Keeps the first `count` candidates, the last of them at the end.
+void keep_most_likely(std::vector<Candidate>& candidates, std::size_t count) {
+  const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+  std::ranges::nth_element(candidates, last, more_likely);
+  candidates.erase(last + 1, candidates.end());
+}
+
+// Whether any logit is above `least`. Without a branch per logit, so that it becomes SIMD code.
+bool any_above(std::span<const float> logits, float least) {
+  int above = 0;
+  for (const float logit : logits) {
+    above |= logit > least ? 1 : 0;
+  }
+  return above != 0;
+}
+
+// The `count` most likely tokens in order; NaN counts as -infinity. One pass over the logits skips
+// what is not above the least of the tokens found so far: on a tie, the earlier token stays.
+std::vector<Candidate> most_likely(std::span<const float> logits, std::size_t count) {
+  constexpr std::size_t kBlock = 64;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  std::vector<Candidate> found;
+  count = std::min(count, logits.size());
+  if (count == 0) {
+    return found;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    found.push_back({static_cast<std::int32_t>(i), std::isnan(logits[i]) ? kLowest : logits[i]});
+  }
+  keep_most_likely(found, count);
+  float least = found.back().logit;
+  for (std::size_t begin = count; begin < logits.size(); begin += kBlock) {
+    const auto block = logits.subspan(begin, std::min(kBlock, logits.size() - begin));
+    if (!any_above(block, least)) {
+      continue;
+    }
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (block[i] > least) {
+        found.push_back({static_cast<std::int32_t>(begin + i), block[i]});
+      }
+    }
+    if (found.size() >= 2 * count) {
+      keep_most_likely(found, count);
+      least = found.back().logit;
+    }
+  }
+  keep_most_likely(found, count);
+  std::ranges::sort(found, more_likely);
+  return found;
 }
 
 constexpr std::uint64_t kXtcSeed = 0x585443;  // makes XTC's chance independent of the draw
@@ -151,20 +188,13 @@ std::int32_t sample_by_rules(std::span<const float> logits, std::span<const std:
 }
 
 ScoredToken score(std::span<const float> logits, std::int32_t token, int alternatives) {
-  const float largest = *std::ranges::max_element(logits);
-  double sum = 0.0;
-  for (const float logit : logits) {
-    sum += std::exp(double{logit} - double{largest});
-  }
-  const double normalizer = double{largest} + std::log(sum);
+  const double normalizer = ops::log_sum_exp(logits);
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - normalizer); };
   const float chosen = logits[static_cast<std::size_t>(token)];
   ScoredToken result{.token = token, .logprob = logprob(chosen), .alternatives = {}};
   result.rank = 1 + static_cast<int>(std::ranges::count_if(
                         logits, [chosen](float logit) { return logit > chosen; }));
-  auto candidates = candidates_of(logits);
-  keep_most_likely(candidates, alternatives);
-  for (const Candidate& c : candidates) {
+  for (const Candidate& c : most_likely(logits, static_cast<std::size_t>(alternatives))) {
     result.alternatives.push_back({c.token, logprob(c.logit)});
   }
   return result;

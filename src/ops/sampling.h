@@ -68,6 +68,9 @@ constexpr std::uint64_t weight(std::uint32_t distance) {
 /// The result if every logit is NaN, or every allowed one is NaN or -infinity.
 inline constexpr std::int32_t kNoToken = -1;
 
+/// The largest element that is not NaN; -infinity if there is none.
+float largest_of(std::span<const float> x);
+
 /// Words of a bit mask with one bit per token of a vocabulary.
 constexpr std::size_t mask_words(std::size_t tokens) {
   return (tokens + 63) / 64;

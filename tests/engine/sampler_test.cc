@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "engine/any_logits.h"
 
 namespace winnow::engine {
 namespace {
@@ -150,6 +152,69 @@ TEST(Sampler, ReportsTheModelsOwnLogprobs) {
                 1e-6);
   }
   EXPECT_TRUE(score(kLogits, 1, 0).alternatives.empty());
+}
+
+/// score() by its definition: sorts the vocabulary and sums in double.
+ScoredToken score_by_sorting(const std::vector<float>& logits, std::int32_t token,
+                             std::size_t alternatives) {
+  double sum = 0.0;
+  const float largest = *std::ranges::max_element(logits);
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [&](std::int32_t t) { return logits[static_cast<std::size_t>(t)]; };
+  for (const std::int32_t t : order) {
+    sum += std::exp(double{logit(t)} - double{largest});
+  }
+  const auto logprob = [&](std::int32_t t) {
+    return static_cast<float>(double{logit(t)} - double{largest} - std::log(sum));
+  };
+  std::ranges::stable_sort(order, std::ranges::greater{}, logit);
+  ScoredToken result{.token = token, .logprob = logprob(token), .alternatives = {}};
+  result.rank = 1 + static_cast<int>(std::ranges::count_if(
+                        order, [&](std::int32_t t) { return logit(t) > logit(token); }));
+  for (const std::int32_t t : std::span(order).first(std::min(alternatives, order.size()))) {
+    result.alternatives.push_back({t, logprob(t)});
+  }
+  return result;
+}
+
+/// Equal, or near each other if they are finite.
+void expect_same_logprob(float actual, float expected) {
+  if (std::isfinite(expected)) {
+    EXPECT_NEAR(actual, expected, 1e-5);
+  } else {
+    EXPECT_EQ(actual, expected);
+  }
+}
+
+TEST(Sampler, LogprobsAreThoseOfASortedVocabulary) {
+  for (const std::size_t vocab : {1U, 63U, 200U, 5000U, 20011U}) {
+    for (std::uint64_t seed = 0; seed < testing::kLogitShapes; ++seed) {
+      const std::vector<float> logits = testing::any_logits(vocab, seed);
+      for (const int alternatives : {0, 1, 5, 20, 300}) {
+        const auto token = static_cast<std::int32_t>(seed * 31 % vocab);
+        const ScoredToken actual = score(logits, token, alternatives);
+        const auto expected =
+            score_by_sorting(logits, token, static_cast<std::size_t>(alternatives));
+        EXPECT_EQ(actual.rank, expected.rank);
+        expect_same_logprob(actual.logprob, expected.logprob);
+        ASSERT_EQ(actual.alternatives.size(), expected.alternatives.size());
+        for (std::size_t i = 0; i < expected.alternatives.size(); ++i) {
+          ASSERT_EQ(actual.alternatives[i].token, expected.alternatives[i].token)
+              << "alternative " << i << " of " << vocab << " tokens, seed " << seed;
+          expect_same_logprob(actual.alternatives[i].logprob, expected.alternatives[i].logprob);
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampler, ALogitThatIsNotANumberMakesLogprobsNaN) {
+  std::vector<float> logits(100, 1.0F);
+  logits[7] = std::numeric_limits<float>::quiet_NaN();
+  const ScoredToken result = score(logits, 3, 20);
+  EXPECT_TRUE(std::isnan(result.logprob));
+  EXPECT_EQ(result.alternatives.size(), 20U);
 }
 
 TEST(Sampler, ChoosesNoTokenWhereNoLogitIsANumber) {

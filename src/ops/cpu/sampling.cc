@@ -137,8 +137,9 @@ Candidates truncated(std::span<const float> logits, float largest, const TokenRu
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// The largest number that is not NaN; kLowest if none is larger. Four floats are a vector on every
-// CPU, and four vectors in flight hide the latency.
+}  // namespace
+
+// Four floats are a vector on every CPU, and four vectors in flight hide the latency.
 float largest_of(std::span<const float> x) {
   using Vector = float __attribute__((vector_size(16)));
   constexpr std::size_t kLanes = sizeof(Vector) / sizeof(float);
@@ -163,6 +164,8 @@ float largest_of(std::span<const float> x) {
   std::ranges::for_each(x.subspan(i), take);
   return result;
 }
+
+namespace {
 
 // The first of the largest logits, ignoring NaN.
 std::int32_t most_likely(std::span<const float> logits) {
