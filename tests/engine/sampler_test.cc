@@ -188,7 +188,7 @@ void expect_same_logprob(float actual, float expected) {
 }
 
 TEST(Sampler, LogprobsAreThoseOfASortedVocabulary) {
-  for (const std::size_t vocab : {1U, 63U, 200U, 5000U, 20011U}) {
+  for (const std::size_t vocab : {1U, 63U, 200U, 5000U}) {
     for (std::uint64_t seed = 0; seed < testing::kLogitShapes; ++seed) {
       const std::vector<float> logits = testing::any_logits(vocab, seed);
       for (const int alternatives : {0, 1, 5, 20, 300}) {

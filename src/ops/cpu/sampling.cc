@@ -184,6 +184,14 @@ std::int32_t most_likely(std::span<const float> logits) {
   return place == searched.end() ? kNoToken : static_cast<std::int32_t>(&*place - logits.data());
 }
 
+// keep_candidates() for a rule that only looks at distances.
+void drop_beyond(std::span<float> logits, float largest, const TokenRule& rule) {
+  for (float& logit : logits) {
+    const std::uint32_t far = distance(logit, largest, rule.octaves);
+    logit = far < kNoWeight && far <= rule.farthest ? logit : kLowest;
+  }
+}
+
 }  // namespace
 
 std::vector<float> penalize_seen(std::span<const float> logits,
@@ -251,6 +259,9 @@ void keep_candidates(std::span<float> logits, const TokenRule& rule) {
   const std::int32_t first = most_likely(logits);
   if (first == kNoToken) {
     return;
+  }
+  if (rule.most == 0 && rule.share == 0) {
+    return drop_beyond(logits, logits[static_cast<std::size_t>(first)], rule);
   }
   std::vector<float> kept(logits.size(), kLowest);
   for (const std::size_t token :

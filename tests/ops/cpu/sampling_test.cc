@@ -221,5 +221,22 @@ TEST(SampleToken, IsTheFirstOfTheLargestWithoutARule) {
   }
 }
 
+TEST(KeepCandidates, LooksAtDistancesAloneAsIfItCountedToo) {
+  Random random(3);
+  constexpr std::uint32_t kOctave = 1U << kOctaveBits;
+  for (const std::uint32_t farthest : {0U, kOctave / 3, 4 * kOctave, kNoWeight + 5, ~0U}) {
+    for (const float octaves : {0.01F, 1.4F, 30.0F}) {
+      std::vector<float> logits(700);
+      std::ranges::generate(logits, [&] { return static_cast<float>(4.0 * random.normal()); });
+      logits[5] = -kInfinity;
+      logits[6] = std::numeric_limits<float>::quiet_NaN();
+      std::vector<float> counted = logits;
+      keep_candidates(counted, {.octaves = octaves, .most = 700, .farthest = farthest});
+      keep_candidates(logits, {.octaves = octaves, .farthest = farthest});
+      EXPECT_EQ(logits, counted) << farthest << " " << octaves;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace winnow::ops
