@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/threads.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
@@ -173,25 +174,31 @@ void Engine::show_logits(const Share& share, std::size_t row) const {
 void Engine::score_prompt(const Share& share, std::size_t row, std::vector<TokenEvent>& events) {
   Sequence& sequence = *share.sequence;
   const auto vocab = static_cast<std::size_t>(model_.vocab);
-  const int first = sequence.cached() - share.tokens;
-  for (int i = 0; i < share.tokens; ++i) {
-    const int position = first + i + 1;  // of the token that this row predicts
-    if (position < sequence.scored || position >= sequence.prompt_length()) {
-      continue;
-    }
-    const auto logits = logits_.span().subspan((row + static_cast<std::size_t>(i)) * vocab, vocab);
-    sequence.scored = position + 1;
-    if (sequence.spec->prompt_logprobs < 0) {
-      continue;
-    }
-    ScoredToken scored = score(logits, sequence.tokens[static_cast<std::size_t>(position)],
-                               sequence.spec->prompt_logprobs);
+  const int cached = sequence.cached();
+  const int first = cached - share.tokens + 1;  // what the first row predicts
+  const int begin = std::max(sequence.scored, first);
+  const int end = std::min(cached + 1, sequence.prompt_length());
+  if (begin >= end) {
+    return;
+  }
+  sequence.scored = end;
+  if (sequence.spec->prompt_logprobs < 0) {
+    return;
+  }
+  std::vector<ScoredToken> scored(static_cast<std::size_t>(end - begin));
+  parallel_each(scored.size(), [&](std::size_t i, int) {
+    const std::size_t from = row + static_cast<std::size_t>(begin - first) + i;
+    scored[i] =
+        score(logits_.span().subspan(from * vocab, vocab),
+              sequence.tokens[static_cast<std::size_t>(begin) + i], sequence.spec->prompt_logprobs);
+  });
+  for (ScoredToken& token : scored) {
     events.push_back({.request = sequence.request,
                       .sample = sequence.sample,
-                      .token = scored.token,
-                      .logprob = scored.logprob,
-                      .rank = scored.rank,
-                      .alternatives = std::move(scored.alternatives),
+                      .token = token.token,
+                      .logprob = token.logprob,
+                      .rank = token.rank,
+                      .alternatives = std::move(token.alternatives),
                       .of_prompt = true});
   }
 }
