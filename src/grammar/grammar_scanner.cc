@@ -99,9 +99,4 @@ std::string GrammarScanner::quoted(char quote) {
   return text;
 }
 
-std::string GrammarScanner::where() const {
-  const auto line = std::ranges::count(text_.substr(0, at_), '\n') + 1;
-  return fmt::format("grammar, line {}", line);
-}
-
 }  // namespace winnow::grammar

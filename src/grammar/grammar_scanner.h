@@ -1,12 +1,31 @@
-// Reads characters of a grammar's text, and counts lines.
+// Reads characters of a grammar's text, and names their lines.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "grammar/code_points.h"
+
+namespace winnow::grammar {
+
+/// A place in a grammar's text. Formatted as "grammar, line 3": lines are counted only then, not
+/// for each check that passes.
+struct GrammarPlace {
+  std::string_view text_before;
+};
+
+}  // namespace winnow::grammar
+
+template <>
+struct fmt::formatter<winnow::grammar::GrammarPlace> : fmt::formatter<std::string> {
+  auto format(const winnow::grammar::GrammarPlace& place, fmt::format_context& context) const {
+    const auto line = std::ranges::count(place.text_before, '\n') + 1;
+    return fmt::formatter<std::string>::format(fmt::format("grammar, line {}", line), context);
+  }
+};
 
 namespace winnow::grammar {
 
@@ -47,7 +66,7 @@ class GrammarScanner {
   [[nodiscard]] std::string_view between(std::size_t begin, std::size_t end) const {
     return text_.substr(begin, end - begin);
   }
-  [[nodiscard]] std::string where() const;
+  [[nodiscard]] GrammarPlace where() const { return {text_.substr(0, at_)}; }
 
  private:
   std::uint32_t hexadecimal(int digits);

@@ -9,6 +9,25 @@
 #include "base/error.h"
 
 namespace winnow::grammar {
+
+// A character of a pattern. The pattern is copied only for a message, not for each check that
+// passes.
+struct RegexPlace {
+  std::string_view pattern;
+  std::size_t character;
+};
+
+}  // namespace winnow::grammar
+
+template <>
+struct fmt::formatter<winnow::grammar::RegexPlace> : fmt::formatter<std::string> {
+  auto format(const winnow::grammar::RegexPlace& place, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(
+        fmt::format("pattern {}, character {}", place.pattern, place.character), context);
+  }
+};
+
+namespace winnow::grammar {
 namespace {
 
 constexpr int kMostRepeats = 1 << 16;
@@ -42,9 +61,7 @@ class RegexParser {
     ++at_;
     return true;
   }
-  [[nodiscard]] std::string where() const {
-    return fmt::format("pattern {}, character {}", pattern_, at_ + 1);
-  }
+  [[nodiscard]] RegexPlace where() const { return {pattern_, at_ + 1}; }
   std::uint32_t next() {
     require(!at_end(), "{}: it ends too soon", where());
     return text_[at_++];

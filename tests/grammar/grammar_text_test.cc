@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "grammar_testing.h"
 
@@ -73,6 +75,22 @@ TEST(GrammarText, NamesWhatIsWrong) {
   EXPECT_THAT(error_of("start: \"a\"\n%ignore \" \""), HasSubstr("%ignore is not supported"));
   EXPECT_THAT(error_of("start: /a/i"), HasSubstr("flags"));
   EXPECT_THAT(error_of(""), HasSubstr("no rule start"));
+}
+
+// Done at once only if lines are not counted for every token.
+TEST(GrammarText, LongGrammars) {
+  constexpr int kRules = 20'000;
+  std::string gbnf = "root ::= r0\n";
+  std::string lark = "start: r0\n";
+  for (int i = 0; i < kRules; ++i) {
+    const std::string next = i + 1 < kRules ? " | \"b\" r" + std::to_string(i + 1) : "";
+    gbnf += "r" + std::to_string(i) + " ::= \"a\"{1,3}" + next + "\n";
+    lark += "r" + std::to_string(i) + ": \"a\" ~ 1..3" + next + "\n";
+  }
+  EXPECT_GT(std::min(gbnf.size(), lark.size()), std::size_t{600} << 10);
+  EXPECT_EQ(parse_grammar(gbnf).bodies.size(), kRules + 1);
+  EXPECT_EQ(parse_grammar(lark).bodies.size(), kRules + 1);
+  EXPECT_THAT(error_of((gbnf + "r ::= (\"a\"").c_str()), HasSubstr("line 20002: expected )"));
 }
 
 TEST(GrammarText, ARuleMayBeginWithItself) {

@@ -83,6 +83,15 @@ TEST(Regex, RefusesWhatIsNotRegularByName) {
   EXPECT_THAT(error_of("a{999999}"), HasSubstr("more than"));
 }
 
+// Done at once only if no message is made for characters that are right.
+TEST(Regex, LongPatterns) {
+  std::string pattern;
+  while (pattern.size() < std::size_t{600} << 10) {
+    pattern += "[a-z]\\d(x|y)";
+  }
+  EXPECT_NE(parse_regex(pattern, RegexMatch::whole), nullptr);
+}
+
 TEST(Regular, SetsOfTextsAreIntersectedAndTakenOff) {
   const auto of = [](const char* pattern) {
     return Regular::of(*parse_regex(pattern, RegexMatch::whole));
