@@ -187,7 +187,6 @@ int write_data(const GenerateCommand& command) {
   options.max_tokens = command.generate.max_tokens;
   options.sampling = command.generate.sampling;
   train::DocumentFile file(command.data_out);
-  catch_termination();  // a service manager's stop keeps documents, too
   const auto model = engine::load_model(command.load);
   const auto tokenizer = load_tokenizer(command.load.model);
   options.run = describe_run(command.load, *model);
