@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bitset>
 
+#include "grammar/memory.h"
+
 namespace winnow::grammar {
 
 Automaton::Automaton(const Grammar& grammar, std::size_t most_sets)
@@ -10,8 +12,31 @@ Automaton::Automaton(const Grammar& grammar, std::size_t most_sets)
       most_sets_(most_sets),
       below_(grammar.nodes.size(), -1),
       is_open_(grammar.nodes.size()) {
+  find_classes();
   const Place begin{grammar.root, StackSets::kBottom};
   start_ = close({&begin, 1});
+}
+
+// Bytes that no edge of the grammar tells apart are one class: most grammars have a few dozen.
+void Automaton::find_classes() {
+  std::bitset<257> cuts;
+  for (const Grammar::Node& node : grammar_.nodes) {
+    for (const Grammar::Edge& edge : node.edges) {
+      cuts.set(edge.low);
+      cuts.set(static_cast<std::size_t>(edge.high) + 1);
+    }
+  }
+  std::size_t last = 0;
+  for (std::size_t byte = 0; byte < class_of_.size(); ++byte) {
+    last += byte > 0 && cuts.test(byte) ? 1 : 0;
+    class_of_[byte] = static_cast<std::uint8_t>(last);
+  }
+  classes_ = last + 1;
+}
+
+std::size_t Automaton::bytes() const {
+  return sets_.bytes() + tables_ * (classes_ * sizeof(State) + kBlock) + bytes_in(next_) +
+         bytes_in(popped_) + bytes_in(below_) + is_open_.size() / 8;
 }
 
 Automaton::State Automaton::open_state(std::span<const std::int32_t> nodes) {
@@ -101,11 +126,11 @@ Automaton::State Automaton::take_step(State state, std::uint8_t byte) {
     next_.resize(at + 1);
   }
   if (next_[at] == nullptr) {
-    next_[at] = std::make_unique<Next>();
-    next_[at]->fill(kUnknown);
+    next_[at] = std::make_unique<State[]>(classes_);
+    std::fill_n(next_[at].get(), classes_, kUnknown);
     ++tables_;
   }
-  (*next_[at])[byte] = to;
+  next_[at][class_of_[byte]] = to;
   return to;
 }
 

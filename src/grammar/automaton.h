@@ -38,8 +38,8 @@ class Automaton {
   /// The state after `byte`; kDead if no text continues with it.
   State step(State state, std::uint8_t byte) {
     const auto at = static_cast<std::size_t>(state);
-    if (at < next_.size() && next_[at] != nullptr && (*next_[at])[byte] != kUnknown) {
-      return (*next_[at])[byte];
+    if (at < next_.size() && next_[at] != nullptr && next_[at][class_of_[byte]] != kUnknown) {
+      return next_[at][class_of_[byte]];
     }
     return take_step(state, byte);
   }
@@ -55,17 +55,16 @@ class Automaton {
 
   /// Whether steps fail because there are too many sets of stacks.
   [[nodiscard]] bool is_full() const { return sets_.size() >= most_sets_; }
-  /// The memory of all states and steps, in about KiB.
-  [[nodiscard]] std::size_t size() const { return tables_ + sets_.size() / kSetsPerKib; }
+  /// The memory of all states and steps, without the grammar.
+  [[nodiscard]] std::size_t bytes() const;
 
  private:
   static constexpr State kUnknown = -2;
-  static constexpr std::size_t kSetsPerKib = 8;
-  using Next = std::array<State, 256>;
 
   const Grammar::Node& node(std::int32_t number) const {
     return grammar_.nodes[static_cast<std::size_t>(number)];
   }
+  void find_classes();
   State take_step(State state, std::uint8_t byte);
   State close(std::span<const Place> begins);
   void visit(Place place);
@@ -73,13 +72,15 @@ class Automaton {
   const Grammar& grammar_;
   std::size_t most_sets_;
   StackSets sets_;
-  std::vector<std::unique_ptr<Next>> next_;  // by state; null: no step has been taken
-  std::size_t tables_ = 0;                   // in next_
-  std::vector<State> popped_;                // by stacks
-  std::vector<Stacks> below_;                // for close(), by node; -1: not reached
-  std::vector<std::int32_t> visited_;        // nodes with an entry in below_
-  std::deque<std::int32_t> open_;            // nodes to follow
-  std::vector<bool> is_open_;                // by node: whether it is in open_
+  std::array<std::uint8_t, 256> class_of_{};  // bytes of a class lead to the same states
+  std::size_t classes_ = 0;
+  std::vector<std::unique_ptr<State[]>> next_;  // by state and class; null: no step has been taken
+  std::size_t tables_ = 0;                      // in next_
+  std::vector<State> popped_;                   // by stacks
+  std::vector<Stacks> below_;                   // for close(), by node; -1: not reached
+  std::vector<std::int32_t> visited_;           // nodes with an entry in below_
+  std::deque<std::int32_t> open_;               // nodes to follow
+  std::vector<bool> is_open_;                   // by node: whether it is in open_
   State start_ = kDead;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "grammar/memory.h"
 #include "grammar/regular.h"
 #include "grammar/thompson.h"
 
@@ -348,6 +349,14 @@ class Compiler : public Thompson<Compiler> {
 };
 
 }  // namespace
+
+std::size_t bytes_of(const Grammar& grammar) {
+  std::size_t bytes = bytes_in(grammar.nodes) + grammar.twins.bytes();
+  for (const Grammar::Node& node : grammar.nodes) {
+    bytes += bytes_in(node.edges) + bytes_in(node.calls) + bytes_in(node.empty);
+  }
+  return bytes;
+}
 
 Grammar compile(const RuleSet& rules) {
   return Compiler(rules).compile();

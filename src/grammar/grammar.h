@@ -35,6 +35,9 @@ struct Grammar {
   std::int32_t root = 0;
 };
 
+/// The memory of a grammar.
+std::size_t bytes_of(const Grammar& grammar);
+
 /// Throws Error if a rule is not defined, a rule calls itself before any byte (left recursion), no
 /// text matches, or the automaton would be too large.
 Grammar compile(const RuleSet& rules);

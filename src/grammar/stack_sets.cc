@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "grammar/memory.h"
+
 namespace winnow::grammar {
 namespace {
 
@@ -30,6 +32,12 @@ std::size_t hash_of(const StackSets::Set& set) {
 }
 
 }  // namespace
+
+std::size_t StackSets::bytes() const {
+  constexpr std::size_t kEntry = kHashed + 16;  // of by_hash_ or unions_
+  return bytes_in(sets_) + tops_ * sizeof(Place) + sets_.size() * (kBlock + kEntry) +
+         unions_.size() * kEntry;
+}
 
 StackSets::StackSets() {
   intern({.bottom = true});
@@ -102,6 +110,7 @@ Stacks StackSets::intern(Set set) {
     }
   }
   const auto stacks = static_cast<Stacks>(sets_.size());
+  tops_ += set.tops.capacity();
   sets_.push_back(std::move(set));
   by_hash_.emplace(hash, stacks);
   return stacks;

@@ -50,12 +50,15 @@ class StackSets {
   }
   /// The number of stored sets and unions.
   [[nodiscard]] std::size_t size() const { return sets_.size() + unions_.size(); }
+  /// The memory of all sets and unions.
+  [[nodiscard]] std::size_t bytes() const;
 
  private:
   Stacks known_union(Stacks a, Stacks b) const;
   bool merge(Stacks a, Stacks b, Set& merged);
 
   std::vector<Set> sets_;
+  std::size_t tops_ = 0;  // of all sets
   std::unordered_multimap<std::size_t, Stacks> by_hash_;
   std::unordered_map<std::uint64_t, Stacks> unions_;  // by both numbers, the smaller first
   std::vector<std::uint64_t> missing_;                // unite(): unions to make first

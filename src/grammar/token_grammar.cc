@@ -7,11 +7,18 @@ namespace winnow::grammar {
 
 TokenGrammar::TokenGrammar(const RuleSet& rules, std::shared_ptr<const Vocabulary> vocabulary,
                            double prepare_seconds)
+    : TokenGrammar(std::make_shared<const Grammar>(compile(rules)), std::move(vocabulary),
+                   prepare_seconds) {}
+
+TokenGrammar::TokenGrammar(std::shared_ptr<const Grammar> grammar,
+                           std::shared_ptr<const Vocabulary> vocabulary, double prepare_seconds)
     : vocabulary_(std::move(vocabulary)),
-      grammar_(compile(rules)),
-      automaton_(grammar_),
+      grammar_(std::move(grammar)),
+      compiled_bytes_(bytes_of(*grammar_)),
+      automaton_(*grammar_),
       masks_(automaton_, *vocabulary_) {
   masks_.prepare(prepare_seconds);
+  count_learnt();
 }
 
 bool TokenGrammar::ends(State state) const {
@@ -28,6 +35,7 @@ TokenGrammar::State TokenGrammar::advance(State state, std::int32_t token) {
   for (const char byte : bytes) {
     state = state == kDead ? kDead : automaton_.step(state, static_cast<std::uint8_t>(byte));
   }
+  count_learnt();
   return state;
 }
 
@@ -39,17 +47,12 @@ void TokenGrammar::mask(State state, std::span<const std::int32_t> end_tokens,
     return;
   }
   std::ranges::copy(masks_.mask(state), bits.begin());
+  count_learnt();
   if (automaton_.ends(state)) {
     for (const std::int32_t token : end_tokens) {
       bits[static_cast<std::size_t>(token) / 64] |= std::uint64_t{1} << (token % 64);
     }
   }
-}
-
-std::size_t TokenGrammar::size() const {
-  const std::lock_guard lock(mutex_);
-  const std::size_t mask_kib = vocabulary_->size() / 8 / 1024;
-  return automaton_.size() + masks_.size() * std::max<std::size_t>(mask_kib, 1);
 }
 
 }  // namespace winnow::grammar

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/stopwatch.h"
+#include "grammar/memory.h"
 
 namespace winnow::grammar {
 namespace {
@@ -19,13 +20,20 @@ void allow(std::span<const std::int32_t> tokens, TokenMask& mask) {
 
 }  // namespace
 
+std::size_t TokenMasks::bytes_of_mask() const {
+  return words() * sizeof(TokenMask::value_type) + sizeof(TokenMask) + kBlock + kHashed;
+}
+
 const TokenMask& TokenMasks::mask(State state) {
+  if (masks_.size() * bytes_of_mask() > kMostMaskBytes) {
+    masks_.clear();
+  }
   const auto [place, is_new] = masks_.try_emplace(state);
   TokenMask& mask = place->second;
   if (!is_new) {
     return mask;
   }
-  mask.resize((vocabulary_.size() + 63) / 64);
+  mask.resize(words());
   for (const auto& [stacks, nodes] : nodes_by_stacks(state)) {
     for (std::size_t layer = 0; layer < locals_.size(); ++layer) {
       if (vocabulary_.layers()[layer].empty()) {
@@ -64,6 +72,11 @@ TokenMasks::Local& TokenMasks::local(std::size_t layer, const Nodes& nodes) {
     return found->second;
   }
   Local made = walk(vocabulary_.layers()[layer], automaton_.open_state(key));
+  part_bytes_ += sizeof(Locals::value_type) + kHashed + bytes_in(key) + bytes_in(made.tokens) +
+                 bytes_in(made.mask) + bytes_in(made.rests);
+  for (const Rest& rest : made.rests) {
+    part_bytes_ += bytes_in(rest.members);
+  }
   return locals_[layer].emplace(std::move(key), std::move(made)).first->second;
 }
 
@@ -102,7 +115,7 @@ TokenMasks::Local TokenMasks::walk(const TokenTrie& layer, State begin) {
     local.rests.push_back(std::move(root));
   }
   if (local.tokens.size() > kFewTokens) {
-    local.mask.resize((vocabulary_.size() + 63) / 64);
+    local.mask.resize(words());
     allow(std::exchange(local.tokens, {}), local.mask);
   }
   return local;
@@ -110,6 +123,8 @@ TokenMasks::Local TokenMasks::walk(const TokenTrie& layer, State begin) {
 
 void TokenMasks::find_children(Local& local, std::int32_t rest) {
   const auto trie = local.trie.nodes();
+  const std::size_t first = local.rests.size();
+  const std::size_t before = bytes_in(local.rests);
   std::array<std::int32_t, 256> by_byte;
   by_byte.fill(-1);
   const std::vector<std::int32_t> members = local.rests[static_cast<std::size_t>(rest)].members;
@@ -130,6 +145,10 @@ void TokenMasks::find_children(Local& local, std::int32_t rest) {
   Rest& parent = local.rests[static_cast<std::size_t>(rest)];
   parent.children = std::move(children);
   parent.has_children = true;
+  part_bytes_ += bytes_in(parent.children) + bytes_in(local.rests) - before;
+  for (std::size_t i = first; i < local.rests.size(); ++i) {
+    part_bytes_ += bytes_in(local.rests[i].members);
+  }
 }
 
 void TokenMasks::walk_rest(Local& local, std::int32_t rest, State state, TokenMask& mask) {

@@ -41,8 +41,10 @@ class TokenMasks {
   /// rest is computed on demand.
   void prepare(double seconds);
 
-  /// The number of stored masks and parts of masks.
-  [[nodiscard]] std::size_t size() const { return masks_.size() + parts(); }
+  /// Finished masks are dropped beyond this: parts, which take longer to compute, stay.
+  static constexpr std::size_t kMostMaskBytes = std::size_t{4} << 20;
+  /// The memory of all masks and parts of masks.
+  [[nodiscard]] std::size_t bytes() const { return part_bytes_ + masks_.size() * bytes_of_mask(); }
   /// The number of stored walks over a layer's tokens.
   [[nodiscard]] std::size_t parts() const;
 
@@ -73,16 +75,19 @@ class TokenMasks {
 
   using Locals = std::unordered_map<Nodes, Local, NodesHash>;
 
+  [[nodiscard]] std::size_t words() const { return (vocabulary_.size() + 63) / 64; }
+  [[nodiscard]] std::size_t bytes_of_mask() const;
   Local& local(std::size_t layer, const Nodes& nodes);
   [[nodiscard]] Nodes twins(std::size_t layer, const Nodes& nodes) const;
   Local walk(const TokenTrie& trie, State begin);
   void walk_rest(Local& local, std::int32_t rest, State state, TokenMask& mask);
-  static void find_children(Local& local, std::int32_t rest);
+  void find_children(Local& local, std::int32_t rest);
   std::map<Stacks, Nodes> nodes_by_stacks(State state) const;
 
   Automaton& automaton_;
   const Vocabulary& vocabulary_;
   std::array<Locals, kDepths.size() + 1> locals_;  // by layer
+  std::size_t part_bytes_ = 0;                     // of locals_
   std::unordered_map<State, TokenMask> masks_;
 };
 

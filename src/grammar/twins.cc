@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "grammar/memory.h"
+
 namespace winnow::grammar {
 namespace {
 
@@ -95,6 +97,14 @@ std::vector<int> last_alike(const std::vector<std::uint32_t>& classes, std::size
 }
 
 }  // namespace
+
+std::size_t Twins::bytes() const {
+  std::size_t bytes = bytes_in(copies_);
+  for (const auto& twins : by_depth_) {
+    bytes += bytes_in(twins);
+  }
+  return bytes;
+}
 
 void Twins::add_copies(const Expression& repeat, int first, int copies, int end) {
   if (copies == 0) {

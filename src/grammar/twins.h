@@ -41,6 +41,7 @@ class Twins {
   /// bytes, if nothing else may follow a node.
   void share_copies(const std::function<std::optional<std::string>(int node)>& rest_of_rule);
 
+  [[nodiscard]] std::size_t bytes() const;
   /// The twin of a node. `depth`: an index of kDepths.
   [[nodiscard]] std::int32_t find(std::size_t depth, std::int32_t node) const {
     return by_depth_[depth][static_cast<std::size_t>(node)];

@@ -188,8 +188,41 @@ TEST(TokenGrammar, StacksDoNotGrowWhereARuleEndsWithACall) {
   for (int i = 0; i < 1000; ++i) {
     state = grammar.advance(state, 0);
   }
-  EXPECT_LT(grammar.size(), 20U);
+  EXPECT_LT(grammar.learnt_bytes(), 20U << 10);
   EXPECT_TRUE(grammar.ends(grammar.advance(state, 1)));
+}
+
+// A vocabulary of a usual size, of which a grammar needs few tokens.
+std::shared_ptr<const Vocabulary> large_vocabulary() {
+  std::vector<std::string> tokens(150'000);
+  for (const char* byte : {"{", "}", "\"", ":", ",", " ", "a", "b", "1"}) {
+    tokens.emplace_back(byte);
+  }
+  return std::make_shared<const Vocabulary>(std::move(tokens));
+}
+
+TEST(TokenGrammar, FewTokensCostNoWholeMask) {
+  const TokenGrammar grammar(
+      json_schema_rules(
+          {{"type", "object"},
+           {"properties", {{"a", {{"type", "string"}}}, {"b", {{"type", "number"}}}}}}),
+      large_vocabulary(), 100.0);
+  EXPECT_LT(grammar.learnt_bytes(), std::size_t{256} << 10);
+  EXPECT_LT(grammar.compiled_bytes(), std::size_t{256} << 10);
+}
+
+TEST(TokenGrammar, FinishedMasksAreDroppedBeyondALimit) {
+  TokenGrammar grammar(parse_grammar("root ::= \"a\"{2000}"), large_vocabulary(), 0.0);
+  constexpr std::int32_t kA = 150'006;
+  TokenMask bits(150'009 / 64 + 1);
+  auto state = grammar.start();
+  for (int i = 0; i < 2000; ++i) {
+    grammar.mask(state, {}, bits);
+    ASSERT_NE(bits[kA / 64] >> (kA % 64) & 1, 0U) << i;
+    state = grammar.advance(state, kA);
+  }
+  EXPECT_TRUE(grammar.ends(state));
+  EXPECT_LT(grammar.learnt_bytes(), TokenMasks::kMostMaskBytes + (std::size_t{1} << 20));
 }
 
 TEST(TokenGrammar, WhatIsNoTokenOfTheTextEndsIt) {

@@ -14,9 +14,7 @@ namespace {
 
 using Kind = AnswerFormat::Kind;
 
-constexpr double kPrepareSeconds = 0.08;     // for which a format's first request waits for masks
-constexpr std::size_t kMostGrammars = 32;    // kept in the cache
-constexpr std::size_t kMostLearnt = 20'000;  // KiB, above which a grammar is rebuilt
+constexpr double kPrepareSeconds = 0.08;  // for which a format's first request waits for masks
 constexpr std::size_t kMostGrammarBytes = std::size_t{1} << 20;  // of a schema or grammar
 
 grammar::RuleSet rules_of(const AnswerFormat& format) {
@@ -89,28 +87,85 @@ std::shared_ptr<grammar::TokenGrammar> GrammarCache::find(
   if (key.size() > kMostGrammarBytes) {
     throw ApiError(400, param + " is larger than 1 MiB", param, "invalid_value");
   }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(entries_, key, &Entry::first);
-    if (found != entries_.end() && found->second->size() > kMostLearnt) {
-      entries_.erase(found);  // requests that use it keep it
-    } else if (found != entries_.end()) {
-      entries_.splice(entries_.begin(), entries_, found);
-      return found->second;
-    }
+  const std::shared_ptr<Entry> found = entry(std::move(key));
+  const std::lock_guard lock(found->making);
+  if (found->grammar == nullptr && found->refusal.empty()) {
+    fill(*found, make);
+  } else if (found->grammar != nullptr) {
+    forget_what_is_too_much(*found);
   }
-  std::shared_ptr<grammar::TokenGrammar> made;
+  make_room();
+  if (found->grammar == nullptr) {
+    throw ApiError(400, param + ": " + found->refusal, param, "unsupported_format");
+  }
+  return found->grammar;
+}
+
+// The entry of a key, new or not, which becomes the most recently used one.
+std::shared_ptr<GrammarCache::Entry> GrammarCache::entry(std::string key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(
+      entries_, key, [](const auto& each) -> const std::string& { return each->key; });
+  if (found == entries_.end()) {
+    entries_.push_front(std::make_shared<Entry>(std::move(key)));
+  } else {
+    entries_.splice(entries_.begin(), entries_, found);
+  }
+  return entries_.front();
+}
+
+void GrammarCache::fill(Entry& entry, const std::function<grammar::RuleSet()>& make) {
+  std::shared_ptr<grammar::TokenGrammar> grammar;
+  std::string refusal;
   try {
-    made = std::make_shared<grammar::TokenGrammar>(make(), vocabulary(), kPrepareSeconds);
+    grammar = std::make_shared<grammar::TokenGrammar>(make(), vocabulary(), kPrepareSeconds);
   } catch (const Error& error) {
-    throw ApiError(400, param + ": " + error.what(), param, "unsupported_format");
+    refusal = error.what();
   }
   const std::lock_guard lock(mutex_);
-  entries_.emplace_front(std::move(key), made);
-  if (entries_.size() > kMostGrammars) {
-    entries_.pop_back();
+  entry.grammar = std::move(grammar);
+  entry.refusal = std::move(refusal);
+}
+
+// Requests that use the old states keep them; the compiled grammar is shared.
+void GrammarCache::forget_what_is_too_much(Entry& entry) {
+  if (entry.grammar->learnt_bytes() <= limits_.learnt_bytes) {
+    return;
   }
-  return made;
+  auto fresh = std::make_shared<grammar::TokenGrammar>(entry.grammar->compiled(), vocabulary(),
+                                                       /*prepare_seconds=*/0.0);
+  const std::lock_guard lock(mutex_);
+  entry.grammar.swap(fresh);
+}
+
+void GrammarCache::make_room() {
+  Entries dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  auto end = entries_.begin();
+  for (std::size_t count = 0; end != entries_.end(); ++end, ++count) {
+    bytes += (*end)->bytes();
+    if (count > 0 && (bytes > limits_.bytes || count >= limits_.entries)) {
+      break;
+    }
+  }
+  dropped.splice(dropped.end(), entries_, end, entries_.end());
+}
+
+std::size_t GrammarCache::bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& entry : entries_) {
+    bytes += entry->bytes();
+  }
+  return bytes;
+}
+
+std::size_t GrammarCache::Entry::bytes() const {
+  const std::size_t text = sizeof(Entry) + key.capacity() + refusal.capacity();
+  return grammar == nullptr
+             ? text
+             : text + sizeof(*grammar) + grammar->compiled_bytes() + grammar->learnt_bytes();
 }
 
 }  // namespace winnow::server

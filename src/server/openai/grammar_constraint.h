@@ -42,11 +42,24 @@ class GrammarConstraint : public engine::TokenConstraint {
   grammar::TokenGrammar::State state_;
 };
 
-/// Recently used grammars. May be used from many threads.
+/// What a GrammarCache may keep.
+struct GrammarLimits {
+  /// Of all grammars, with what they learnt. Beyond it the least recently used ones go, but never
+  /// the last one asked for.
+  std::size_t bytes = std::size_t{512} << 20;
+  /// Of one grammar's states and masks. Beyond it they are learnt anew from its next request on.
+  std::size_t learnt_bytes = std::size_t{64} << 20;
+  /// Of grammars and refusals.
+  std::size_t entries = 1000;
+};
+
+/// Recently used grammars, and the messages of those that were refused. May be used from many
+/// threads: those that ask for the same new grammar wait while one compiles it.
 class GrammarCache {
  public:
   /// `tokenizer` must outlive this; `tokens`: in the model's vocabulary.
-  GrammarCache(const Tokenizer& tokenizer, int tokens) : tokenizer_(tokenizer), tokens_(tokens) {}
+  GrammarCache(const Tokenizer& tokenizer, int tokens, const GrammarLimits& limits = {})
+      : tokenizer_(tokenizer), tokens_(tokens), limits_(limits) {}
 
   /// Special tokens that keep their text, while others have none. Call before the first find().
   void keep_text_of(std::vector<std::int32_t> marks) { marks_ = std::move(marks); }
@@ -56,19 +69,37 @@ class GrammarCache {
   /// A grammar whose rules are made if `key` is not cached; errors name the field `param`.
   std::shared_ptr<grammar::TokenGrammar> find(std::string key, const std::string& param,
                                               const std::function<grammar::RuleSet()>& make);
+  /// The memory of all that is kept.
+  [[nodiscard]] std::size_t bytes() const;
 
  private:
-  using Entry = std::pair<std::string, std::shared_ptr<grammar::TokenGrammar>>;
+  struct Entry {
+    explicit Entry(std::string text) : key(std::move(text)) {}
+    [[nodiscard]] std::size_t bytes() const;
 
+    const std::string key;
+    std::mutex making;  // held while the members below are made
+    // Written with `making` and the cache's mutex_ held, read with one of them. Both are empty at
+    // first.
+    std::shared_ptr<grammar::TokenGrammar> grammar;
+    std::string refusal;
+  };
+  using Entries = std::list<std::shared_ptr<Entry>>;
+
+  std::shared_ptr<Entry> entry(std::string key);
+  void fill(Entry& entry, const std::function<grammar::RuleSet()>& make);
+  void forget_what_is_too_much(Entry& entry);
+  void make_room();
   std::shared_ptr<const grammar::Vocabulary> vocabulary();
 
   const Tokenizer& tokenizer_;
   int tokens_;
+  GrammarLimits limits_;
   std::vector<std::int32_t> marks_;
   std::once_flag vocabulary_made_;
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // made for the first format
-  std::mutex mutex_;                                       // of entries_
-  std::list<Entry> entries_;                               // most recently used first
+  mutable std::mutex mutex_;                               // of entries_
+  Entries entries_;                                        // most recently used first
 };
 
 }  // namespace winnow::server
