@@ -164,8 +164,11 @@ std::shared_ptr<PrefixStore::Reading> PrefixStore::reading_of(const std::string&
     known = reading;
     reader_.run([this, name, wanted = known,
                  tokens = std::vector<std::int32_t>(tokens.begin(), tokens.end())] {
-      if (const auto still = wanted.lock()) {
-        still->promise.set_value(read(name, tokens));
+      if (auto still = wanted.lock()) {
+        StatePtr state = read(name, tokens);
+        std::promise<StatePtr> promise = std::move(still->promise);
+        still.reset();  // whoever gets the state may be the last who wants it
+        promise.set_value(std::move(state));
       }
     });
   }

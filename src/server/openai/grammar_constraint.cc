@@ -14,7 +14,6 @@ namespace {
 
 using Kind = AnswerFormat::Kind;
 
-constexpr double kPrepareSeconds = 0.08;  // for which a format's first request waits for masks
 constexpr std::size_t kMostGrammarBytes = std::size_t{1} << 20;  // of a schema or grammar
 
 grammar::RuleSet rules_of(const AnswerFormat& format) {
@@ -118,7 +117,8 @@ void GrammarCache::fill(Entry& entry, const std::function<grammar::RuleSet()>& m
   std::shared_ptr<grammar::TokenGrammar> grammar;
   std::string refusal;
   try {
-    grammar = std::make_shared<grammar::TokenGrammar>(make(), vocabulary(), kPrepareSeconds);
+    grammar =
+        std::make_shared<grammar::TokenGrammar>(make(), vocabulary(), limits_.prepare_seconds);
   } catch (const Error& error) {
     refusal = error.what();
   }

@@ -42,15 +42,17 @@ class GrammarConstraint : public engine::TokenConstraint {
   grammar::TokenGrammar::State state_;
 };
 
-/// What a GrammarCache may keep.
+/// What a GrammarCache may keep and take.
 struct GrammarLimits {
   /// Of all grammars, with what they learnt. Beyond it the least recently used ones go, but never
   /// the last one asked for.
-  std::size_t bytes = std::size_t{512} << 20;
+  std::size_t bytes = std::size_t{1} << 30;
   /// Of one grammar's states and masks. Beyond it they are learnt anew from its next request on.
   std::size_t learnt_bytes = std::size_t{64} << 20;
   /// Of grammars and refusals.
   std::size_t entries = 1000;
+  /// For computing masks in advance; a new grammar's first request waits so long.
+  double prepare_seconds = 0.08;
 };
 
 /// Recently used grammars, and the messages of those that were refused. May be used from many

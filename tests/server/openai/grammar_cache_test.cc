@@ -85,9 +85,9 @@ TEST(GrammarCache, KeepsManySmallGrammars) {
 }
 
 TEST(GrammarCache, DropsTheLeastRecentlyUsedBeyondItsBytes) {
-  CountingCache first;
+  CountingCache first({.prepare_seconds = 0.0});
   first.find("[a-z]{1,100}x");
-  CountingCache cache({.bytes = first.bytes() * 5 / 2});
+  CountingCache cache({.bytes = first.bytes() * 5 / 2, .prepare_seconds = 0.0});
   for (const char* pattern : {"[a-z]{1,100}x", "[a-z]{1,100}y", "[a-z]{1,100}x", "[a-z]{1,100}z"}) {
     cache.find(pattern);
   }
@@ -115,7 +115,7 @@ TEST(GrammarCache, NeverDropsWhatItJustCompiled) {
 }
 
 TEST(GrammarCache, LearnsAnewWithoutCompilingAgain) {
-  CountingCache cache({.learnt_bytes = 1});
+  CountingCache cache({.learnt_bytes = 1, .prepare_seconds = 60.0});
   const auto before = cache.find("[a-z]{1,100}");
   const auto after = cache.find("[a-z]{1,100}");
   EXPECT_NE(after, before);
