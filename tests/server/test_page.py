@@ -131,7 +131,7 @@ def test_stop_ends_the_request(page, server):
 def test_a_temperature_that_was_typed_stays(browser, server):
     page = browser.new_page(bypass_csp=True)
     held = []
-    page.route("**/v1/models", held.append)
+    page.route("**/v1/models", lambda route: held.append(route))
     page.goto(server.url)
     page.locator("summary", has_text="Settings").click()
     page.fill("#temperature", "1.5")
