@@ -124,7 +124,7 @@ TEST(Journal, NamesADirectoryInItsPlace) {
   for (const std::string& message : {message_of([&] { Journal(folder, kRun); }),
                                      message_of([&] { require_results_of(folder, kRun); })}) {
     EXPECT_THAT(message, HasSubstr(folder.string() + ": cannot "));
-    EXPECT_THAT(message, ::testing::ContainsRegex("[Ii]s a directory"));
+    EXPECT_THAT(message, HasSubstr("s a directory"));
   }
 }
 
