@@ -178,10 +178,11 @@ TEST_F(Training, FromNothingToACompressedModelThatGenerates) {
     const CommandResult result = succeed(words);
     EXPECT_THAT(result.err, AllOf(HasSubstr("step 4/4"), HasSubstr("KLD")));
     EXPECT_THAT(result.out, HasSubstr("the model after 4 steps; CR "));
-    EXPECT_THAT(result.out,
-                HasSubstr(kind == "dmc" ? " of the target 2.00: missed; more --steps come closer\n"
-                                        : " of the 1.78 that the target 2.00 allows in 32 tokens "
-                                          "with a window of 4: missed; more --steps come closer\n"));
+    EXPECT_THAT(
+        result.out,
+        HasSubstr(kind == "dmc" ? " of the target 2.00: missed; more --steps come closer\n"
+                                : " of the 1.78 that the target 2.00 allows in 32 tokens "
+                                  "with a window of 4: missed; more --steps come closer\n"));
     EXPECT_THAT(read_text(file(out + "/training/curves.html")),
                 AllOf(HasSubstr("<polyline"), HasSubstr("layer 1"), HasSubstr("held out")));
     const auto lines = metrics(out);
