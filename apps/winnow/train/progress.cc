@@ -94,7 +94,8 @@ std::string TrainingProgress::verdict() const {
   if (target_ == 0.0 || reached_ == 0.0) {
     return "";
   }
-  const char* const word = reached_ >= kNear * allowed() ? "reached" : "missed; more --steps come closer";
+  const char* const word =
+      reached_ >= kNear * allowed() ? "reached" : "missed; more --steps come closer";
   return window_ == 0.0
              ? fmt::format("; CR {:.2f} of the target {:.2f}: {}", reached_, target_, word)
              : fmt::format(
