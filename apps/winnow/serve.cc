@@ -213,7 +213,8 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
       "that begin with # are comments (default: none)");
   group.open_option("--cors-origin", options.server.service.cors_origin, "ORIGIN",
                     "Allow scripts of this origin (CORS); *: any (default: none)");
-  group.option("--http-threads", http.threads, "N", "Threads for connections, and as many for parsing requests");
+  group.option("--http-threads", http.threads, "N",
+               "Threads for connections, and as many for parsing requests");
   group.option("--max-connections", http.max_connections, "N",
                "Most open connections; on 64 more probes are answered, and others get status 503");
   group.option("--max-body-mib", options.max_body_mib, "MIB", "Largest body of a request in MiB");
