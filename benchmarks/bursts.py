@@ -9,18 +9,14 @@ time.
   behind   a short prompt 0.3 s after long ones that share nothing
 
 Each run has a new server. Prompts are random tokens."""
-import argparse
 import asyncio
-import datetime
-import json
-import pathlib
 import random
 import statistics
 import time
 
 import httpx
 
-from serving_load import ROOT, Server, machine, metrics
+from serving_load import metrics, run_scenario, scenario_parser, write_runs
 
 
 def tokens(count, seed):
@@ -81,33 +77,17 @@ RUNS = [("shared", shared, 40, ["--kv-gib", "0.0625"]), ("cold", cold, 8, []), (
         ("behind", behind, 8, []), ("behind", behind, 16, [])]
 
 
-async def run(scenario, count, server):
+async def run(scenario, count, port):
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=600, limits=limits) as client:
-        return await scenario(client, server.port, count)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=600, limits=limits) as client:
+        return await scenario(client, port, count)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default=str(ROOT / "build/release/bin/winnow"))
-    parser.add_argument("--model", default="assets/base")
-    parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("serve", nargs="*", help="flags of winnow serve")
-    args = parser.parse_args()
-    results = []
-    for _ in range(args.repeat):
-        for name, scenario, count, flags in RUNS:
-            server = Server(args.binary, [*flags, *args.serve], args.model)
-            try:
-                result = {"burst": name, "requests": count} | asyncio.run(run(scenario, count, server))
-            finally:
-                server.stop()
-            print(json.dumps(result), flush=True)
-            results.append(result)
-    if args.out:
-        args.out.write_text(json.dumps({"date": datetime.date.today().isoformat(), "machine": machine(),
-                                        "model": args.model, "serve": args.serve, "runs": results}, indent=1) + "\n")
+    args = scenario_parser(__doc__, "assets/base").parse_args()
+    write_runs(args, [
+        run_scenario(args, flags, lambda port: {"burst": name, "requests": count} | asyncio.run(run(scenario, count, port)))
+        for _ in range(args.repeat) for name, scenario, count, flags in RUNS])
 
 
 if __name__ == "__main__":

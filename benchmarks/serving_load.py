@@ -241,6 +241,34 @@ def machine():
     return {"cpu": names[0] if names else "", "cores": os.cpu_count(), "load_average": os.getloadavg()}
 
 
+def scenario_parser(description, model):
+    """The arguments of benchmarks whose scenarios have a server each."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default=str(ROOT / "build/release/bin/winnow"))
+    parser.add_argument("--model", default=model)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("serve", nargs="*", help="flags of winnow serve")
+    return parser
+
+
+def run_scenario(args, flags, scenario):
+    """Prints and returns what scenario(port) measured on a new server."""
+    server = Server(args.binary, [*flags, *args.serve], args.model)
+    try:
+        result = scenario(server.port)
+    finally:
+        server.stop()
+    print(json.dumps(result), flush=True)
+    return result
+
+
+def write_runs(args, runs):
+    if args.out:
+        args.out.write_text(json.dumps({"date": datetime.date.today().isoformat(), "machine": machine(),
+                                        "model": args.model, "serve": args.serve, "runs": runs}, indent=1) + "\n")
+
+
 def main():
     args = arguments()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

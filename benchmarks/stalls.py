@@ -12,16 +12,13 @@ streams, and the longest answer of /health, beside each disturbance.
   scores    prompt_logprobs of 2,000 tokens
 
 Each has a new server."""
-import argparse
 import asyncio
-import datetime
 import json
-import pathlib
 import time
 
 import httpx
 
-from serving_load import ROOT, Server, machine
+from serving_load import run_scenario, scenario_parser, write_runs
 
 STREAMS = 2
 
@@ -120,27 +117,13 @@ async def measure(disturb, port):
 
 def main():
     disturbances = {each.__name__: each for each in (none, bodies, items, grammars, schemas, scores)}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default=str(ROOT / "build/release/bin/winnow"))
-    parser.add_argument("--model", default="assets/dms-cr8")
+    parser = scenario_parser(__doc__, "assets/dms-cr8")
     parser.add_argument("--only", nargs="+", choices=disturbances, default=list(disturbances))
-    parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("serve", nargs="*", help="flags of winnow serve")
     args = parser.parse_args()
-    results = []
-    for _ in range(args.repeat):
-        for name in args.only:
-            server = Server(args.binary, ["--threads", "1", *args.serve], args.model)
-            try:
-                result = {"disturbance": name} | asyncio.run(measure(disturbances[name], server.port))
-            finally:
-                server.stop()
-            print(json.dumps(result), flush=True)
-            results.append(result)
-    if args.out:
-        args.out.write_text(json.dumps({"date": datetime.date.today().isoformat(), "machine": machine(),
-                                        "model": args.model, "serve": args.serve, "runs": results}, indent=1) + "\n")
+    write_runs(args, [
+        run_scenario(args, ["--threads", "1"],
+                     lambda port: {"disturbance": name} | asyncio.run(measure(disturbances[name], port)))
+        for _ in range(args.repeat) for name in args.only])
 
 
 if __name__ == "__main__":

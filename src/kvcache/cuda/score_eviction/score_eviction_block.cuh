@@ -137,20 +137,13 @@ class ScoreEvictionBlock {
     return max(best.slot, 0);  // if all scores are NaN, any slot will do
   }
 
-  // nvcc accepts a switch that lacks a value. scores_each() (score_eviction.cc) must know all
-  // values, too, and is compiled by a compiler that does not.
   [[nodiscard]] __device__ float score(int token, int length, int entry) const {
     switch (a_.scored) {
       case DeviceScore::draw:
         return drawn_score(length, positions_[entry], a_.layer);
       case DeviceScore::weighted_attention:
         return weights_[entry];
-      case DeviceScore::attention:
-      case DeviceScore::none:
-      case DeviceScore::neighbours_attention:
-      case DeviceScore::redundancy:
-      case DeviceScore::expected_attention:
-      case DeviceScore::future_queries:
+      default:
         break;
     }
     return a_.by_layer ? layer_sum(token, entry) : received_[entry];
