@@ -29,9 +29,10 @@ void copy_async(T* to, const T* from, std::size_t count, cudaStream_t stream) {
       "copy on the device");
 }
 
-/// Copies from pageable host memory, after all work on the default stream.
+/// Copies from pageable host memory, after all work on the default stream, and waits for it.
 inline void copy_to_device(void* to, const void* from, std::size_t bytes) {
   winnow::cuda::check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+  winnow::cuda::wait_for_default_stream();
 }
 
 /// Sets every byte to 0.

@@ -48,6 +48,7 @@ std::vector<float> draw(Random& random, std::size_t count) {
 void write(const void* to, const void* from, std::size_t bytes) {
   winnow::cuda::check(cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice),
                       "copy numbers");
+  winnow::cuda::wait_for_default_stream();  // the ranks' streams do not
 }
 
 void write_part(const RankMemory& memory, std::span<const float> values, bool in_16_bits) {
