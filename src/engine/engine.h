@@ -158,6 +158,7 @@ class Engine {
   // engine_plan.cc: chooses the sequences of the next step.
   std::vector<Share> plan(std::vector<TokenEvent>& events);
   std::vector<Share> deal_step();
+  [[nodiscard]] std::vector<Sequence*> without_share(std::span<const Share> shares) const;
   bool claim(Sequence& sequence, int wanted, std::vector<Share>& shares);
   [[nodiscard]] int admissible_tokens(const Sequence& sequence, int wanted,
                                       const std::vector<Share>& shares) const;

@@ -58,11 +58,9 @@ std::vector<Engine::Share> Engine::deal_step() {
   admit(shares);
   std::vector<Sequence*> prompts;
   std::vector<int> pending;
-  for (const SequencePtr& sequence : running_) {
-    const bool claimed =
-        std::ranges::find(shares, sequence.get(), &Share::sequence) != shares.end();
-    if (!claimed && sequence->finish == FinishReason::none) {
-      prompts.push_back(sequence.get());
+  for (Sequence* const sequence : without_share(shares)) {
+    if (sequence->finish == FinishReason::none) {
+      prompts.push_back(sequence);
       pending.push_back(most_tokens(*sequence));
     }
   }
@@ -74,6 +72,20 @@ std::vector<Engine::Share> Engine::deal_step() {
     }
   }
   return shares;
+}
+
+// The running sequences that have no share of the step. Shares are in the order of `running_`.
+std::vector<Engine::Sequence*> Engine::without_share(std::span<const Share> shares) const {
+  std::vector<Sequence*> others;
+  auto share = shares.begin();
+  for (const SequencePtr& sequence : running_) {
+    if (share != shares.end() && share->sequence == sequence.get()) {
+      ++share;
+    } else {
+      others.push_back(sequence.get());
+    }
+  }
+  return others;
 }
 
 // Adds `sequence` to the step with as many of `wanted` tokens as fit. Drops prefixes and preempts
@@ -158,12 +170,9 @@ void Engine::preempt(std::vector<SequencePtr>::iterator place, std::vector<Share
 void Engine::admit(std::vector<Share>& shares) {
   crowded_ = crowded_ && !running_.empty();
   PromptPlaces places(prompt_budget(config_.step_tokens, static_cast<int>(shares.size())));
-  std::vector<Sequence*> readers;  // running sequences that read their prompts
-  for (const SequencePtr& sequence : running_) {
-    if (std::ranges::find(shares, sequence.get(), &Share::sequence) == shares.end()) {
-      places.take(sequence->pending());
-      readers.push_back(sequence.get());
-    }
+  std::vector<Sequence*> readers = without_share(shares);  // they read their prompts
+  for (const Sequence* reader : readers) {
+    places.take(reader->pending());
   }
   const auto may_admit = [&] {
     return !crowded_ && !waiting_.empty() &&

@@ -25,10 +25,10 @@ struct FullLoadResult {
   double output_tokens_per_s = 0.0;       // over the whole time
   double steady_tokens_per_s = 0.0;       // over the middle half of the output tokens
   std::vector<double> seconds_per_token;  // of each answer, between its first token and its last
-  int most_running = 0;                   // maximum number of sequences with cache at the same time
+  int most_running = 0;                   // most sequences with cache at a time, of every 16th step
   engine::EngineStats stats;              // at the end, including the warm-up
   engine::Throughput throughput;          // likewise
-  std::size_t most_bytes = 0;             // maximum size of the cache
+  std::size_t most_bytes = 0;             // largest size of the cache, of every 16th step
   double compression_ratio = 1.0;         // of finished sequences
 };
 

@@ -96,6 +96,7 @@ winnow::cuda::DeviceBuffer<T> grown(const winnow::cuda::DeviceBuffer<T>& old, co
 DeviceCache::DeviceCache(const CacheConfig& config, const CacheShape& shape, int sequences)
     : config_(config),
       shape_(shape),
+      alike_layers_(alike_layers()),
       places_(places_of(shape)),
       layout_(config.format, shape.head_dim),
       states_(shape.states, states_for(config, shape, sequences)) {

@@ -200,6 +200,12 @@ class DeviceCache {
   [[nodiscard]] std::size_t archive_growth(int slot, int layer, int before, int after) const;
   // The most pages of a full layer's archive that a fork copies.
   [[nodiscard]] std::size_t copied_pages(int slot, int layer) const;
+  // Layers whose rows take the same numbers of pages: one of them, and the rows of all.
+  struct AlikeLayers {
+    int layer;
+    std::size_t rows;
+  };
+  [[nodiscard]] std::vector<AlikeLayers> alike_layers() const;
   // The sum of pages(layer) over all rows.
   template <class F>
   [[nodiscard]] std::size_t over_rows(const F& pages) const;
@@ -271,6 +277,7 @@ class DeviceCache {
 
   CacheConfig config_;
   CacheShape shape_;
+  std::vector<AlikeLayers> alike_layers_;
   std::vector<std::int32_t> places_;  // of a sequence's rows in tables [layers, kv_heads]
   ops::cuda::DevicePageLayout layout_;
   std::size_t capacity_ = 0;

@@ -10,11 +10,29 @@ using ops::pages_for;
 
 }  // namespace
 
+std::vector<DeviceCache::AlikeLayers> DeviceCache::alike_layers() const {
+  const RuleTraits& traits = config_.traits();
+  const bool has_layer_budgets = traits.drops() && traits.eviction->layer_budget != nullptr;
+  std::vector<AlikeLayers> all;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    const auto rows = static_cast<std::size_t>(shape_.kv_heads_of(layer));
+    const auto alike = std::ranges::find_if(all, [&](const AlikeLayers& others) {
+      return !has_layer_budgets && shape_.reach_of(others.layer) == shape_.reach_of(layer);
+    });
+    if (alike == all.end()) {
+      all.push_back({layer, rows});
+    } else {
+      alike->rows += rows;
+    }
+  }
+  return all;
+}
+
 template <class F>
 std::size_t DeviceCache::over_rows(const F& pages) const {
   std::size_t sum = 0;
-  for (int layer = 0; layer < shape_.layers; ++layer) {
-    sum += static_cast<std::size_t>(shape_.kv_heads_of(layer)) * pages(layer);
+  for (const auto& [layer, rows] : alike_layers_) {
+    sum += rows * pages(layer);
   }
   return sum;
 }
