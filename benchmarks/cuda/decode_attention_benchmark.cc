@@ -28,7 +28,7 @@ namespace {
 
 using cuda::DeviceBuffer;
 
-constexpr std::size_t kMemory = std::size_t{1}
+constexpr std::size_t kMemory = std::size_t{3}
                                 << 30;  // read one after another: many times the cache
 
 /// Bytes per second of reading kMemory bytes.
@@ -50,6 +50,8 @@ struct Case {
   int batch;  // sequences, of 8 KV heads
   int least;  // live entries per row, drawn evenly from [least, most]
   int most;
+  int window = 257;  // entries of each row; 0: all are in the archive
+  int padding = 0;   // sequences without entries after the others
 };
 
 struct Tables {
@@ -63,7 +65,6 @@ struct Tables {
 };
 
 constexpr int kHeads = 8;
-constexpr int kWindow = 257;  // entries
 constexpr std::int32_t kLength = 8192;
 
 Tables draw_tables(const Case& c) {
@@ -71,16 +72,16 @@ Tables draw_tables(const Case& c) {
   std::uniform_int_distribution<int> live(c.least, c.most);
   Tables t{};
   t.archive_stride = static_cast<std::size_t>(c.most / ops::kPageEntries + 1);
-  t.window_stride = kWindow / ops::kPageEntries + 1;
+  t.window_stride = static_cast<std::size_t>(c.window / ops::kPageEntries + 1);
   for (int row = 0; row < c.batch * kHeads; ++row) {
-    t.archive_counts.push_back(live(random) - kWindow);
-    t.entries += static_cast<std::size_t>(t.archive_counts.back() + kWindow);
+    t.archive_counts.push_back(live(random) - c.window);
+    t.entries += static_cast<std::size_t>(t.archive_counts.back() + c.window);
   }
   const auto pages_of = [](int entries) {
     return static_cast<std::size_t>((entries + ops::kPageEntries - 1) / ops::kPageEntries);
   };
   for (const int count : t.archive_counts) {
-    t.pages += pages_of(count) + pages_of(kWindow);
+    t.pages += pages_of(count) + pages_of(c.window);
   }
   std::vector<std::uint32_t> order(t.pages);
   std::iota(order.begin(), order.end(), 0U);
@@ -92,7 +93,7 @@ Tables draw_tables(const Case& c) {
     for (std::size_t p = 0; p < pages_of(t.archive_counts[row]); ++p) {
       t.archive_pages[row * t.archive_stride + p] = order[next++];
     }
-    for (std::size_t p = 0; p < pages_of(kWindow); ++p) {
+    for (std::size_t p = 0; p < pages_of(c.window); ++p) {
       t.window_pages[row * t.window_stride + p] = order[next++];
     }
   }
@@ -117,6 +118,8 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
   const DeviceBuffer<std::int32_t> archive_counts(tables.archive_counts);
   std::vector<std::int32_t> all_slots(static_cast<std::size_t>(c.batch));
   std::iota(all_slots.begin(), all_slots.end(), 0);
+  all_slots.resize(all_slots.size() + static_cast<std::size_t>(c.padding), -1);
+  const int batch = c.batch + c.padding;
   const DeviceBuffer<std::int32_t> slots(all_slots);
   const DeviceBuffer<std::int32_t> lengths(std::vector<std::int32_t>(all_slots.size(), kLength));
   const DeviceBuffer<std::uint32_t> archive_pages(tables.archive_pages);
@@ -133,15 +136,15 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
                                     .window_pages = window_pages.data(),
                                     .window_stride = tables.window_stride,
                                     .lengths = lengths.data(),
-                                    .window = kWindow - 1,
+                                    .window = c.window - 1,
                                     .slots = slots.data(),
                                     .kv_heads = kHeads};
   };
-  const auto width = static_cast<std::size_t>(c.batch * kHeads * c.group * c.head_dim);
+  const auto width = static_cast<std::size_t>(batch * kHeads * c.group * c.head_dim);
   const DeviceBuffer<float> query(std::vector<float>(width, 0.01F));
   const DeviceBuffer<bf16> out(width);
-  ops::cuda::DecodePlan plan(layout, c.group, kHeads, c.batch, 1);
-  plan.make(entries_of(0), 0, c.batch, stream.get());
+  ops::cuda::DecodePlan plan(layout, c.group, kHeads, batch, 1);
+  plan.make(entries_of(0), 0, batch, stream.get());
   const double ms = time_graph(stream, [&] {
     for (std::size_t i = 0; i < launches; ++i) {
       plan.attend(0, entries_of(i), 0.125F, query.data(), out.data(), stream.get());
@@ -157,6 +160,7 @@ nlohmann::json run_case(const Case& c, const cuda::Stream& stream,
           {"head_dim", c.head_dim},
           {"group", c.group},
           {"sequences", c.batch},
+          {"padding", c.padding},
           {"entries", tables.entries},
           {"entry_bytes", layout.entry_bytes()},
           {"microseconds", seconds * 1e6},
@@ -172,6 +176,10 @@ constexpr Case kCases[] = {
     {"64 sequences, D 128, q4", ops::EntryFormat::q4, 128, 4, 64, 1024, 4096},
     {"64 sequences, D 64, bf16", ops::EntryFormat::bf16, 64, 4, 64, 1024, 4096},
     {"64 sequences, D 128, bf16", ops::EntryFormat::bf16, 128, 4, 64, 1024, 4096},
+    {"860 sequences, dense, fp8", ops::EntryFormat::f8e4m3, 128, 4, 860, 1152, 1152, 0},
+    {"the same, padded to 896", ops::EntryFormat::f8e4m3, 128, 4, 860, 1152, 1152, 0, 36},
+    {"1000 sequences, CR 8, fp8", ops::EntryFormat::f8e4m3, 128, 4, 1000, 144, 272, 65},
+    {"the same, padded to 1024", ops::EntryFormat::f8e4m3, 128, 4, 1000, 144, 272, 65, 24},
     {"Llama-3.2-1B at 8K, c = 1, fp8", ops::EntryFormat::f8e4m3, 64, 4, 1, 1000, 2072},
     {"Llama-3.2-1B at 8K, c = 8, fp8", ops::EntryFormat::f8e4m3, 64, 4, 8, 1000, 2072},
     {"Llama-3.2-1B at 8K, c = 1, q4", ops::EntryFormat::q4, 64, 4, 1, 1000, 2072},

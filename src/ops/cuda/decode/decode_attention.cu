@@ -1,6 +1,7 @@
-// Decode attention: a second kernel reduces the parts that the warps write. That costs less
-// than waiting in this kernel for the last part to arrive.
+// Decode attention. A warp that has all of a row writes its output. A second kernel reduces the
+// parts of the others: that costs less than waiting in this kernel for the last part to arrive.
 #include "base/cuda/launch.cuh"
+#include "ops/cuda/decode/decode_parts.cuh"
 #include "ops/cuda/decode/decode_run.cuh"
 #include "ops/cuda/pages/kernel_shape.cuh"
 
@@ -27,10 +28,17 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<D>)
   const int worker = static_cast<int>(blockIdx.x) * kDecodeWarps + warp;
   const int group = arguments.group;
   const DecodePlan::View& plan = arguments.plan;
-  RunAttention<Codes, D, kReadsAhead<Codes>>(arguments, plan.runs[worker], plan.batch_rows,
+  RunAttention<Codes, D, kReadsAhead<Codes>>(arguments, plan.runs[worker],
                                              memory + warp * warp_bytes(D, kCodeBits<Codes>, group),
                                              states[warp])
-      .run([&](int row, const auto& attention) {
+      .run([&](int row, const auto& attention, bool whole) {
+        if (whole && writes_whole_rows(arguments, kCodeBits<Codes>)) {
+          attention.each_quad(group, [&](int quad, const float4& out, float sum) {
+            write_output(arguments, std::size_t(row) * group * (D / 4) + quad,
+                         output_of({.sum = sum, .out = out}));
+          });
+          return;
+        }
         const std::size_t part = part_of(worker, row);
         attention.write(reinterpret_cast<float4*>(plan.partial_out) + part * group * (D / 4),
                         plan.partial_sums + part * group, group);

@@ -49,7 +49,7 @@ struct DecodeEntries {
 
 /// Decode attention of a step, all layers. The rows' pages (window, then archive) are concatenated
 /// and divided into equal runs, one per warp, so that heads of very different lengths cost only in
-/// proportion to their entries. A second kernel reduces the warps' parts of each row
+/// proportion to their entries. A second kernel reduces the parts of rows that several warps have
 /// (split-K). The division is computed on the device, once per step.
 ///
 /// Order of a step: make(); for each layer, the kernel that handles the new token (appends its
@@ -93,7 +93,8 @@ class DecodePlan {
               cudaStream_t stream) const;
 
   /// A row's pages: window pages, then archive pages. A tile is one or two of them (the last one of
-  /// a row may lack its second page); `begin` counts the tiles of the rows before it.
+  /// a row may lack its second page); `begin` counts the tiles of the rows before it. A row without
+  /// pages, such as one of a negative slot, has no tiles: it costs no warp anything.
   struct alignas(16) Row {
     std::int32_t begin;
     std::int32_t tiles;

@@ -44,6 +44,12 @@ inline __device__ float4 output_of(const Part& part) {
   return {part.out.x * factor, part.out.y * factor, part.out.z * factor, part.out.w * factor};
 }
 
+/// Whether a warp that has all of a row writes its output. Not if more belongs to it than the pages
+/// have, nor if it is to be rotated back.
+inline __device__ bool writes_whole_rows(const DecodeArguments& arguments, int code_bits) {
+  return code_bits > 4 && arguments.entries.open_scores == nullptr;
+}
+
 inline __device__ void write_output(const DecodeArguments& arguments, std::size_t quad,
                                     const float4& x) {
   if (arguments.bf16_out) {

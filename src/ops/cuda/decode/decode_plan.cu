@@ -37,7 +37,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
                                     int layer, int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
   if (slot < 0) {
-    return {.tiles = 1, .state_row = -1, .written = -1};
+    return {.state_row = -1, .written = -1};
   }
   const int length = entries.lengths[slot];
   const int reach = entries.reaches != nullptr ? entries.reaches[layer] : 0;
@@ -49,8 +49,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
   planned.window_entries = reach > 0 && entries.chunked ? length % ring + 1 : min(length + 1, ring);
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
   const int pages = pages_for(planned.window_entries) + planned.archive_pages;
-  // A row without pages also gets a tile: its zeros must be written.
-  planned.tiles = max(1, (pages + tile_pages - 1) / tile_pages);
+  planned.tiles = (pages + tile_pages - 1) / tile_pages;
   planned.written = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;
 }
@@ -106,8 +105,10 @@ __global__ void __launch_bounds__(kPlanThreads)
   const Cut cut{tiles, min(plan.workers, max(1, tiles / least))};
   for (int row = thread; row < plan.batch_rows; row += kPlanThreads) {
     DecodePlan::Row& planned = rows[row];
-    planned.first_run = cut.run_of(planned.begin);
-    planned.runs = cut.run_of(planned.begin + planned.tiles - 1) - planned.first_run + 1;
+    if (planned.tiles > 0) {
+      planned.first_run = cut.run_of(planned.begin);
+      planned.runs = cut.run_of(planned.begin + planned.tiles - 1) - planned.first_run + 1;
+    }
   }
   for (int worker = thread; worker < plan.workers; worker += kPlanThreads) {
     if (worker >= cut.runs) {

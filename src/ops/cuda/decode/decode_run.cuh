@@ -1,5 +1,5 @@
 // A warp processes a run of tiles independently: it copies their pages to shared memory, several
-// tiles ahead, across the ends of rows, and writes its part of each row.
+// tiles ahead, across the ends of rows, and writes its part of each row, or the whole row.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -82,23 +82,24 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
 template <class Codes, int D, bool kReadsAhead>
 class RunAttention {
  public:
-  /// The run ends before row `end_row`.
-  __device__ RunAttention(const DecodeArguments& arguments, const DecodePlan::Run& run, int end_row,
+  __device__ RunAttention(const DecodeArguments& arguments, const DecodePlan::Run& run,
                           std::byte* memory, StageState<tile_pages(D)>* states)
       : arguments_(arguments),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         run_(run),
-        end_row_(end_row),
         query_(reinterpret_cast<float*>(memory)),
         stream_(arguments.entries.pool, memory + arguments.group * D * sizeof(float), states),
         row_(run_.row) {}
 
-  /// Calls put(row, attention) at the end of each row's share of the run.
+  /// Calls put(row, attention, whole) at the end of each row's share of the run; `whole`: it is all
+  /// of the row.
   template <class Put>
   __device__ void run(const Put& put) {
     if (run_.count == 0) {
+      winnow::cuda::wait_for_predecessor();  // the kernel ends after it even if all runs are empty
       return;
     }
+    begins_row_ = planned(row_).begin == run_.begin;
     take(find(0, false));
     put_first_tiles(number_ != kNoPage);
     winnow::cuda::wait_for_predecessor();
@@ -120,6 +121,21 @@ class RunAttention {
   static constexpr int kTilePages = tile_pages(D);
   static constexpr int kStages = stages(D, kCodeBits<Codes>);
   static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are looked up at once
+
+  [[nodiscard]] __device__ const DecodePlan::Row& planned(int row) const {
+    return arguments_.plan.rows[row];
+  }
+
+  // The row of the run's tiles after those of row_; row_ if there are none.
+  [[nodiscard]] __device__ int next_row() const {
+    int row = row_;
+    if (planned(row_).begin + planned(row_).tiles < run_.begin + run_.count) {
+      do {
+        ++row;
+      } while (planned(row).tiles == 0);
+    }
+    return row;
+  }
 
   // The lane's page of the run's tiles [first, first + kFound).
   __device__ TilePage find(int first, bool token_taken) const {
@@ -174,12 +190,15 @@ class RunAttention {
       __syncwarp();
       attention_.begin(query_, arguments_.group, arguments_.scale);
       __syncwarp();  // wait until every lane has read the queries
-      if (tile + 1 < run_.count && row_ + 1 < end_row_) {
-        copy_query(row_ + 1);  // in case the run continues with that row
+      const int next = next_row();
+      if (next != row_) {
+        copy_query(next);
       }
       while (attend_tile(tile++)) {
       }
-      put_part(row_++, attention_);
+      put_part(row_, attention_, begins_row_ && ends_row_);
+      row_ = next;
+      begins_row_ = true;
     }
   }
 
@@ -195,7 +214,8 @@ class RunAttention {
       seen[p] = first_entries(stream_.tag(p) % TilePage::kRowEnds);
       some |= seen[p];
     }
-    const bool more = stream_.tag(0) < TilePage::kRowEnds && tile + 1 < run_.count;
+    ends_row_ = stream_.tag(0) >= TilePage::kRowEnds;
+    const bool more = !ends_row_ && tile + 1 < run_.count;
     if constexpr (kReadsAhead) {
       HeldPage<Codes, D> held[kTilePages];
 #pragma unroll
@@ -218,11 +238,12 @@ class RunAttention {
   const DecodeArguments& arguments_;
   const int lane_;
   const DecodePlan::Run run_;
-  const int end_row_;
   float* query_;  // [group, D]
   PageStream<decode_page_bytes(D, kCodeBits<Codes>), kTilePages, kStages> stream_;
   WarpAttention<Codes, D, kTilePages> attention_;
   int row_;
+  bool begins_row_ = true;          // the run has the first tile of row_
+  bool ends_row_ = false;           // the last tile that was processed is the last of row_
   std::uint32_t number_ = kNoPage;  // the number of the lane's page among the next kFound tiles
   int tag_ = 0;
   TilePage ahead_;  // the lane's page among the kFound tiles after those

@@ -1,4 +1,4 @@
-// Split-K's second step: reduces the parts of each row's attention.
+// Split-K's second step: reduces the parts of each row's attention. Rows without parts get zeros.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
@@ -55,6 +55,9 @@ __global__ void __launch_bounds__(kMostThreads)
                      part_place(arguments.group, head, quarter, quad);
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
   winnow::cuda::wait_for_predecessor();
+  if (parts == 1 && writes_whole_rows(arguments, Rotated > 0 ? 4 : 8)) {
+    return;
+  }
   Part read[kAtOnce + 1];  // the last one: the sum so far
   if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
     read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);

@@ -171,18 +171,29 @@ class WarpAttention {
   /// exponentials. Groups of four channels ("quads") are placed by part_place(), so that lanes
   /// write contiguously.
   __device__ void write(float4* out, float2* sums, int group) const {
-    const float half_sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
-    const float sum = half_sum + __shfl_xor_sync(kAllLanes, half_sum, 2);
+    const float sum = sum_of_head();
     if (lane_ / 4 >= group) {
       return;
     }
 #pragma unroll
     for (int quad = 0; quad < kLaneQuads; ++quad) {
-      out[part_place(group, lane_ / 4, lane_ % 4, quad)] = {
-          channel(4 * quad), channel(4 * quad + 1), channel(4 * quad + 2), channel(4 * quad + 3)};
+      out[part_place(group, lane_ / 4, lane_ % 4, quad)] = channels(quad);
     }
     if (lane_ % 4 == 0) {
       sums[lane_ / 4] = {reference_, sum};
+    }
+  }
+
+  /// Calls put(quad, channels, sum) for the quads of the unnormalised output [group, D / 4] that
+  /// this lane has; `sum` is the head's sum of exponentials.
+  template <class Put>
+  __device__ void each_quad(int group, const Put& put) const {
+    const float sum = sum_of_head();
+    if (lane_ / 4 < group) {
+#pragma unroll
+      for (int quad = 0; quad < kLaneQuads; ++quad) {
+        put(lane_ * kLaneQuads + quad, channels(quad), sum);
+      }
     }
   }
 
@@ -310,6 +321,17 @@ class WarpAttention {
         word &= kept;
       }
     }
+  }
+
+  // The sum of exponentials of the lane's query head, by all lanes of the warp.
+  __device__ float sum_of_head() const {
+    const float half_sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
+    return half_sum + __shfl_xor_sync(kAllLanes, half_sum, 2);
+  }
+
+  // Four channels of the lane's D / 4 of the output.
+  __device__ float4 channels(int quad) const {
+    return {channel(4 * quad), channel(4 * quad + 1), channel(4 * quad + 2), channel(4 * quad + 3)};
   }
 
   // Channel i of the lane's D / 4 of the output.

@@ -19,6 +19,8 @@ using winnow::cuda::DeviceBuffer;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+const Sequence kPadding{.slot = -1, .length = 0, .archived = {0, 0}};
+
 /// ||a - b|| / ||b||.
 double relative_error(std::span<const float> a, std::span<const double> b) {
   double difference = 0.0;
@@ -112,17 +114,25 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeAttention,
                                   std::to_string(std::get<2>(info.param));
                          });
 
-// Slots out of order and with gaps; windows not yet full, just full, wrapped around; archives whose
-// last page is planned and stays empty, or gets its first entry; one much longer row.
+// Slots out of order, with gaps and padding; windows not yet full, just full, wrapped around;
+// archives whose last page is planned and stays empty, or gets its first entry; one much longer
+// row.
 TEST_P(CudaDecodeAttention, UnevenRows) {
   expect_exact_step(32, {{.slot = 5, .length = 40, .archived = {1, 7}},
                          {.slot = 0, .length = 0, .archived = {0, 0}},
+                         kPadding,
                          {.slot = 7, .length = 32, .archived = {0, 0}},
                          {.slot = 3, .length = 33, .archived = {0, 1}},
                          {.slot = 8, .length = 700, .archived = {16, 640}},
                          {.slot = 2, .length = 11000, .archived = {9001, 15}},
                          {.slot = 4, .length = 16, .archived = {0, 0}},
-                         {.slot = 9, .length = 31, .archived = {0, 0}}});
+                         {.slot = 9, .length = 31, .archived = {0, 0}},
+                         kPadding,
+                         kPadding});
+}
+
+TEST_P(CudaDecodeAttention, PaddingAlone) {
+  expect_exact_step(32, {kPadding, kPadding});
 }
 
 TEST_P(CudaDecodeAttention, OneSequence) {
@@ -147,9 +157,10 @@ TEST_P(CudaDecodeAttention, Layers) {
                     3);
 }
 
-// Rows shorter than a run, of about one run, and empty ones.
+// Rows shorter than a run, of about one run, and empty ones; few rows, and more than there are
+// runs.
 TEST_P(CudaDecodeAttention, ManyShortRows) {
-  for (const int batch : {5, 6, 8, 10, 16}) {
+  for (const int batch : {5, 6, 8, 10, 16, 400}) {
     std::vector<Sequence> sequences;
     for (int b = 0; b < batch; ++b) {
       sequences.push_back({.slot = (b + 3) % (batch + 2),
@@ -235,7 +246,7 @@ TEST(CudaDecodePlan, RefusesWhatHasNoKernel) {
   EXPECT_THROW(DecodePlan(DevicePageLayout(EntryFormat::bf16, 64), 9, 2, 1, 1), Error);
 }
 
-// Reports the last step that was planned, not the one before it.
+// Reports the last step that was planned, not the one before it. Padding has no pages.
 TEST(CudaDecodePlan, TellsThePagesOfRows) {
   if (winnow::cuda::device_count() == 0) {
     GTEST_SKIP() << "no CUDA device";
@@ -244,7 +255,8 @@ TEST(CudaDecodePlan, TellsThePagesOfRows) {
   const auto rows_of = [&](int entries, int longest) {
     std::vector<int> archived(8, entries);
     archived[5] = longest;
-    return Step(shape, {{.slot = 0, .length = 40000, .archived = archived}});
+    const Sequence padding{.slot = -1, .length = 0, .archived = std::vector<int>(8)};
+    return Step(shape, {padding, {.slot = 0, .length = 40000, .archived = archived}, padding});
   };
   DecodePlan plan(DevicePageLayout(shape.format, shape.head_dim), 4, 8, 40, 1);
   const winnow::cuda::Stream stream;
@@ -252,7 +264,7 @@ TEST(CudaDecodePlan, TellsThePagesOfRows) {
        {std::pair(1000, 1800), std::pair(1000, 20000), std::pair(20000, 20000), std::pair(0, 0)}) {
     const Step step = rows_of(entries, longest);
     step.reset();
-    plan.make(step.entries(0), 0, 1, stream.get());
+    plan.make(step.entries(0), 0, step.batch(), stream.get());
     stream.synchronize();
     const DecodePlan::RowPages pages = plan.row_pages();
     const auto pages_of_row = [](int archived) { return 257 / 16 + 1 + archived / 16 + 1; };

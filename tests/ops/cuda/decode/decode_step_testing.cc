@@ -84,7 +84,9 @@ Step::Step(const StepShape& shape, const std::vector<Sequence>& sequences)
   archive_stride_ = size(pages_of(most_archived + 1) + 1);
   std::vector<std::int32_t> lengths(size(last_slot + 2), kGarbage);
   for (const Sequence& sequence : sequences) {
-    lengths[size(sequence.slot)] = sequence.length;
+    if (sequence.slot >= 0) {
+      lengths[size(sequence.slot)] = sequence.length;
+    }
   }
   state_rows_ = lengths.size() * size(kv_heads_);
   slots_ = DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(slots));
@@ -133,6 +135,11 @@ void Step::add_layer(int layer) {
   const int ring = window_ + 1;
   for (const Sequence& sequence : sequences_) {
     for (int head = 0; head < kv_heads_; ++head) {
+      if (sequence.slot < 0) {
+        result.windows.emplace_back(layout_.host(), 0, ++seed, 1.5F);
+        result.archives.emplace_back(layout_.host(), 0, ++seed, 1.5F);
+        continue;
+      }
       const std::size_t row = size(sequence.slot * kv_heads_ + head);
       const int archived = sequence.archived[size((head + layer) % kv_heads_)];
       const int added = fills_archive(sequence, head, layer) ? 1 : 0;
