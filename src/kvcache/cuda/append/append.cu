@@ -10,9 +10,14 @@
 namespace winnow::kvcache::cuda {
 namespace {
 
+// Blocks per multiprocessor that registers suffice for: many sequences take several waves, and a
+// wave takes as long as its dependent reads.
+template <int D>
+constexpr int kResidentBlocks = D > 0 ? 6 : 1;  // of the most threads; those of 4 query heads: 10
+
 // `kLimited`: archives have a limit.
 template <class Format, int D, bool kLimited>
-__global__ void __launch_bounds__(kMostAppendThreads<D>)
+__global__ void __launch_bounds__(kMostAppendThreads<D>, kResidentBlocks<D>)
     append_kernel(CacheView cache, Projection projection, DecodeAppend step) {
   using Code = typename Format::Code;
   using Place = EntryPlace<Code, D>;

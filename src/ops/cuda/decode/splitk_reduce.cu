@@ -11,7 +11,8 @@ namespace {
 constexpr int kMostThreads = 256;
 // A thread takes four channels; a block may take all heads of a group.
 static_assert(kMostOwnGroup * kMostOwnHeadDim <= 4 * kMostThreads);
-constexpr int kAtOnce = 6;  // parts that a thread reads at a time
+constexpr int kAtOnce = 6;      // parts that a thread reads at a time
+constexpr int kMostBlocks = 8;  // per multiprocessor and group of heads
 
 // Reduces the parts of a quad's `step` slices into slice 0's part. All threads of the block call
 // it, each with its own slice's part; `memory` has room for one part per thread.
@@ -29,19 +30,14 @@ __device__ void reduce_slices(Part* memory, const Part& own, int slice, int step
   }
 }
 
-// Block (r, h): heads [h, h + 1) * `heads` of row r. A thread reduces four channels of every
+// Heads [blockIdx.y * heads, + heads) of row `row`. A thread reduces four channels of every
 // step-th part. `Rotated`: D if entries are rotated, else 0.
 template <int Rotated>
-__global__ void __launch_bounds__(kMostThreads)
-    splitk_reduce_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads,
-                         int heads) {
+__device__ void reduce_row(const DecodeArguments& arguments, int row,
+                           const DecodePlan::Row& planned, int head_quads, int heads) {
   __shared__ Part slices[kMostThreads];
-  winnow::cuda::release_successor();
-  const DecodePlan::View& plan = arguments.plan;
-  const int row = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  const int parts = plan.rows[row].runs;
-  const std::size_t first_part = part_of(plan.rows[row].first_run, row);
+  const std::size_t first_part = part_of(planned.first_run, row);
   const int quads = heads * head_quads;
   const int step = static_cast<int>(blockDim.x) / quads;
   const int slice = thread / quads;
@@ -50,23 +46,19 @@ __global__ void __launch_bounds__(kMostThreads)
   const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
   const int quarter = within % 4;
   const int quad = within / (4 * heads);  // quad within its quarter
-  const float2* sums = plan.partial_sums + head;
-  const auto* outs = reinterpret_cast<const float4*>(plan.partial_out) +
+  const float2* sums = arguments.plan.partial_sums + head;
+  const auto* outs = reinterpret_cast<const float4*>(arguments.plan.partial_out) +
                      part_place(arguments.group, head, quarter, quad);
   const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
-  winnow::cuda::wait_for_predecessor();
-  if (parts == 1 && writes_whole_rows(arguments, Rotated > 0 ? 4 : 8)) {
-    return;
-  }
   Part read[kAtOnce + 1];  // the last one: the sum so far
-  if (slice == 0 && arguments.entries.open_scores != nullptr && plan.rows[row].state_row >= 0) {
+  if (slice == 0 && arguments.entries.open_scores != nullptr && planned.state_row >= 0) {
     read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
   }
-  for (int first = slice; first < parts && slice < step; first += kAtOnce * step) {
+  for (int first = slice; first < planned.runs && slice < step; first += kAtOnce * step) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       read[i] = {};
-      if (const int p = first + i * step; p < parts) {
+      if (const int p = first + i * step; p < planned.runs) {
         const std::size_t place = first_part + p;
         const float2 own = __ldcg(sums + place * arguments.group);
         read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
@@ -94,6 +86,30 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
+// Block (r, h): heads [h, h + 1) * `heads` of rows r, r + gridDim.x ...
+template <int Rotated>
+__global__ void __launch_bounds__(kMostThreads)
+    splitk_reduce_kernel(const __grid_constant__ DecodeArguments arguments, int head_quads,
+                         int heads) {
+  winnow::cuda::release_successor();
+  const DecodePlan::View& plan = arguments.plan;
+  const bool has_whole_rows = writes_whole_rows(arguments, Rotated > 0 ? 4 : 8);
+  int row = static_cast<int>(blockIdx.x);
+  DecodePlan::Row planned = plan.rows[row];
+  winnow::cuda::wait_for_predecessor();
+  while (true) {
+    if (planned.runs != 1 || !has_whole_rows) {
+      reduce_row<Rotated>(arguments, row, planned, head_quads, heads);
+    }
+    row += static_cast<int>(gridDim.x);
+    if (row >= plan.batch_rows) {
+      return;
+    }
+    planned = plan.rows[row];
+    __syncthreads();  // all threads have read the memory that the row before shared
+  }
+}
+
 }  // namespace
 
 void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArguments& arguments,
@@ -108,8 +124,9 @@ void launch_splitk_reduce(EntryFormat format, int head_dim, const DecodeArgument
   const int slices = (parts + kAtOnce - 1) / kAtOnce;
   const int threads = std::min(kMostThreads, (slices * quads + 31) / 32 * 32);
   const auto run = [&](auto* kernel) {
-    winnow::cuda::launch(kernel, dim3(rows, arguments.group / heads), threads, 0, stream, true,
-                         arguments, head_dim / 4, heads);
+    const dim3 grid(std::min(rows, kMostBlocks * winnow::cuda::multiprocessor_count()),
+                    arguments.group / heads);
+    winnow::cuda::launch(kernel, grid, threads, 0, stream, true, arguments, head_dim / 4, heads);
   };
   if (format == EntryFormat::q4) {
     with_head_dim(head_dim, [&]<int D>() { run(splitk_reduce_kernel<D>); });
