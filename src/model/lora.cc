@@ -35,7 +35,12 @@ bool asks_for(const json& config, const char* key, const json& neutral) {
   return !value.is_null() && value != neutral && !(value.is_structured() && value.empty());
 }
 
-Scaling read_config(const std::filesystem::path& path) {
+struct AdapterConfig {
+  Scaling scaling;
+  std::string base_model;
+};
+
+AdapterConfig read_config(const std::filesystem::path& path) {
   const json config = parse_json(read_text_file(path), path.string());
   require(config.is_object() && config.value("peft_type", json()) == "LORA",
           "{}: peft_type is not \"LORA\"", path.string());
@@ -53,7 +58,9 @@ Scaling read_config(const std::filesystem::path& path) {
   const json alpha = config.value("lora_alpha", json());
   require(alpha.is_number(), "{}: lora_alpha is {}, expected a number", path.string(),
           described(alpha));
-  return {alpha.get<double>(), config.value("use_rslora", json()) == true};
+  const json base = config.value("base_model_name_or_path", json());
+  return {.scaling = {alpha.get<double>(), config.value("use_rslora", json()) == true},
+          .base_model = base.is_string() ? base.get<std::string>() : ""};
 }
 
 struct Place {
@@ -149,11 +156,11 @@ Target target_of(const ModelSpec& spec, const Place& place) {
 
 std::shared_ptr<const Lora> Lora::load(const std::filesystem::path& directory,
                                        const ModelSpec& spec) {
-  const Scaling scaling = read_config(directory / "adapter_config.json");
+  AdapterConfig config = read_config(directory / "adapter_config.json");
   const std::filesystem::path path = directory / "adapter_model.safetensors";
   require(std::filesystem::exists(path), "{}: there is no adapter_model.safetensors",
           directory.string());
-  const std::shared_ptr<Lora> lora(new Lora(SafetensorsFile(path)));
+  const std::shared_ptr<Lora> lora(new Lora(std::move(config.base_model), SafetensorsFile(path)));
   lora->layers_.resize(static_cast<std::size_t>(spec.layer_count()));
   int skipped = 0;
   for (const auto& [name, tensor] : lora->file_.tensors()) {
@@ -179,7 +186,7 @@ std::shared_ptr<const Lora> Lora::load(const std::filesystem::path& directory,
     require(half.data == nullptr, "{}: tensor {} has the place of another tensor", path.string(),
             in_quotes(name));
     half = ops::weight_view(tensor);
-    product->scale = scaling.of(tensor.shape[place.is_up ? 1 : 0]);
+    product->scale = config.scaling.of(tensor.shape[place.is_up ? 1 : 0]);
   }
   if (skipped > 0) {
     note(fmt::format("{}: skips {} tensors of a vision or audio part, which winnow does not run",

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
@@ -39,13 +41,17 @@ class Lora : public std::enable_shared_from_this<Lora> {
   static std::shared_ptr<const Lora> load(const std::filesystem::path& directory,
                                           const ModelSpec& spec);
 
+  /// The model that it was made for, a name or a path; empty: it does not say.
+  [[nodiscard]] const std::string& base_model() const { return base_model_; }
   [[nodiscard]] const LoraLayer& layer(int index) const {
     return layers_[static_cast<std::size_t>(index)];
   }
 
  private:
-  explicit Lora(SafetensorsFile file) : file_(std::move(file)) {}
+  Lora(std::string base_model, SafetensorsFile file)
+      : base_model_(std::move(base_model)), file_(std::move(file)) {}
 
+  std::string base_model_;
   SafetensorsFile file_;  // the weights are views of it
   std::vector<LoraLayer> layers_;
 };

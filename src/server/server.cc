@@ -11,8 +11,8 @@
 #include "base/build_commit.h"
 #include "base/error.h"
 #include "engine/prefix_store.h"
-#include "hub/model_name.h"
 #include "ops/kv_page.h"
+#include "server/base_model.h"
 #include "server/engine_thread.h"
 #include "server/sampling_defaults.h"
 #include "tokenizer/chat_template.h"
@@ -25,23 +25,11 @@ namespace {
 // Time to send remaining output after requests were ended.
 constexpr std::chrono::seconds kLastWords{1};
 
-// Files in the Hub's cache are links, so a file is named by its folders, up to the snapshot.
-std::string name_of(const std::filesystem::path& model) {
-  const bool is_file = std::filesystem::is_regular_file(model);
-  const auto path = std::filesystem::weakly_canonical(is_file ? model.parent_path() : model);
-  for (auto folder = path; folder.has_relative_path(); folder = folder.parent_path()) {
-    if (const auto repository = hub::repository_of_snapshot(folder)) {
-      return *repository;
-    }
-  }
-  return (is_file ? model : path).filename().string();
-}
-
 ServiceConfig complete(const ServerConfig& server, const LoadOptions& options,
                        std::optional<engine::StateKind> state_kind) {
   ServiceConfig config = server.service;
   if (config.model_name.empty()) {
-    config.model_name = name_of(options.model);
+    config.model_name = name_of_model(options.model);
   }
   config.model_directory = options.model;
   config.state_kind = std::move(state_kind);

@@ -124,6 +124,7 @@ class Service {
   void find_thought_format();
   void find_marks();
   void load_adapters();
+  void warn_of_other_base(const std::string& lora, const winnow::model::Lora& adapter) const;
   void check_effort(const CompletionRequest& request) const;
   [[nodiscard]] std::shared_ptr<const engine::TokenConstraint> hold_to(
       std::shared_ptr<grammar::TokenGrammar> grammar, const std::string& param) const;

@@ -8,6 +8,7 @@
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "ops/kv_page.h"
+#include "server/base_model.h"
 #include "server/http/api_error.h"
 #include "server/sampling_defaults.h"
 #include "server/service.h"
@@ -132,7 +133,28 @@ void Service::load_adapters() {
     } catch (const Error& error) {
       fail("--lora {}: {}", lora, error.what());
     }
+    warn_of_other_base(lora, *adapter);
     adapters_[name] = std::move(adapter);
+  }
+}
+
+// An adapter of a model with the same shapes loads, but its sums make no sense.
+void Service::warn_of_other_base(const std::string& lora,
+                                 const winnow::model::Lora& adapter) const {
+  std::vector<std::string> names = config_.model_aliases;
+  names.push_back(config_.model_name);
+  if (const std::string& text = model().config.text; !text.empty()) {
+    const auto original = parse_json(text, "config.json").value("_name_or_path", nlohmann::json());
+    names.push_back(original.is_string() ? original.get<std::string>() : "");
+  }
+  if (!may_be_model(adapter.base_model(), config_.model_directory, names)) {
+    log_.write(LogLevel::warn, "lora",
+               {{"message",
+                 fmt::format("--lora {}: its adapter_config.json says that it was made for {}; the "
+                             "model here is {}, and if that is another one, answers are wrong "
+                             "(--model-alias {} if it is the same)",
+                             lora, adapter.base_model(), name_of_model(config_.model_directory),
+                             adapter.base_model())}});
   }
 }
 

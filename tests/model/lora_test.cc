@@ -183,6 +183,19 @@ TEST_F(LoraTest, NamesWhatItCannotUse) {
   EXPECT_NE(error_of_load(spec).find("peft_type"), std::string::npos);
 }
 
+TEST_F(LoraTest, SaysForWhichModelItWasMade) {
+  const ModelSpec spec = tiny_model(kvcache::RuleKind::dense);
+  add_tensor(0, "self_attn.q_proj", "A", {kRank, spec.hidden});
+  add_tensor(0, "self_attn.q_proj", "B", {spec.attention().query_width(), kRank});
+  write();
+  EXPECT_EQ(Lora::load(dir_.path(), spec)->base_model(), "");
+  write_config(
+      R"({"peft_type": "LORA", "lora_alpha": 6, "base_model_name_or_path": "Qwen/Qwen3-8B"})");
+  EXPECT_EQ(Lora::load(dir_.path(), spec)->base_model(), "Qwen/Qwen3-8B");
+  write_config(R"({"peft_type": "LORA", "lora_alpha": 6, "base_model_name_or_path": null})");
+  EXPECT_EQ(Lora::load(dir_.path(), spec)->base_model(), "");
+}
+
 TEST_F(LoraTest, TakesTheTextPartOfAModelWithOtherParts) {
   const ModelSpec spec = tiny_model(kvcache::RuleKind::dense);
   for (const char* prefix : {"model.", "model.language_model.", "language_model.model.",

@@ -6,7 +6,7 @@ import struct
 
 import httpx
 import pytest
-from conftest import MODEL, serving
+from conftest import MODEL, logged, serving
 from test_http import post
 
 RANK, HIDDEN, LAYERS = 4, 384, 8
@@ -99,3 +99,14 @@ def test_what_cannot_be_used_is_named(tmp_path):
         with pytest.raises(AssertionError, match=message):
             with serving("--lora", flag):
                 pass
+
+
+def test_an_adapter_of_another_model_is_named(tmp_path):
+    def warnings(name, base, *flags):
+        adapter = write_adapter(tmp_path / name, 0.1, base_model_name_or_path=base)
+        with serving("--lora", f"{name}={adapter}", *flags) as s:
+            return [line["message"] for line in logged(s, "lora")]
+    said = warnings("other", "Qwen/Qwen3-8B")
+    assert len(said) == 1 and "made for Qwen/Qwen3-8B" in said[0] and MODEL in said[0]
+    assert warnings("own", "some/" + MODEL) == warnings("unnamed", None) == []
+    assert warnings("aliased", "Qwen/Qwen3-8B", "--model-alias", "Qwen/Qwen3-8B") == []
