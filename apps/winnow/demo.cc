@@ -246,7 +246,7 @@ void add_demo(CLI::App& app, Run& run) {
                                   "and compares the cache with that of an uncompressed run",
                                   flags, run_demo);
   const FlagGroup own(*command);
-  own.option("--model", flags->model, kModelType, "The retrofitted model");
+  own.option(kModelFlag, flags->model, kModelType, "The retrofitted model");
   own.option("--base", flags->base, kModelType, "The model it was made from; skipped if missing");
   own.option("--prompt-file", flags->prompt_file, "FILE", "The text and the question");
   own.option("--max-tokens", flags->max_tokens, "N", "Tokens to generate");

@@ -12,7 +12,7 @@
 namespace winnow::cli {
 
 CLI::Option* add_model_flag(const FlagGroup& group, std::string& model) {
-  return group.open_option("--model", model, kModelType,
+  return group.open_option(kModelFlag, model, kModelType,
                            "Hugging Face model directory, a GGUF file, or org/name[@revision] on "
                            "the Hub, with :Q4_K_M or :FILE for its GGUF files (no default)");
 }

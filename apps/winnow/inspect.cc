@@ -402,7 +402,7 @@ void add_inspect(CLI::App& app, Run& run) {
                                   options, run_inspect);
   const FlagGroup own(*command);
   own.open_option(
-         "model,--model", options->load.model, kDescribedType,
+         kModelFlag, options->load.model, kDescribedType,
          "Hugging Face model directory, a GGUF file, or org/name[@revision] on the Hub, of "
          "which only headers are read unless it is in the cache (no default)")
       ->required();

@@ -13,6 +13,9 @@
 
 namespace winnow::cli {
 
+/// The flag of a command's model, which may also stand alone: winnow chat MODEL.
+inline constexpr const char* kModelFlag = "model,--model";
+
 /// The type of their values in --help. find_named_models() recognises such flags by it.
 inline constexpr const char* kModelType = "MODEL";
 /// The same for flags with other choices.

@@ -14,8 +14,6 @@
 namespace winnow::cli {
 namespace {
 
-constexpr std::string_view kModelFlag = "--model";
-
 std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -57,10 +55,17 @@ std::string unknown_word(const CLI::App& command, const std::vector<std::string>
     return fmt::format("{} has no command {} ({}", full_name(command), word,
                        foreign.empty() ? suggestion(word, commands) : foreign);
   }
-  const CLI::Option* const model = command.get_option_no_throw(std::string(kModelFlag));
-  const bool may_be_model = words.size() == 1 && model != nullptr && model->count() == 0;
-  return fmt::format("not expected: {} ({}", fmt::join(words, " "),
-                     may_be_model ? fmt::format("is {} {} meant? ", kModelFlag, word) : "");
+  return fmt::format("not expected: {} (", fmt::join(words, " "));
+}
+
+// A word without a flag is the model, if the command takes one: it may be a slip. Empty: no model
+// was given twice.
+std::string two_models(const CLI::App& command) {
+  const CLI::Option* const model = command.get_option_no_throw("--model");
+  return model == nullptr || model->count() < 2
+             ? ""
+             : fmt::format("{}: expected one model; a word without a flag is one, too (",
+                           fmt::join(model->results(), ", "));
 }
 
 }  // namespace
@@ -103,10 +108,11 @@ std::string parse_problem(const CLI::ParseError& error) {
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = called(app);
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-  return fmt::format(
-      "{}see {} --help)",
-      unknown.empty() ? fmt::format("{} (", parse_problem(error)) : unknown_word(command, unknown),
-      full_name(command));
+  std::string problem = unknown.empty() ? two_models(command) : unknown_word(command, unknown);
+  if (problem.empty()) {
+    problem = fmt::format("{} (", parse_problem(error));
+  }
+  return fmt::format("{}see {} --help)", problem, full_name(command));
 }
 
 }  // namespace winnow::cli

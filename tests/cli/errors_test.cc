@@ -83,7 +83,27 @@ TEST(Errors, UnknownWordsNameWhatMayBeMeant) {
   }
   expect_error({"chat", "-m", kBase},
                "winnow chat has no flag -m (llama.cpp's -m is --model here;");
-  expect_error({"chat", kBase}, fmt::format("not expected: {0} (is --model {0} meant?", kBase));
+}
+
+TEST(Errors, AWordWithoutAFlagIsTheModel) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"generate", kBase, "--prompt", "The", "--max-tokens", "2"},
+           {"generate", "--prompt", "The", "--max-tokens", "2", kBase},
+           {"chat", kBase},
+           {"tokenize", kBase},
+           {"retrofit", kBase, "--dry-run"},
+           {"train", kBase, "--dry-run"}}) {
+    const CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 0) << words.front() << ": " << result.err;
+  }
+  expect_error({"serve", kBase, "--port", "-1"}, "--port -1");
+  expect_error({"chat", "nothing"}, "nothing: no such file or directory; a model is a folder");
+  expect_error({"generate", "--prompt", "Hello", "world", "--model", kBase},
+               fmt::format("world, {}: expected one model; a word without a flag is one, too (see "
+                           "winnow generate --help)",
+                           kBase));
+  expect_error({"generate", "--model", kBase, "--prompt", "Hello", "world"},
+               "not expected: world (see winnow generate --help)");
 }
 
 TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {

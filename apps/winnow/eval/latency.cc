@@ -223,7 +223,7 @@ void add_eval_latency(CLI::App& eval, Run& run) {
       flags, run_latency);
   const FlagGroup own(*command);
   own.open_option("--shape", flags->shape, "NAME", "Shape of a well-known model (no default)");
-  own.open_option("--model", flags->model, kModelType, "Shape of a model (no default)");
+  own.open_option(kModelFlag, flags->model, kModelType, "Shape of a model (no default)");
   own.option("--tflops", flags->tflops, "X", "Peak of the device, in TFLOP/s (an H100's)");
   own.option("--gbps", flags->gbps, "X", "Bandwidth of its memory, in GB/s (an H100's)");
   own.flag("--measure-bandwidth", flags->measure, "Measure this machine's instead (default: off)");

@@ -304,7 +304,7 @@ void add_document_flags(const FlagGroup& group, bool& mask_prompts, double& max_
 void add_training_flags(CLI::App& command, TrainingFlags& flags) {
   flags.command = &command;
   const FlagGroup own(command);
-  own.open_option("--model", flags.model, kModelType,
+  own.open_option(kModelFlag, flags.model, kModelType,
                   "Hugging Face model directory, or org/name[@revision] on the Hub, to start from "
                   "(no default)");
   if (!flags.retrofit) {

@@ -39,7 +39,7 @@ void add_tokenize_data(CLI::App& app, Run& run) {
                   "Tokenises training data into a folder that train and retrofit take as --data",
                   flags, run_tokenize_data);
   const FlagGroup own(*command);
-  own.open_option("--model", flags->model, kModelType,
+  own.open_option(kModelFlag, flags->model, kModelType,
                   "Model directory with the tokenizer and chat template (no default)")
       ->required();
   own.open_option("--data", flags->data, "FILE",
