@@ -88,11 +88,13 @@ Generation generate_streaming(Llm& llm, const std::string& prompt, GenerateOptio
       print_now(text);
     };
   }
-  Generation result = llm.generate(prompt, options, on_text);
+  return llm.generate(prompt, options, on_text);
+}
+
+void warn_of_prompt_cache(const Generation& result) {
   if (!result.prompt_cache_warning.empty()) {
     print_note("winnow: warning: --prompt-cache " + result.prompt_cache_warning + "\n");
   }
-  return result;
 }
 
 void print_samples(const Generation& result) {
@@ -118,6 +120,7 @@ int answer(Llm& llm, const GenerateCommand& command, const std::string& prompt,
   const Generation result = generate_streaming(llm, prompt, options, stream);
   if (command.json) {
     print_json(generation_json(result));
+    warn_of_prompt_cache(result);
     require_complete(result);
     return interrupted() ? kInterrupted : kSuccess;
   }
@@ -127,6 +130,7 @@ int answer(Llm& llm, const GenerateCommand& command, const std::string& prompt,
     print_samples(result);
   }
   print_now("");
+  warn_of_prompt_cache(result);
   require_complete(result);
   print_note(summary(result, llm.info()) + "\n");
   return interrupted() ? kInterrupted : kSuccess;

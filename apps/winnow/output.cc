@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "base/whole_file.h"
 #include "checkpoint/json_text.h"
 
@@ -16,6 +17,7 @@ namespace winnow::cli {
 void print(std::string_view text) {
   const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
   require_system(written == text.size(), "cannot write to standard output");
+  wrote_to_output(text);
 }
 
 void print_now(std::string_view text) {
@@ -24,6 +26,7 @@ void print_now(std::string_view text) {
 }
 
 void print_note(std::string_view text) {
+  end_open_line();
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }

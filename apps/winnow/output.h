@@ -15,7 +15,8 @@ namespace winnow::cli {
 void print(std::string_view text);
 /// The same, and flushes.
 void print_now(std::string_view text);
-/// Writes to standard error. A closed standard error is not an error.
+/// Writes to standard error, on a line of its own where both outputs go to one terminal or file. A
+/// closed standard error is not an error.
 void print_note(std::string_view text);
 void print_json(const nlohmann::ordered_json& value);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/run_command.h"
+#include "cli/terminal.h"
 #include "kvcache/every_rule.h"
 
 namespace winnow::testing {
@@ -130,6 +131,16 @@ TEST_F(PromptCache, IsSeveralTimesSmallerThanADenseOne) {
   fs::remove(file_);
   generate(text, cached({"--cache", "dense"}));
   EXPECT_GT(static_cast<double>(fs::file_size(file_)), 3.0 * static_cast<double>(compressed));
+}
+
+TEST_F(PromptCache, ItsWarningBeginsALine) {
+  std::ofstream(file_) << "not a state";
+  Terminal terminal({"generate", "--model", "assets/dms-cr8", "--prompt", "The sea was",
+                     "--max-tokens", "8", "--threads", "1", "--ignore-eos", "--prompt-cache",
+                     file_});
+  EXPECT_EQ(terminal.wait(), 0);
+  EXPECT_THAT(terminal.transcript(), HasSubstr("\nwinnow: warning: --prompt-cache "));
+  EXPECT_THAT(terminal.transcript(), Not(HasSubstr("\n\r\n"))) << "no empty line";
 }
 
 // A dense cache can be cut where the prompts differ, others cannot.
