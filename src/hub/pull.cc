@@ -287,15 +287,27 @@ std::optional<fs::path> find_local_model(const std::string& model, Purpose purpo
   return std::nullopt;
 }
 
+namespace {
+
+/// An error's message for a sentence that names the repository already.
+std::string without_name(const Error& error, const ModelName& name) {
+  const std::string message = error.what();
+  const std::string start = name.repository + ": ";
+  return message.starts_with(start) ? message.substr(start.size()) : message;
+}
+
+}  // namespace
+
 void bring_model(const std::string& model, const BringModel& bring) {
   const Environment environment = read_environment();
+  const ModelName name = *parse_model_name(model);
   try {
-    bring(*parse_model_name(model), environment);
+    bring(name, environment);
   } catch (const NoSuchModel& error) {
-    fail("{}: no such directory; {}", model, error.what());
+    fail("{}: no such directory; {}", model, without_name(error, name));
   } catch (const TransferError& error) {
     fail("{}: no such directory, and not in the cache {}; {}", model, environment.cache.string(),
-         error.what());
+         without_name(error, name));
   }
 }
 

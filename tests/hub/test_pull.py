@@ -190,7 +190,7 @@ def test_refusals_say_what_to_do(hub, home):
     hub.faults.statuses = [403]
     expect_error(pull(home, hub), "HTTP 403: access is forbidden")
     expect_error(winnow("inspect", "assets/nowhere", env=environment(home, hub)),
-                 "assets/nowhere: no such directory", "no such model")
+                 "assets/nowhere: no such directory; HTTP 401: ", "no such model")
     expect_error(winnow("pull", "nothing", env=environment(home, hub)), "expected org/name")
     assert_nothing_half_there(home)
 
@@ -314,7 +314,8 @@ def test_offline(hub, home):
     hub.close()
     assert winnow("inspect", NAME, env=environment(home, hub)).returncode == 0
     expect_error(winnow("inspect", "some-org/other", env=environment(home, hub)),
-                 "some-org/other", "cannot be reached")
+                 "some-org/other: no such directory, and not in the cache",
+                 "; the Hub cannot be reached")
     expect_error(winnow("pull", "some-org/other", env=environment(home, hub)),
                  "some-org/other", "cannot be reached", "on another machine")
 
