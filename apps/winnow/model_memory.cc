@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "apps/winnow/output.h"
@@ -35,9 +36,33 @@ Compression trained_compression(const model::ModelSpec& spec) {
   return {.ratio = rule.merges ? std::max(spec.dmc->target_cr, 1.0) : 1.0};
 }
 
-// Bytes of the quantised weights.
-double in_memory(const quantized::WeightSizes& sizes) {
-  return static_cast<double>(sizes.mapped + sizes.packed + sizes.converted);
+double in_memory(const model::StoredSizes& sizes) {
+  return static_cast<double>(sizes.mapped + sizes.held);
+}
+
+// By bytes, most first.
+std::vector<std::pair<std::string, std::size_t>> sorted_types(const model::StoredSizes& sizes) {
+  std::vector<std::pair<std::string, std::size_t>> types(sizes.types.begin(), sizes.types.end());
+  std::ranges::stable_sort(types, std::greater(), [](const auto& type) { return type.second; });
+  return types;
+}
+
+nlohmann::ordered_json stored_json(const model::StoredSizes& sizes) {
+  if (sizes.quantized.types.empty()) {
+    return nullptr;
+  }
+  auto names = nlohmann::ordered_json::array();
+  auto bytes = nlohmann::ordered_json::object();
+  std::size_t in_file = 0;
+  for (const auto& [name, size] : sorted_types(sizes)) {
+    names.push_back(name);
+    bytes[name] = size;
+    in_file += size;
+  }
+  return {{"types", names},
+          {"type_bytes", bytes},
+          {"file_bytes", in_file},
+          {"memory_bytes", in_memory(sizes)}};
 }
 
 }  // namespace
@@ -60,7 +85,7 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
   for (const auto& [name, storage] : kSmallFormats) {
     add(name, engine::weight_bytes(spec, storage));
   }
-  memory.quantized = checkpoint.sizes().quantized;
+  memory.stored = checkpoint.sizes();
   return memory;
 }
 
@@ -83,17 +108,19 @@ std::string format_text(const FormatMemory& memory) {
 }
 
 std::string stored_text(const ModelMemory& memory) {
-  const quantized::WeightSizes& sizes = memory.quantized;
-  return sizes.types.empty()
-             ? ""
-             : fmt::format("{}: {} in the file, {} in memory", fmt::join(sizes.types, ", "),
-                           readable_bytes(static_cast<double>(sizes.in_file)),
-                           readable_bytes(in_memory(sizes)));
+  if (memory.stored.quantized.types.empty()) {
+    return "";
+  }
+  std::vector<std::string> types;
+  for (const auto& [name, bytes] : sorted_types(memory.stored)) {
+    types.push_back(fmt::format("{} {}", name, readable_bytes(static_cast<double>(bytes))));
+  }
+  return fmt::format("{}; {} in memory", fmt::join(types, ", "),
+                     readable_bytes(in_memory(memory.stored)));
 }
 
 nlohmann::ordered_json memory_json(const ModelMemory& memory) {
   using Json = nlohmann::ordered_json;
-  const quantized::WeightSizes& sizes = memory.quantized;
   auto formats = Json::array();
   for (const FormatMemory& format : memory.formats) {
     formats.push_back({{"weights", format.format},
@@ -108,10 +135,7 @@ nlohmann::ordered_json memory_json(const ModelMemory& memory) {
           {"available_bytes", memory.available},
           {"fits", memory.formats.front().spare >= 0.0},
           {"formats", formats},
-          {"stored_as", sizes.types.empty() ? Json()
-                                            : Json({{"types", sizes.types},
-                                                    {"file_bytes", sizes.in_file},
-                                                    {"memory_bytes", in_memory(sizes)}})}};
+          {"stored_as", stored_json(memory.stored)}};
 }
 
 }  // namespace winnow::cli

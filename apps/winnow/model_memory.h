@@ -26,7 +26,7 @@ struct ModelMemory {
   double chat = 0.0;  // with the rule that the model was trained for
   double available = 0.0;
   std::vector<FormatMemory> formats;  // auto first
-  quantized::WeightSizes quantized;
+  model::StoredSizes stored;
 };
 /// With a chat of plan.context tokens, or of the model's positions if these are fewer, in the
 /// plan's memory, else in what this machine has available.
@@ -37,8 +37,8 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
 std::string chat_text(const ModelMemory& memory);
 /// "int4        7.80 MiB: fits, 14.1 GiB to spare" or "...: too large by 1.20 GiB".
 std::string format_text(const FormatMemory& memory);
-/// "Q8_0: 14.8 MiB in the file, 27.8 MiB in memory", for weights that are converted on loading;
-/// empty: none are.
+/// "Q8_0 14.7 MiB, F32 24.0 KiB; 27.8 MiB in memory", of all tensors, if some are converted on
+/// loading; empty: none are.
 std::string stored_text(const ModelMemory& memory);
 
 nlohmann::ordered_json memory_json(const ModelMemory& memory);

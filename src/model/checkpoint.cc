@@ -13,6 +13,23 @@
 #include "model/text_part.h"
 
 namespace winnow::model {
+namespace {
+
+// As safetensors and ggml call it.
+std::string stored_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return "F32";
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    default:
+      return std::string(dtype_name(type));
+  }
+}
+
+}  // namespace
 
 Checkpoint Checkpoint::open(const std::filesystem::path& path, const RopeOptions& rope,
                             const std::optional<ProbeOptions>& probe) {
@@ -143,11 +160,15 @@ StoredSizes Checkpoint::sizes() const {
     }
     const bool copied = stacks_ != nullptr && stacks_->holds(found->second);
     (copied ? sizes.held : sizes.mapped) += found->second.bytes();
+    sizes.types[stored_type(found->second.dtype)] += found->second.bytes();
   }
   if (quantized_) {
     sizes.quantized = quantized_->sizes();
     sizes.mapped += sizes.quantized.mapped;
     sizes.held += sizes.quantized.packed + sizes.quantized.converted;
+    for (const auto& [type, bytes] : sizes.quantized.types) {
+      sizes.types[type] += bytes;
+    }
   }
   return sizes;
 }

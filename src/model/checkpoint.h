@@ -26,6 +26,8 @@ struct StoredSizes {
   std::size_t mapped = 0;            // mapped pages of the files, which can be read again
   std::size_t held = 0;              // memory of the process
   quantized::WeightSizes quantized;  // the quantised part of these
+  /// Bytes in the files by the type of the tensors, all of them: "Q4_K", "F32", a method's name.
+  std::map<std::string, std::size_t> types = {};
 };
 
 /// An opened model directory. Weights stay memory-mapped and are shared by copies. Weights stored

@@ -388,6 +388,17 @@ TEST(Inspect, SaysWhatAModelTakesHere) {
   EXPECT_TRUE(memory.at("stored_as").is_null());
 }
 
+TEST(Inspect, CountsAllTensorsOfAGgufFileByTheirType) {
+  constexpr const char* kGguf = "tests/fixtures/gguf/qwen3-next.gguf";
+  const json memory = run_json({"inspect", "--json", kGguf}).at("memory");
+  const json& stored = memory.at("stored_as");
+  EXPECT_EQ(stored.at("types"), (json{"BF16", "F32"}));
+  EXPECT_EQ(stored.at("memory_bytes"), memory.at("weight_bytes"));
+  EXPECT_EQ(stored.at("file_bytes"), stored.at("type_bytes").at("BF16").get<std::int64_t>() +
+                                         stored.at("type_bytes").at("F32").get<std::int64_t>());
+  EXPECT_THAT(run_winnow({"inspect", kGguf}).out, HasSubstr("  stored as     BF16 "));
+}
+
 TEST(Inspect, SaysThatATokenizerIsMissing) {
   constexpr const char* kWithoutTokenizer = "tests/fixtures/models/llama";
   EXPECT_THAT(run_winnow({"inspect", kWithoutTokenizer}).out,

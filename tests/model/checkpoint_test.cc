@@ -202,10 +202,12 @@ TEST_F(CheckpointTest, QuantisedMatricesAreConvertedWhenTheyAreAskedFor) {
   EXPECT_FALSE(opened.is_converted("model.norm.weight"));
   EXPECT_EQ(opened.parameter_count(), Checkpoint(opened).parameter_count());
   const StoredSizes sizes = opened.sizes();
-  EXPECT_EQ(sizes.quantized.types, std::vector<std::string>{"fp8"});
-  EXPECT_EQ(sizes.quantized.in_file, 16 * 16 + sizeof(bf16)) << "codes and a scale";
+  const std::map<std::string, std::size_t> quantised{{"fp8", 16 * 16 + sizeof(bf16)}};
+  EXPECT_EQ(sizes.quantized.types, quantised) << "codes and a scale";
   EXPECT_EQ(sizes.held, 16 * 16 * sizeof(bf16)) << "as bf16, and not in the file's pages";
   EXPECT_GT(sizes.mapped, 0U) << "all others";
+  EXPECT_EQ(sizes.types.at("F32"), sizes.mapped);
+  EXPECT_EQ(sizes.types.at("fp8"), quantised.at("fp8"));
   testing::internal::CaptureStderr();
   expect_same_tensors(expected, opened.tensors());
   expect_same_tensors(expected, Checkpoint(opened).tensors());

@@ -1,8 +1,5 @@
 #include "checkpoint/quantized/weights.h"
 
-#include <algorithm>
-#include <functional>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -121,23 +118,15 @@ Buffer<std::byte> Weights::values_of(const std::string& name) const {
 
 WeightSizes Weights::sizes() const {
   WeightSizes sizes;
-  std::map<std::string, std::size_t> types;
   for (const auto& [name, entry] : matrices_) {
     const QuantizedMatrix& matrix = entry.matrix;
-    sizes.in_file += matrix.stored_bytes;
-    types[matrix.type.empty() ? method_ : std::string(matrix.type)] += matrix.stored_bytes;
+    sizes.types[matrix.type.empty() ? method_ : std::string(matrix.type)] += matrix.stored_bytes;
     if (entry.packed) {
       add_packed(matrix, sizes);
     } else {
       sizes.converted += static_cast<std::size_t>(element_count(entry.shape)) * dtype_size(type_);
     }
   }
-  std::vector<std::pair<std::size_t, std::string>> order;
-  std::ranges::transform(types, std::back_inserter(order),
-                         [](const auto& type) { return std::pair(type.second, type.first); });
-  std::ranges::sort(order, std::greater());
-  std::ranges::transform(order, std::back_inserter(sizes.types),
-                         [](const auto& type) { return type.second; });
   return sizes;
 }
 

@@ -15,11 +15,10 @@ namespace winnow::quantized {
 
 /// Bytes of the quantised matrices.
 struct WeightSizes {
-  std::vector<std::string> types;  // ggml's, or the method; sorted by bytes, most first
-  std::size_t in_file = 0;
-  std::size_t mapped = 0;     // packed matrices: bytes in pages of the file
-  std::size_t packed = 0;     // packed matrices: bytes in memory
-  std::size_t converted = 0;  // other matrices: bytes in memory
+  std::map<std::string, std::size_t> types;  // bytes in the file by ggml's type, or the method
+  std::size_t mapped = 0;                    // packed matrices: bytes in pages of the file
+  std::size_t packed = 0;                    // packed matrices: bytes in memory
+  std::size_t converted = 0;                 // other matrices: bytes in memory
 };
 
 class Weights {
