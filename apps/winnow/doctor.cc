@@ -203,6 +203,19 @@ std::string too_large(const Row& row, double memory) {
   return format.empty() ? "too large" : fmt::format("too large; fits with --weights {}", format);
 }
 
+// What helps where the weights leave no room for a chat; `each`: the bytes of one.
+std::string room_for_chat(const Place& place, const Row& row, double each) {
+  const auto memory = static_cast<double>(place.free_memory);
+  const std::string_view format =
+      engine::format_that_fits(row.spec, memory - engine::memory_of_cache(each));
+  const bool is_smaller =
+      !format.empty() &&
+      engine::weight_bytes(row.spec, engine::parse_weights(std::string(format),
+                                                           /*on_cpu=*/false)) < row.weights;
+  return is_smaller ? fmt::format("fits with --weights {}", format)
+                    : "needs a shorter --context or a smaller model";
+}
+
 std::string most_tokens_text(const Place& place, const Row& row) {
   const nlohmann::ordered_json most = most_tokens(place, row);
   return most.is_null() ? "-" : fmt::format("{:.3g}/s", most.get<double>());
@@ -217,12 +230,24 @@ std::size_t place_width(const std::vector<Place>& places) {
   return width;
 }
 
+std::string chats_text(const Place& place, const Row& row) {
+  const long long dense = sequences(place, row, row.sequence.dense);
+  const long long compressed = sequences(place, row, row.sequence.compressed);
+  if (compressed == 0) {
+    return "    no room for a chat; " + room_for_chat(place, row, row.sequence.compressed);
+  }
+  const std::string cells =
+      fmt::format("{:>14}{:>19}", dense > 0 ? grouped(dense) : "none", grouped(compressed));
+  return dense > 0 ? cells
+                   : fmt::format("{}  a dense one {}", cells,
+                                 room_for_chat(place, row, row.sequence.dense));
+}
+
 std::string fits_row(const Place& place, const Row& row, std::size_t width) {
   const std::string cells =
-      fits(place, row) ? fmt::format("{:>16}{:>14}{:>19}", most_tokens_text(place, row),
-                                     grouped(sequences(place, row, row.sequence.dense)),
-                                     grouped(sequences(place, row, row.sequence.compressed)))
-                       : "    " + too_large(row, static_cast<double>(place.free_memory));
+      fits(place, row)
+          ? fmt::format("{:>16}{}", most_tokens_text(place, row), chats_text(place, row))
+          : "    " + too_large(row, static_cast<double>(place.free_memory));
   return fmt::format("  {:<{}}{:<18}{:>10}{:>17}{}\n", place.name, width, row.shape,
                      readable_bytes(row.weights), readable_bytes(row.sequence.dense), cells);
 }

@@ -607,6 +607,17 @@ TEST(Doctor, PlansForADeviceThatIsNotHere) {
   EXPECT_EQ(run_winnow({"doctor", "--memory-gib", "-1"}).code, 1);
 }
 
+TEST(Doctor, SaysWhatHelpsWhereNoChatFits) {
+  const std::string table = run_winnow({"doctor", "--memory-gib", "8"}).out;
+  EXPECT_THAT(table, HasSubstr("-          none                  3  a dense one fits with "
+                               "--weights int8\n"));
+  const std::string small =
+      run_winnow({"doctor", "--memory-gib", "4", "--weights", "int4", "--context", "262144"}).out;
+  EXPECT_THAT(small, HasSubstr("no room for a chat; needs a shorter --context or a smaller model"));
+  EXPECT_THAT(small + table, Not(HasSubstr(" 0 ")));
+  EXPECT_THAT(small + table, Not(HasSubstr(" 0\n")));
+}
+
 // The caches that one H100 had under `winnow bench --load` (docs/results/gpu/load-*.json).
 TEST(Doctor, CountsTheCopyOfMatricesOnADevice) {
   const auto cache = [](const Words& more) {  // of 78.4 free GiB of an H100's 79.6
