@@ -269,6 +269,9 @@ TEST_F(Training, ADryRunCountsAndRefuses) {
                                 HasSubstr("moments, fp32"), HasSubstr("memory available")));
   EXPECT_THAT(result.out, HasSubstr("tokens of a step                               64\n"
                                     "tokens of 4 steps                             256\n"));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("work of all steps, in PFLOP "), HasSubstr("hours at least, at "),
+                    HasSubstr("  products alone, measured here and now; ")));
   EXPECT_FALSE(fs::exists(file("out")));
   const CommandResult large =
       run_winnow(train("out", {"--dry-run", "--batch", "100000000", "--micro-batch", "100000000"}));
@@ -284,6 +287,7 @@ TEST_F(Training, ADryRunPlansForMemoryThatIsNotHere) {
   const CommandResult fits = plan("24");
   EXPECT_EQ(fits.code, 0) << fits.err;
   EXPECT_THAT(fits.out, HasSubstr("memory available                         24.0 GiB\n"));
+  EXPECT_THAT(fits.out, HasSubstr("hours, if the CPUs do 1 TFLOP/s "));
   const CommandResult small = plan("0.03125");
   EXPECT_EQ(small.code, 1);
   EXPECT_THAT(small.err, HasSubstr("0.03 GiB are available"));

@@ -67,7 +67,8 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   const FlagGroup run(command, "Run");
   run.open_option("--config", flags.config, "FILE",
                   "JSON object of flags; those on the command line win (default: none)");
-  run.flag("--dry-run", flags.dry_run, "Print tokens, parameters and memory of the run, and exit");
+  run.flag("--dry-run", flags.dry_run,
+           "Print tokens, work, hours, parameters and memory of the run, and exit");
   add_memory_flag(run, flags.memory);
   run.flag("--resume", flags.resume,
            "Continue from the last checkpoint in --out, to the bit (default: off)");

@@ -12,6 +12,7 @@
 #include "apps/winnow/train/data.h"
 #include "apps/winnow/train/flags.h"
 #include "apps/winnow/train/page.h"
+#include "apps/winnow/train/plan.h"
 #include "apps/winnow/train/progress.h"
 #include "base/error.h"
 #include "base/note.h"
@@ -23,7 +24,6 @@
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
 #include "train/backend.h"
-#include "train/device_states.h"
 #include "train/document.h"
 #include "train/initial_model.h"
 #include "train/memory_plan.h"
@@ -89,60 +89,6 @@ void check_numbers(const TrainingFlags& flags) {
     require(step >= 1 && step <= flags.steps, "--keep-at {}: expected steps from 1 to {}", step,
             flags.steps);
   }
-}
-
-void print_device_states(const train::TrainingOptions& options, const model::ModelSpec& base) {
-  print(fmt::format("on each of {} GPUs, without activations\n", options.ranks));
-  for (const auto& [name, stage] : {std::pair("--zero-stage 1", train::ZeroStage::moments),
-                                    std::pair("--zero-stage 3", train::ZeroStage::everything)}) {
-    if (options.fp8_products && stage == train::ZeroStage::everything) {
-      continue;  // validate() refuses it
-    }
-    print(fmt::format(
-        "  {:<36} {:>10}\n", name,
-        readable_bytes(static_cast<double>(train::device_state_bytes(options, base, stage)))));
-  }
-}
-
-void print_tokens(const train::TrainingOptions& options) {
-  const auto step = static_cast<std::int64_t>(options.batch * options.length);
-  print(fmt::format("{:<38} {:>10}\n", "tokens of a step", grouped(step)));
-  print(fmt::format("{:<38} {:>10}\n", fmt::format("tokens of {} steps", grouped(options.steps)),
-                    grouped(step * options.steps)));
-}
-
-// The base stays in memory to compare with, and the trained model comes beside it at each look.
-double held_out_bytes(const TrainingFlags& flags, const model::ModelSpec& base) {
-  return (flags.retrofit ? 2 : 1) * engine::weight_bytes(base, engine::WeightStorage::as_stored);
-}
-
-int print_plan(const train::MemoryPlan& plan, std::size_t available, const TrainingFlags& flags,
-               const train::TrainingOptions& options, const model::ModelSpec& base) {
-  print_tokens(options);
-  print(fmt::format("{:<38} {:>10}\n", "parameters", grouped(plan.parameters)));
-  print(
-      fmt::format("{:<38} {:>10}\n",
-                  plan.trained > plan.parameters ? "trained, with weights of decisions" : "trained",
-                  grouped(plan.trained)));
-  for (const auto& part : plan.parts) {
-    print(fmt::format("  {:<36} {:>10}\n", part.name,
-                      readable_bytes(static_cast<double>(part.bytes))));
-  }
-  if (options.ranks > 1) {
-    print(fmt::format("{:<38} {:>10}\n", fmt::format("of each of {} ranks, about", options.ranks),
-                      readable_bytes(static_cast<double>(plan.of_one()))));
-    print_device_states(options, base);
-  }
-  print(fmt::format("{:<38} {:>10}\n", "memory needed, about",
-                    readable_bytes(static_cast<double>(plan.total()))));
-  if (!flags.valid.empty()) {
-    print(fmt::format("{:<38} {:>10}\n", "beside it --valid takes, up to",
-                      readable_bytes(held_out_bytes(flags, base))));
-  }
-  print(fmt::format("{:<38} {:>10}\n", "memory available",
-                    readable_bytes(static_cast<double>(available))));
-  train::require_fits(plan, available);
-  return kSuccess;
 }
 
 train::TokenizeOptions tokenize_options(const TrainingFlags& flags, const fs::path& model,
@@ -326,7 +272,8 @@ int run(const TrainingFlags& flags) {
   const std::size_t available = elsewhere ? *elsewhere : train::available_memory(options);
   const train::MemoryPlan plan = train::plan_memory(options, config, available);
   if (flags.dry_run) {
-    return print_plan(plan, available, flags, options, config);
+    print_plan(plan, available, flags, options, config);
+    return kSuccess;
   }
   train::require_fits(plan, available);
   check_files("--data", flags.data);
