@@ -1,6 +1,7 @@
 #include "train/document.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "base/error.h"
@@ -28,6 +29,17 @@ ordered_json parse_line(std::string_view line) {
         "of a file of plain text");
     fail("not JSON, expected {{\"text\": \"...\"}}: {}", plain_message(error));
   }
+}
+
+std::vector<std::string> keys_but(const ordered_json& object,
+                                  std::initializer_list<std::string_view> known) {
+  std::vector<std::string> others;
+  for (const auto& [key, value] : object.items()) {
+    if (std::ranges::find(known, key) == known.end()) {
+      others.push_back(key);
+    }
+  }
+  return others;
 }
 
 }  // namespace
@@ -60,18 +72,23 @@ Document DocumentEncoder::encode(std::string_view line) const {
   Document document;
   if (object.contains("text")) {
     append_text(document, text_of(object, "text"), 1.0F);
+    append_end(document);
+    document.ignored = keys_but(object, {"text"});
   } else if (object.contains("parts")) {
-    return parts(object.at("parts"));
+    document = parts(object.at("parts"));
+    document.ignored = keys_but(object, {"parts"});
   } else if (object.contains("prompt") && object.contains("completion")) {
     append_text(document, text_of(object, "prompt"), prompt_weight_);
     append_text(document, text_of(object, "completion"), 1.0F);
+    append_end(document);
+    document.ignored = keys_but(object, {"prompt", "completion"});
   } else {
     require(object.contains("messages"),
             "neither \"text\" nor \"parts\" nor \"prompt\" and \"completion\" nor \"messages\" is "
             "there");
-    return chat(object.at("messages"));
+    document = chat(object.at("messages"));
+    document.ignored = keys_but(object, {"messages"});
   }
-  append_end(document);
   return document;
 }
 
@@ -82,6 +99,9 @@ Document DocumentEncoder::parts(const ordered_json& parts) const {
   Document document;
   for (const ordered_json& part : parts) {
     require(part.is_object() && part.contains("text"), "a part has no text");
+    const std::vector<std::string> unknown = keys_but(part, {"text", "weight"});
+    require(unknown.empty(), "a part has {}, expected \"text\" and \"weight\"",
+            in_quotes(unknown.empty() ? "" : unknown.front()));
     const ordered_json weight = part.value("weight", ordered_json(1.0));
     require(weight.is_number() && weight.get<double>() >= 0.0 && weight.get<double>() <= 1e6,
             "a part's weight is not a number from 0 to 1e6");

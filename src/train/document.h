@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,10 +14,12 @@
 
 namespace winnow::train {
 
-/// `weights`: the weight of each token's prediction in the loss; empty: all are 1.
+/// `weights`: the weight of each token's prediction in the loss; empty: all are 1. `ignored`: keys
+/// of its object that have no effect.
 struct Document {
   std::vector<std::int32_t> tokens;
   std::vector<float> weights;
+  std::vector<std::string> ignored = {};
 };
 
 /// The tokenizer in `model`. Throws Error when it has tokens that the model's vocabulary lacks.

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMostComplaints = 5;
+constexpr std::size_t kMostIgnored = 16;
 
 /// Lines that are tokenised together.
 struct LineBlock {
@@ -58,6 +59,14 @@ struct LineBlock {
     });
   }
 };
+
+void name_ignored(const Document& document, std::set<std::string>& names) {
+  for (const std::string& key : document.ignored) {
+    if (names.size() < kMostIgnored) {
+      names.insert(key);
+    }
+  }
+}
 
 std::string content_hash(const fs::path& path) {
   const MappedFile file(path);
@@ -134,6 +143,7 @@ TokenizeResult tokenize_files(const TokenizeOptions& options, const model::Model
       for (const LineBlock::Line& line : block.lines) {
         if (line.complaint.empty()) {
           writer.add(line.document);
+          name_ignored(line.document, result.ignored);
         } else {
           ++result.malformed;
           if (result.complaints.size() < kMostComplaints) {

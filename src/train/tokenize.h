@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct TokenizeResult {
   std::int64_t tokens = 0;
   std::int64_t malformed = 0;           // lines that were skipped
   std::vector<std::string> complaints;  // about the first of these: "file:line: what is wrong"
+  std::set<std::string> ignored;        // keys of lines that have no effect, the first few
 };
 
 /// Everything that shards made with these options depend on: names, sizes and times of the files,

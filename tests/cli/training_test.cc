@@ -233,6 +233,13 @@ TEST_F(Training, TokenisedDataGivesTheSame) {
   EXPECT_EQ(metrics("direct")[3].at("loss"), metrics("indirect")[3].at("loss"));
 }
 
+TEST_F(Training, KeysWithoutEffectAreNamed) {
+  write("odd.jsonl", json{{"text", std::string(400, 'a')}, {"id", 7}, {"wieght", 2}}.dump() + "\n");
+  const CommandResult result = succeed({"tokenize-data", "--model", file("shape"), "--data",
+                                        file("odd.jsonl"), "--out", file("odd")});
+  EXPECT_THAT(result.err, HasSubstr("ignored in the lines: \"id\", \"wieght\"\n"));
+}
+
 TEST_F(Training, AConfigFileIsFlags) {
   write("run.json",
         json{{"steps", 3}, {"lr", 0.01}, {"activations", "keep"}, {"data", {file("data.jsonl")}}}

@@ -103,6 +103,19 @@ TEST_F(Encoding, OfPrompts) {
   EXPECT_TRUE(encode(line, false).weights.empty());
 }
 
+TEST_F(Encoding, NamesKeysWithoutEffect) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(encode({{"text", "a"}}, false).ignored, Names{});
+  EXPECT_EQ(encode({{"id", 1}, {"text", "a"}, {"messages", "b"}}, false).ignored,
+            (Names{"id", "messages"}));
+  EXPECT_EQ(encode({{"prompt", "a"}, {"completion", "b"}, {"wieght", 2}}, false).ignored,
+            Names{"wieght"});
+  EXPECT_EQ(encode({{"parts", {{{"text", "a"}}}}, {"source", "b"}}, false).ignored,
+            Names{"source"});
+  const json chat{{{"role", "user"}, {"content", "a"}}};
+  EXPECT_EQ(encode({{"messages", chat}, {"tools", json::array()}}, false).ignored, Names{"tools"});
+}
+
 TEST_F(Encoding, OfWeighedParts) {
   const json line{{"parts",
                    {{{"text", "Some text. "}},
@@ -147,6 +160,8 @@ TEST_F(Encoding, SaysWhatIsWrong) {
   EXPECT_EQ(complaint("{\"messages\": []}"), "\"messages\" is not a list of messages");
   EXPECT_EQ(complaint("{\"parts\": {}}"), "\"parts\" is not a list of texts");
   EXPECT_EQ(complaint("{\"parts\": [{\"weight\": 1}]}"), "a part has no text");
+  EXPECT_EQ(complaint("{\"parts\": [{\"text\": \"a\", \"wieght\": 8}]}"),
+            "a part has \"wieght\", expected \"text\" and \"weight\"");
   EXPECT_EQ(complaint("{\"parts\": [{\"text\": \"a\", \"weight\": -1}]}"),
             "a part's weight is not a number from 0 to 1e6");
 }

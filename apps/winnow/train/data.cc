@@ -1,6 +1,10 @@
 #include "apps/winnow/train/data.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
@@ -27,6 +31,12 @@ train::TokenizeResult tokenize_with_progress(train::TokenizeOptions options,
   progress.clear();
   for (const std::string& complaint : result.complaints) {
     print_note(fmt::format("skipped {}\n", complaint));
+  }
+  if (!result.ignored.empty()) {
+    std::vector<std::string> names;
+    std::ranges::transform(result.ignored, std::back_inserter(names),
+                           [](const std::string& name) { return in_quotes(name); });
+    print_note(fmt::format("ignored in the lines: {}\n", fmt::join(names, ", ")));
   }
   print_note(fmt::format("{}: {} documents, {} tokens, {} lines skipped\n", directory.string(),
                          grouped(result.documents), grouped(result.tokens),
