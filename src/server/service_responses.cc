@@ -53,11 +53,11 @@ void Service::respond(const HttpRequest& request, const std::shared_ptr<Reply>& 
   const std::string id = new_response_id();
   ResponsesReply::Done done;
   if (asked.store) {
+    // Called once at most, so it gives away what it holds.
     done = [this, id, input = std::move(asked.input), messages = std::move(asked.messages)](
-               const Json& response, Json message) {
-      Json all = messages;
-      all.push_back(std::move(message));
-      responses_.put({id, response, input, std::move(all)});
+               const Json& response, Json message) mutable {
+      messages.push_back(std::move(message));
+      responses_.put({id, response, std::move(input), std::move(messages)});
     };
   }
   start(std::move(asked.completion), request.id,

@@ -84,14 +84,16 @@ std::vector<std::int32_t> encode_chat(const Conversation& conversation, bool add
                                       const nlohmann::ordered_json& variables) {
   const std::string text = chat.render(conversation.messages, add_generation_prompt, variables);
   std::vector<std::size_t> marked;
-  nlohmann::ordered_json messages = conversation.messages;
   for (std::size_t i = 0; i < conversation.token_ids.size(); ++i) {
     if (is_spelled(conversation, i, tokenizer)) {
       marked.push_back(i);
-      messages[i]["content"] = mark_of(i);
     }
   }
   if (!marked.empty()) {
+    nlohmann::ordered_json messages = conversation.messages;
+    for (const std::size_t i : marked) {
+      messages[i]["content"] = mark_of(i);
+    }
     const std::string rendered = chat.render(messages, add_generation_prompt, variables);
     if (auto ids = assemble(conversation, marked, rendered, text, tokenizer)) {
       return *ids;

@@ -266,7 +266,7 @@ CompletionRequest parse_messages_request(std::string_view text, bool counts, boo
     names[tool + ".function"] = tool;
     names[tool + ".function.parameters"] = tool + ".input_schema";
   }
-  CompletionRequest request = parse_completion(dump(chat), /*chat=*/true, limits, names);
+  CompletionRequest request = parse_chat(std::move(chat), limits, names);
   request.thoughts.lenient = true;  // clients ask any model to think
   request.ignored.insert(request.ignored.end(), checked.ignored.begin(), checked.ignored.end());
   return request;

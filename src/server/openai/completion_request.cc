@@ -192,19 +192,15 @@ std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int mo
 
 namespace {
 
-CompletionRequest read_completion(std::string_view body, bool chat, const RequestLimits& limits,
-                                  std::map<std::string, std::string> spelled) {
-  const json parsed = parse_body(body);
-  CheckedBody checked = check_fields(parsed, chat ? Endpoint::chat : Endpoint::completions);
-  spelled.merge(checked.spelled);
-  const Fields fields(checked.value, spelled);
-  const nlohmann::ordered_json ordered =
-      needs_order(fields, chat) ? in_order(body, parsed, {}) : nlohmann::ordered_json();
+// `ordered`: the same body in its original order, if needs_order().
+CompletionRequest read_completion(const Fields& fields, const nlohmann::ordered_json& ordered,
+                                  bool chat, const RequestLimits& limits,
+                                  std::vector<std::string> ignored) {
   CompletionRequest request;
   request.chat = chat;
   request.prompt_field = chat ? fields.name_of("messages") : "prompt";
   request.length_field = fields.name_of(length_field(fields));
-  request.ignored = std::move(checked.ignored);
+  request.ignored = std::move(ignored);
   request.model = fields.text("model").value_or("");
   parse_prompt(fields, ordered, limits, request);
   request.logprobs = parse_logprobs(fields, chat, limits);
@@ -249,10 +245,23 @@ CompletionRequest read_completion(std::string_view body, bool chat, const Reques
 
 }  // namespace
 
-CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
-                                   const std::map<std::string, std::string>& spelled) {
+CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits) {
+  const json parsed = parse_body(body);
+  CheckedBody checked = check_fields(parsed, chat ? Endpoint::chat : Endpoint::completions);
+  const Fields fields(checked.value, checked.spelled);
+  const nlohmann::ordered_json ordered =
+      needs_order(fields, chat) ? in_order(body, parsed, {}) : nlohmann::ordered_json();
+  return read_completion(fields, ordered, chat, limits, std::move(checked.ignored));
+}
+
+CompletionRequest parse_chat(nlohmann::ordered_json chat, const RequestLimits& limits,
+                             const std::map<std::string, std::string>& spelled) {
   try {
-    return read_completion(body, chat, limits, spelled);
+    CheckedBody checked = check_fields(json(chat), Endpoint::chat);
+    std::map<std::string, std::string> names = spelled;
+    names.merge(checked.spelled);
+    const Fields fields(checked.value, names);
+    return read_completion(fields, chat, /*chat=*/true, limits, std::move(checked.ignored));
   } catch (const ApiError& error) {
     throw renamed(error, spelled);
   }

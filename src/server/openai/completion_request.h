@@ -80,8 +80,11 @@ struct RequestLimits {
 std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int most);
 
 /// Reads a request's body. Throws ApiError with status 400 that names the field at fault.
-/// `spelled`: the client's names for fields, and parts of them, if its API has other names.
-CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits,
-                                   const std::map<std::string, std::string>& spelled = {});
+CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits);
+
+/// Reads a chat that another API's request was converted to. `spelled`: that API's names for
+/// fields, and parts of them.
+CompletionRequest parse_chat(nlohmann::ordered_json chat, const RequestLimits& limits,
+                             const std::map<std::string, std::string>& spelled);
 
 }  // namespace winnow::server

@@ -136,7 +136,7 @@ std::string other_rows(Treatment treatment) {
 
 CheckedBody check_fields(json body, Endpoint endpoint) {
   CheckedBody checked{json::object(), {}, {}};
-  for (const auto& [name, value] : body.items()) {
+  for (auto& [name, value] : body.get_ref<json::object_t&>()) {
     const FieldRule* rule = find_rule(name, endpoint);
     if (rule == nullptr) {
       if (const auto meant = misspelled(name, endpoint); !meant.empty()) {
@@ -168,7 +168,7 @@ CheckedBody check_fields(json body, Endpoint endpoint) {
                      name, "invalid_value");
     }
     checked.spelled[key] = name;
-    checked.value[key] = value;
+    checked.value[key] = std::move(value);
   }
   return checked;
 }

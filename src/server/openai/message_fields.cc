@@ -195,8 +195,9 @@ ChatPrompt parse_chat_prompt(const Fields& fields, const Json& ordered,
       prompt.given_variables.push_back(name);
     }
   }
+  static const Json kNone;
   prompt.conversation =
-      parse_messages(fields, fields.find("messages") == nullptr ? Json() : ordered.at("messages"));
+      parse_messages(fields, fields.find("messages") == nullptr ? kNone : ordered.at("messages"));
   if (fields.find("documents") != nullptr) {
     prompt.variables["documents"] = ordered.at("documents");
   }

@@ -29,13 +29,13 @@ bool is_id(std::string_view id) {
 }
 
 std::optional<StoredResponse> stored_response_in(std::string_view id, const std::string& text) {
-  const Json content = json_or_discarded<Json>(text);
+  Json content = json_or_discarded<Json>(text);
   if (!content.is_object() || !content.contains("response") || !content.contains("input") ||
       !content.contains("messages")) {
     return std::nullopt;
   }
-  return StoredResponse{std::string(id), content["response"], content["input"],
-                        content["messages"]};
+  return StoredResponse{std::string(id), std::move(content["response"]),
+                        std::move(content["input"]), std::move(content["messages"])};
 }
 
 // The limit for files waiting to be written, and for bytes written between two scans of

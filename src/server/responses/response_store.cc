@@ -17,8 +17,9 @@ void ResponseStore::put(StoredResponse response) {
   }
   const std::size_t bytes = json_text(response.response).size() + json_text(response.input).size() +
                             json_text(response.messages).size();
+  auto shared = std::make_shared<const StoredResponse>(std::move(response));
   const std::lock_guard lock(mutex_);
-  entries_.push_front({std::move(response), bytes});
+  entries_.push_front({std::move(shared), bytes});
   bytes_ += bytes;
   while (bytes_ > most_bytes_) {
     bytes_ -= entries_.back().bytes;
@@ -28,17 +29,18 @@ void ResponseStore::put(StoredResponse response) {
 
 std::list<ResponseStore::Entry>::iterator ResponseStore::position(std::string_view id) {
   return std::ranges::find_if(entries_,
-                              [&](const Entry& entry) { return entry.response.id == id; });
+                              [&](const Entry& entry) { return entry.response->id == id; });
 }
 
-std::optional<StoredResponse> ResponseStore::find(std::string_view id) {
+std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view id) {
   if (files_) {
-    return files_->find(id);
+    auto read = files_->find(id);
+    return read ? std::make_shared<const StoredResponse>(std::move(*read)) : nullptr;
   }
   const std::lock_guard lock(mutex_);
   const auto found = position(id);
   if (found == entries_.end()) {
-    return std::nullopt;
+    return nullptr;
   }
   entries_.splice(entries_.begin(), entries_, found);
   return found->response;

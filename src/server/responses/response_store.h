@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,7 +29,8 @@ class ResponseStore {
       : most_bytes_(most_bytes), files_(std::move(files)) {}
 
   void put(StoredResponse response);
-  [[nodiscard]] std::optional<StoredResponse> find(std::string_view id);
+  /// Null if there is none. Shared, not copied: a long chat is large.
+  [[nodiscard]] std::shared_ptr<const StoredResponse> find(std::string_view id);
   /// Returns whether it existed.
   bool erase(std::string_view id);
   /// Waits until all stored responses are in files, if there are any.
@@ -38,7 +38,7 @@ class ResponseStore {
 
  private:
   struct Entry {
-    StoredResponse response;
+    std::shared_ptr<const StoredResponse> response;
     std::size_t bytes;
   };
 

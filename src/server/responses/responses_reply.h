@@ -15,8 +15,8 @@ namespace winnow::server {
 
 class ResponsesReply : public TranslatingReply {
  public:
-  /// `told_back`: request settings that the answer repeats. `done` (may be empty) gets a whole
-  /// response and its assistant message.
+  /// `told_back`: request settings that the answer repeats. `done` (may be empty) gets the whole
+  /// response and its assistant message, once at most.
   using Done = std::function<void(const Json& response, Json message)>;
   ResponsesReply(std::shared_ptr<Reply> reply, std::string id, Json told_back, Done done)
       : TranslatingReply(std::move(reply)),

@@ -137,12 +137,12 @@ Json earlier_messages(const Fields& fields, ResponseStore& store) {
   if (!id) {
     return Json::array();
   }
-  auto earlier = store.find(*id);
+  const auto earlier = store.find(*id);
   if (!earlier) {
     throw ApiError(404, fmt::format("there is no response {} here", *id), "previous_response_id",
                    "previous_response_not_found");
   }
-  return std::move(earlier->messages);
+  return earlier->messages;
 }
 
 }  // namespace
@@ -217,7 +217,7 @@ ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& s
     names[fmt::format("tool_choice.allowed_tools.tools[{}].function", i)] =
         fmt::format("tool_choice.tools[{}]", i);
   }
-  request.completion = parse_completion(dump(chat), /*chat=*/true, limits, names);
+  request.completion = parse_chat(std::move(chat), limits, names);
   request.completion.keep_pieces = true;
   request.completion.thoughts.lenient = true;  // clients ask any model to reason
   std::vector<std::string>& ignored = request.completion.ignored;

@@ -164,6 +164,27 @@ TEST(CompletionRequest, ChatMessages) {
       HasSubstr("messages[0].content[0].type"));
 }
 
+TEST(CompletionRequest, ChatsOfOtherApis) {
+  const std::map<std::string, std::string> names{{"messages", "input"}, {"top_k", "k"}};
+  const nlohmann::ordered_json messages =
+      nlohmann::ordered_json::parse(R"([{"role": "user", "content": "a", "zeta": 1, "alpha": 2}])");
+  const auto request = parse_chat({{"messages", messages}, {"top_k", 3}}, {}, names);
+  EXPECT_TRUE(request.chat);
+  EXPECT_EQ(request.sampling.top_k, 3);
+  EXPECT_EQ(request.prompt.conversation.messages.dump(),
+            R"([{"role":"user","content":"a","zeta":1,"alpha":2}])");  // as given, not sorted
+  const auto param_of = [&](const nlohmann::ordered_json& body) {
+    try {
+      parse_chat(body, {}, names);
+    } catch (const ApiError& error) {
+      return error.param();
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(param_of({{"messages", {{{"content", "a"}}}}}), "input[0].role");
+  EXPECT_EQ(param_of({{"messages", messages}, {"top_k", "three"}}), "k");
+}
+
 TEST(CompletionRequest, LogprobsOfBothKinds) {
   EXPECT_EQ(completion(R"({"prompt": "a", "logprobs": 4})").logprobs, 4);
   EXPECT_THAT(error_of(R"({"prompt": "a", "logprobs": true})"), HasSubstr("logprobs"));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -29,12 +30,16 @@ bool makes_a_difference(const ChatTemplate& chat, const ChatPrompt& prompt, cons
 }
 
 bool shows_calls(const ChatTemplate& chat, const ChatPrompt& prompt) {
-  Json without = prompt.conversation.messages;
-  bool any = false;
-  for (Json& message : without) {
-    any = message.erase("tool_calls") > 0 || any;
+  const Json& messages = prompt.conversation.messages;
+  const auto has_calls = [](const Json& message) { return message.contains("tool_calls"); };
+  if (std::ranges::none_of(messages, has_calls)) {
+    return true;
   }
-  return !any || makes_a_difference(chat, prompt, without, prompt.variables);
+  Json without = messages;
+  for (Json& message : without) {
+    message.erase("tool_calls");
+  }
+  return makes_a_difference(chat, prompt, without, prompt.variables);
 }
 
 void add_system_text(const std::string& text, Conversation& conversation) {
