@@ -97,6 +97,7 @@ Service::Service(ServiceConfig config, const engine::LoadedModel& model, const T
   if (config_.max_context > 0) {
     context_ = config_.max_context;
   }
+  config_.limits.context = context_;
   if (config_.model_sampling) {
     config_.limits.sampling = read_sampling_defaults(config_.model_directory);
   }

@@ -12,6 +12,7 @@
 #include "server/openai/field_table.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/ordered_json.h"
+#include "server/openai/prompt_limits.h"
 
 namespace winnow::server {
 namespace {
@@ -209,9 +210,11 @@ void add_format(const Json& format, const std::string& path, Json& chat) {
 
 CompletionRequest parse_messages_request(std::string_view text, bool counts, bool thinks,
                                          const RequestLimits& limits) {
-  const json parsed = parse_body(text);
-  CheckedBody checked = check_fields(parsed, Endpoint::messages);
-  const Json body = in_order(text, parsed, {});
+  json parsed = parse_body(text);
+  const double comparisons = key_comparisons(parsed);
+  CheckedBody checked = check_fields(std::move(parsed), Endpoint::messages);
+  check_items(checked, limits.context);
+  const Json body = in_order(text, comparisons, {});
   const auto given = [&](const char* name) { return checked.value.contains(name); };
   Json chat{{"messages", messages_of(body)}};
   for (const auto& [from, to] :

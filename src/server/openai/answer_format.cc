@@ -33,7 +33,7 @@ Json schema_of(const Fields& fields, const char* name, const Json& ordered) {
   try {
     const json checked = parse_json(text, fields.name_of(name));
     if (checked.is_object() || checked.is_boolean()) {
-      return in_order(text, checked, fields.name_of(name));
+      return in_order(text, key_comparisons(checked), fields.name_of(name));
     }
   } catch (const Error& error) {
     throw ApiError(400, error.what(), fields.name_of(name), "invalid_value");

@@ -10,6 +10,7 @@
 #include "server/openai/field_table.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/ordered_json.h"
+#include "server/openai/prompt_limits.h"
 
 namespace winnow::server {
 namespace {
@@ -192,6 +193,38 @@ std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int mo
 
 namespace {
 
+// Token ids of a prompt are counted before they are converted and spelt.
+void check_token_counts(const Fields& fields, const RequestLimits& limits) {
+  const json* prompt = fields.find("prompt");
+  if (limits.context == 0 || prompt == nullptr || !prompt->is_array() || prompt->empty() ||
+      fields.find("truncate_prompt_tokens") != nullptr) {
+    return;
+  }
+  const auto check = [&](const json& ids) {
+    if (ids.is_array() && ids.size() > static_cast<std::size_t>(limits.context)) {
+      const int wanted = parse_max_tokens(fields, /*chat=*/false, /*may_be_none=*/true).value_or(1);
+      throw beyond_context(limits.context, ids.size(), wanted, "prompt");
+    }
+  };
+  if (prompt->front().is_number()) {
+    check(*prompt);
+  } else if (prompt->size() <= static_cast<std::size_t>(limits.most_prompts)) {
+    std::ranges::for_each(*prompt, check);
+  }
+}
+
+// Lists that are too long are refused before the body is read in order, which takes as much memory
+// as reading it once.
+void check_lists(const CheckedBody& checked, const Fields& fields, bool chat,
+                 const RequestLimits& limits) {
+  (void)parse_stops(fields, limits);
+  if (chat) {
+    check_items(checked, limits.context);
+  } else {
+    check_token_counts(fields, limits);
+  }
+}
+
 // `ordered`: the same body in its original order, if needs_order().
 CompletionRequest read_completion(const Fields& fields, const nlohmann::ordered_json& ordered,
                                   bool chat, const RequestLimits& limits,
@@ -245,12 +278,22 @@ CompletionRequest read_completion(const Fields& fields, const nlohmann::ordered_
 
 }  // namespace
 
+ApiError beyond_context(int context, std::size_t prompt, int wanted, const std::string& param) {
+  return {400,
+          fmt::format("the context is {} tokens; the prompt has {} and {} more are requested",
+                      context, prompt, std::max(wanted, 1)),
+          param, "context_length_exceeded"};
+}
+
 CompletionRequest parse_completion(std::string_view body, bool chat, const RequestLimits& limits) {
-  const json parsed = parse_body(body);
-  CheckedBody checked = check_fields(parsed, chat ? Endpoint::chat : Endpoint::completions);
+  json parsed = parse_body(body);
+  const double comparisons = key_comparisons(parsed);
+  CheckedBody checked =
+      check_fields(std::move(parsed), chat ? Endpoint::chat : Endpoint::completions);
   const Fields fields(checked.value, checked.spelled);
+  check_lists(checked, fields, chat, limits);
   const nlohmann::ordered_json ordered =
-      needs_order(fields, chat) ? in_order(body, parsed, {}) : nlohmann::ordered_json();
+      needs_order(fields, chat) ? in_order(body, comparisons, {}) : nlohmann::ordered_json();
   return read_completion(fields, ordered, chat, limits, std::move(checked.ignored));
 }
 
@@ -258,6 +301,7 @@ CompletionRequest parse_chat(nlohmann::ordered_json chat, const RequestLimits& l
                              const std::map<std::string, std::string>& spelled) {
   try {
     CheckedBody checked = check_fields(json(chat), Endpoint::chat);
+    check_items(checked, limits.context);
     std::map<std::string, std::string> names = spelled;
     names.merge(checked.spelled);
     const Fields fields(checked.value, names);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/http/api_error.h"
 #include "server/openai/answer_format.h"
 #include "server/openai/message_fields.h"
 #include "server/openai/reasoning/thought_fields.h"
@@ -69,12 +70,16 @@ struct CompletionRequest {
 /// Limits of a request that the table of fields does not have, and defaults of omitted
 /// fields.
 struct RequestLimits {
+  int context = 0;          // tokens of a prompt and its answer; 0: any
   int most_prompts = 256;   // in one request
   int most_logprobs = 20;   // alternatives per token
   int most_stops = 16;      // stop strings
   int most_variables = 64;  // passed to the template
   SamplingOptions sampling = neutral_sampling();
 };
+
+/// The error that refuses a prompt of so many tokens with `wanted` more for its answer.
+ApiError beyond_context(int context, std::size_t prompt, int wanted, const std::string& param);
 
 /// Reads a text, token ids, or a list of at most `most` of either. Throws ApiError.
 std::vector<Prompt> parse_prompts(const Fields& fields, const char* name, int most);

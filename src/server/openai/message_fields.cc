@@ -71,7 +71,7 @@ Json parsed_arguments(const json& arguments, const Json& ordered, const std::str
     }
     try {
       if (const json parsed = parse_json(text, where); parsed.is_object()) {
-        return in_order(text, parsed, where);
+        return in_order(text, key_comparisons(parsed), where);
       }
     } catch (const Error&) {  // malformed output of a model, maybe, which is asked to repair it
       return text;

@@ -10,22 +10,22 @@ namespace {
 
 constexpr double kMostComparisons = 2e7;  // of keys, during parsing: some tens of milliseconds
 
-double key_comparisons(const nlohmann::json& value) {
-  const auto size = static_cast<double>(value.size());
-  double comparisons = value.is_object() ? size * size / 2 : 0.0;
-  if (value.is_structured()) {
-    for (const nlohmann::json& inner : value) {
+}  // namespace
+
+double key_comparisons(const nlohmann::json& parsed) {
+  const auto size = static_cast<double>(parsed.size());
+  double comparisons = parsed.is_object() ? size * size / 2 : 0.0;
+  if (parsed.is_structured()) {
+    for (const nlohmann::json& inner : parsed) {
       comparisons += key_comparisons(inner);
     }
   }
   return comparisons;
 }
 
-}  // namespace
-
-nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& parsed,
+nlohmann::ordered_json in_order(std::string_view text, double comparisons,
                                 const std::string& param) {
-  if (key_comparisons(parsed) > kMostComparisons) {
+  if (comparisons > kMostComparisons) {
     throw ApiError(400, "an object has more keys than a request can need", param, "invalid_value");
   }
   auto ordered = json_or_discarded<nlohmann::ordered_json>(text);

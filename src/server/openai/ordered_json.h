@@ -7,9 +7,13 @@
 
 namespace winnow::server {
 
-/// Parses `text` again, from which `parsed` was made. Finding a key takes time proportional to the
-/// object's size, so ApiError, about the field `param`, if objects are larger than requests need.
-nlohmann::ordered_json in_order(std::string_view text, const nlohmann::json& parsed,
+/// Comparisons of keys that reading `parsed` in order takes: finding a key takes time proportional
+/// to the object's size.
+double key_comparisons(const nlohmann::json& parsed);
+
+/// Parses a text again, whose keys take so many comparisons. ApiError, about the field `param`, if
+/// objects are larger than requests need.
+nlohmann::ordered_json in_order(std::string_view text, double comparisons,
                                 const std::string& param);
 
 /// ApiError (400): `field`, a path such as tools[0].name, is not `expected`.

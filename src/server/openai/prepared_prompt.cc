@@ -83,12 +83,8 @@ void truncate(const CompletionRequest& completion, int context, const Tokenizer&
 int answer_tokens(const CompletionRequest& completion, int prompt, int context) {
   const int wanted = completion.max_tokens.value_or(context - prompt);
   if (prompt + std::max(wanted, completion.echo ? 0 : 1) > context) {
-    throw ApiError(
-        400,
-        fmt::format("the context is {} tokens; the prompt has {} and {} more are requested",
-                    context, prompt, std::max(wanted, 1)),
-        prompt < context ? completion.length_field : completion.prompt_field,
-        "context_length_exceeded");
+    throw beyond_context(context, static_cast<std::size_t>(prompt), wanted,
+                         prompt < context ? completion.length_field : completion.prompt_field);
   }
   return wanted;
 }

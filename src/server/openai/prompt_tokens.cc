@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "server/http/api_error.h"
+#include "server/openai/prompt_limits.h"
 #include "server/openai/tools/tool_prompt.h"
 #include "tokenizer/chat_prompt.h"
 
@@ -14,8 +15,6 @@ namespace winnow::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kBytesPerToken = 64;  // of a text, at most; words have about 5
 
 // The model's fill-in-the-middle tokens, and whether the suffix comes first.
 struct InfillTokens {
@@ -69,14 +68,7 @@ PromptTokens::PromptTokens(const Tokenizer& tokenizer,
       limits_(std::move(limits)) {}
 
 void PromptTokens::check_length(std::size_t bytes, const std::string& param) const {
-  const std::size_t most = kBytesPerToken * static_cast<std::size_t>(limits_.context);
-  if (bytes > most) {
-    throw ApiError(400,
-                   fmt::format("the text has {} bytes; for a context of {} tokens at most {} are "
-                               "taken",
-                               bytes, limits_.context, most),
-                   param, "context_length_exceeded");
-  }
+  check_text_bytes(bytes, limits_.context, param);
 }
 
 void PromptTokens::check_tokens(std::span<const std::int32_t> ids, const std::string& param) const {

@@ -15,6 +15,7 @@
 #include "server/openai/json_fields.h"
 #include "server/openai/message_fields.h"
 #include "server/openai/ordered_json.h"
+#include "server/openai/prompt_limits.h"
 #include "server/openai/prompt_tokens.h"
 #include "server/openai/reasoning/thought_fields.h"
 #include "server/service.h"
@@ -50,12 +51,11 @@ HttpResponse token_answer(const Service& service, const HttpRequest& request, co
 }
 
 // Adds variables that the template does not use to `ignored`, as for chats.
-ChatPrompt chat_prompt(const Service& service, const Fields& fields, std::string_view body,
-                       const nlohmann::json& parsed, std::vector<std::string>& ignored) {
+ChatPrompt chat_prompt(const Service& service, const Fields& fields,
+                       const nlohmann::ordered_json& ordered, std::vector<std::string>& ignored) {
   CompletionRequest request;
-  request.prompt =
-      parse_chat_prompt(fields, in_order(body, parsed, {}),
-                        static_cast<std::size_t>(service.config().limits.most_variables));
+  request.prompt = parse_chat_prompt(
+      fields, ordered, static_cast<std::size_t>(service.config().limits.most_variables));
   request.thoughts = parse_thoughts(fields, request.prompt);
   service.check_template_fields(request);
   std::ranges::move(request.ignored, std::back_inserter(ignored));
@@ -86,8 +86,10 @@ void ignore(const std::vector<std::string_view>& names, CheckedBody& checked) {
 }  // namespace
 
 HttpResponse tokenize(const Service& service, const HttpRequest& request) {
-  const nlohmann::json parsed = parse_body(request.body);
-  CheckedBody checked = check_fields(parsed, Endpoint::tokenize);
+  nlohmann::json parsed = parse_body(request.body);
+  const double comparisons = key_comparisons(parsed);
+  CheckedBody checked = check_fields(std::move(parsed), Endpoint::tokenize);
+  check_items(checked, service.context());
   const Fields fields(checked.value, checked.spelled);
   service.check_model(fields.text("model").value_or(""));
   std::vector<std::int32_t> tokens;
@@ -95,9 +97,9 @@ HttpResponse tokenize(const Service& service, const HttpRequest& request) {
     if (fields.find("prompt") != nullptr) {
       fields.reject("prompt", "none beside messages");
     }
-    tokens =
-        service.prompts().chat(chat_prompt(service, fields, request.body, parsed, checked.ignored),
-                               fields.boolean_or("add_special_tokens", false));
+    tokens = service.prompts().chat(
+        chat_prompt(service, fields, in_order(request.body, comparisons, {}), checked.ignored),
+        fields.boolean_or("add_special_tokens", false));
   } else {
     const auto text = fields.text("prompt");
     if (!text) {
@@ -114,12 +116,14 @@ HttpResponse tokenize(const Service& service, const HttpRequest& request) {
 }
 
 HttpResponse apply_template(const Service& service, const HttpRequest& request) {
-  const nlohmann::json parsed = parse_body(request.body);
-  CheckedBody checked = check_fields(parsed, Endpoint::tokenize);
+  nlohmann::json parsed = parse_body(request.body);
+  const double comparisons = key_comparisons(parsed);
+  CheckedBody checked = check_fields(std::move(parsed), Endpoint::tokenize);
+  check_items(checked, service.context());
   const Fields fields(checked.value, checked.spelled);
   service.check_model(fields.text("model").value_or(""));
   const std::string text = service.prompts().chat_text(
-      chat_prompt(service, fields, request.body, parsed, checked.ignored));
+      chat_prompt(service, fields, in_order(request.body, comparisons, {}), checked.ignored));
   ignore({"prompt", "add_special_tokens", "return_token_strs"}, checked);
   return token_answer(service, request, {{"prompt", text}}, checked.ignored);
 }

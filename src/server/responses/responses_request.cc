@@ -15,6 +15,7 @@
 #include "server/openai/field_table.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/ordered_json.h"
+#include "server/openai/prompt_limits.h"
 #include "server/responses/input_items.h"
 
 namespace winnow::server {
@@ -149,10 +150,12 @@ Json earlier_messages(const Fields& fields, ResponseStore& store) {
 
 ResponsesRequest parse_responses_request(std::string_view text, ResponseStore& store,
                                          const RequestLimits& limits) {
-  const json parsed = parse_body(text);
-  CheckedBody checked = check_fields(parsed, Endpoint::responses);
+  json parsed = parse_body(text);
+  const double comparisons = key_comparisons(parsed);
+  CheckedBody checked = check_fields(std::move(parsed), Endpoint::responses);
+  check_items(checked, limits.context);
   const Fields fields(checked.value, checked.spelled);
-  const Json body = in_order(text, parsed, {});
+  const Json body = in_order(text, comparisons, {});
   const auto given = [&](const char* name) { return checked.value.contains(name); };
   ResponsesRequest request;
   request.store = fields.boolean_or("store", true);

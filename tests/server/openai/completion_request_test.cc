@@ -185,6 +185,49 @@ TEST(CompletionRequest, ChatsOfOtherApis) {
   EXPECT_EQ(param_of({{"messages", messages}, {"top_k", "three"}}), "k");
 }
 
+std::string list_of(std::size_t count, const std::string& item) {
+  std::string list = "[" + item;
+  for (std::size_t i = 1; i < count; ++i) {
+    list += "," + item;
+  }
+  return list + "]";
+}
+
+TEST(CompletionRequest, ListsAreCountedBeforeTheyAreConverted) {
+  RequestLimits limits;
+  limits.context = 4;
+  const auto refusal = [&](const std::string& body, bool is_chat) {
+    try {
+      parse_completion(body, is_chat, limits);
+    } catch (const ApiError& error) {
+      return error.code() + " " + error.param() + ": " + error.what();
+    }
+    return std::string("no error");
+  };
+  const std::string too_long =
+      "context_length_exceeded prompt: the context is 4 tokens; the prompt has 5 and 2 more are "
+      "requested";
+  const std::string ids = list_of(5, "7");
+  EXPECT_EQ(refusal(R"({"max_tokens": 2, "prompt": )" + ids + "}", false), too_long);
+  EXPECT_EQ(refusal(R"({"max_tokens": 2, "prompt": [[7], )" + ids + "]}", false), too_long);
+  EXPECT_EQ(refusal(R"({"prompt": )" + list_of(4, "7") + "}", false), "no error");
+  EXPECT_EQ(refusal(R"({"truncate_prompt_tokens": 2, "prompt": )" + ids + "}", false), "no error");
+
+  const std::string message = R"({"role": "user", "content": "a"})";
+  EXPECT_EQ(refusal(R"({"messages": )" + list_of(3, message) + "}", true), "no error");
+  EXPECT_THAT(refusal(R"({"messages": )" + list_of(5, message) + "}", true),
+              HasSubstr("context_length_exceeded messages: the text has 325 bytes"));
+  EXPECT_THAT(refusal(R"({"messages": )" + list_of(300, "{}") + "}", true),
+              HasSubstr("context_length_exceeded messages"));
+  const std::string parts = R"([{"role": "user", "content": )" + list_of(300, R"("")") + "}]";
+  EXPECT_THAT(refusal(R"({"messages": )" + parts + "}", true),
+              HasSubstr("context_length_exceeded messages"));
+  EXPECT_THAT(refusal(R"({"stop": )" + list_of(17, R"("")") + R"(, "messages": )" +
+                          list_of(300, "{}") + "}",
+                      true),
+              HasSubstr("stop: stop is an array of 17; expected a string or at most 16"));
+}
+
 TEST(CompletionRequest, LogprobsOfBothKinds) {
   EXPECT_EQ(completion(R"({"prompt": "a", "logprobs": 4})").logprobs, 4);
   EXPECT_THAT(error_of(R"({"prompt": "a", "logprobs": true})"), HasSubstr("logprobs"));
