@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/json_text.h"
 #include "tokenizer/chat_prompt.h"
+#include "tokenizer/chat_roles.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -79,6 +80,7 @@ int tokenize_chat(const TokenizeOptions& options) {
   const auto chat_template = ChatTemplate::load(options.model);
   require(chat_template.has_value(), "{}: this model has no chat template", options.model);
   const Chat chat = read_chat(options);
+  require_roles(chat.conversation.messages, *chat_template, chat.variables);
   if (options.render) {
     print(chat_template->render(chat.conversation.messages, chat.add_generation_prompt,
                                 chat.variables));

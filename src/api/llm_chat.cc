@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "tokenizer/chat_roles.h"
 #include "tokenizer/chat_template.h"
 
 namespace winnow::engine {
@@ -39,6 +40,7 @@ std::string render_chat(const std::filesystem::path& directory,
   }
   const auto variables = thinking == Thinking::off ? without_thinking(*chat, directory)
                                                    : nlohmann::ordered_json::object();
+  require_roles(list, *chat, variables);
   std::string prompt = chat->render(list, /*add_generation_prompt=*/true, variables);
   require(!prompt.empty(), "{}: the chat template makes an empty prompt of the messages",
           directory.string());

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
+#include "tokenizer/chat_roles.h"
 
 namespace winnow::train {
 namespace {
@@ -115,6 +116,11 @@ Document DocumentEncoder::parts(const ordered_json& parts) const {
 Document DocumentEncoder::chat(const ordered_json& messages) const {
   require(template_ != nullptr, "\"messages\", but the model has no chat template");
   require(messages.is_array() && !messages.empty(), "\"messages\" is not a list of messages");
+  for (const ordered_json& message : messages) {
+    require(message.is_object() && message.contains("role") && message.contains("content"),
+            "a message has no role or no content");
+  }
+  require_roles(messages, *template_);
   Document document;
   ordered_json so_far = ordered_json::array();
   std::string rendered;
@@ -127,8 +133,6 @@ Document DocumentEncoder::chat(const ordered_json& messages) const {
     rendered = whole;
   };
   for (const ordered_json& message : messages) {
-    require(message.is_object() && message.contains("role") && message.contains("content"),
-            "a message has no role or no content");
     const bool answer = message.at("role") == "assistant";
     if (answer && !so_far.empty()) {
       extend(so_far, true, prompt_weight_);

@@ -305,6 +305,23 @@ def test_samples_take_places(server):
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
 
 
+def test_unknown_roles_are_named(server):
+    """The demo's template takes every role but the assistant's for the user's."""
+    user = {"role": "user", "content": "a"}
+    for path in (CHAT, "/tokenize", "/apply-template"):
+        fields = {"max_tokens": 1} if path == CHAT else {}
+        for role in ("asistant", "usr", ""):
+            answer = post(server, {"messages": [user, {"role": role, "content": "b"}]} | fields, path)
+            error = answer.json()["error"]
+            assert answer.status_code == 400 and error["param"] == "messages[1].role", answer.text
+            assert f'"{role}"; expected system, developer, user, assistant, tool' in error["message"]
+        for role in ("system", "developer", "assistant", "tool"):
+            answer = post(server, {"messages": [user, {"role": role, "content": "b"}]} | fields, path)
+            assert answer.status_code == 200, answer.text
+    answer = post(server, {"input": [{"role": "usr", "content": "b"}]}, "/v1/responses")
+    assert answer.status_code == 400 and '"usr"' in answer.json()["error"]["message"]
+
+
 def test_roles_that_a_template_leaves_out(tmp_path):
     template = ("{% for m in messages %}{% if m.role in ['user', 'critic'] %}{{m.role}}:{{m.content}};"
                 "{% endif %}{% endfor %}")

@@ -158,6 +158,10 @@ TEST_F(Encoding, SaysWhatIsWrong) {
   EXPECT_EQ(complaint("{\"text\": 3}"), "text is not a text");
   EXPECT_TRUE(complaint("{\"prompt\": \"a\"}").starts_with("neither \"text\""));
   EXPECT_EQ(complaint("{\"messages\": []}"), "\"messages\" is not a list of messages");
+  EXPECT_TRUE(complaint(R"({"messages": [{"role": "usr", "content": "a"}]})")
+                  .starts_with("messages[0].role is \"usr\"; expected system, "));
+  EXPECT_EQ(complaint(R"({"messages": [{"role": "user"}]})"),
+            "a message has no role or no content");
   EXPECT_EQ(complaint("{\"parts\": {}}"), "\"parts\" is not a list of texts");
   EXPECT_EQ(complaint("{\"parts\": [{\"weight\": 1}]}"), "a part has no text");
   EXPECT_EQ(complaint("{\"parts\": [{\"text\": \"a\", \"wieght\": 8}]}"),

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "server/http/api_error.h"
 #include "server/openai/prompt_limits.h"
+#include "server/openai/template_variables.h"
 #include "server/openai/tools/tool_prompt.h"
 #include "tokenizer/chat_prompt.h"
 
@@ -187,6 +188,7 @@ void PromptTokens::with_own_template(const ChatPrompt& asked, const UseTemplate&
   bind("bos_token", first.empty() ? -1 : first.front());
   bind("eos_token", end_token_);
   const ChatTemplate own(*asked.chat_template);
+  check_known_roles(own, bound);
   use(own, with_tools_shown(own, bound));
 }
 

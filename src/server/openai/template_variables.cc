@@ -7,8 +7,10 @@
 #include <set>
 #include <string_view>
 
+#include "checkpoint/json.h"
 #include "server/http/api_error.h"
 #include "server/openai/tools/tool_prompt.h"
+#include "tokenizer/chat_roles.h"
 
 namespace winnow::server {
 namespace {
@@ -48,7 +50,21 @@ void check_variables(const ChatTemplate& chat, const ChatPrompt& prompt,
   }
 }
 
+void check_known_roles(const ChatTemplate& chat, const ChatPrompt& prompt) {
+  const Json& messages = prompt.conversation.messages;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& role = messages[i].at("role").get_ref<const std::string&>();
+    if (!is_role(role, chat, prompt.variables)) {
+      const std::string param = fmt::format("messages[{}].role", i);
+      throw ApiError(400,
+                     fmt::format("{} is {}; expected {}", param, in_quotes(role), kExpectedRoles),
+                     param, "invalid_value");
+    }
+  }
+}
+
 void check_roles(const ChatTemplate& chat, const ChatPrompt& prompt) {
+  check_known_roles(chat, prompt);
   const Json& messages = prompt.conversation.messages;
   std::set<std::string> checked;
   for (std::size_t i = 0; i < messages.size(); ++i) {

@@ -15,8 +15,12 @@ namespace winnow::server {
 void check_variables(const ChatTemplate& chat, const ChatPrompt& prompt,
                      std::vector<std::string>& ignored);
 
-/// Throws ApiError for a message whose role the template leaves out, and Error like
-/// ChatTemplate::render(). Assumes that templates know system, user, assistant and tool.
+/// Throws ApiError for a message whose role is_role() does not know, and Error like
+/// ChatTemplate::render().
+void check_known_roles(const ChatTemplate& chat, const ChatPrompt& prompt);
+
+/// The same, also for a role that the template leaves out. Assumes that templates know system,
+/// user, assistant and tool.
 void check_roles(const ChatTemplate& chat, const ChatPrompt& prompt);
 
 }  // namespace winnow::server
