@@ -119,13 +119,20 @@ std::unique_ptr<PrefillClient> open_prefill(const ServerConfig& config,
 }
 
 // The publisher of prefix events to routers; null: none.
-std::unique_ptr<KvEvents> open_events(const ServerConfig& config,
-                                      const engine::LoadedModel& model) {
+std::unique_ptr<KvEvents> open_events(const ServerConfig& config, const engine::LoadedModel& model,
+                                      Log& log) {
   if (config.kv_events.endpoint.empty()) {
     return nullptr;
   }
   require_prefixes("--kv-events", config, model);
-  return open_kv_events(config.kv_events);
+  auto events = open_kv_events(config.kv_events);
+  const bool binds = binds_endpoint(config.kv_events.endpoint);
+  log.write(LogLevel::info, "kv_events",
+            {{"endpoint", config.kv_events.endpoint},
+             {"message", binds ? "bound: subscribers connect here"
+                               : "connects: a subscriber must bind this address; to bind here, "
+                                 "write tcp://*:PORT"}});
+  return events;
 }
 
 }  // namespace
@@ -141,7 +148,7 @@ struct Server::Parts {
         // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): it does not see the owner
         store(open_store(config, state_kind, log)),
         prefill(open_prefill(config, state_kind, log)),
-        events(open_events(config, *model)),
+        events(open_events(config, *model, log)),
         engine(
             std::in_place, *model->backend, complete(model->engine, config, events.get()),
             config.engine, [this](std::function<void()> work) { http.run(std::move(work)); },

@@ -32,4 +32,9 @@ void check_endpoint(std::string_view flag, std::string_view endpoint) {
           endpoint);
 }
 
+bool binds_endpoint(std::string_view endpoint) {
+  return endpoint.find('*') != std::string_view::npos ||
+         endpoint.find("::") != std::string_view::npos || endpoint.starts_with("ipc://");
+}
+
 }  // namespace winnow::server

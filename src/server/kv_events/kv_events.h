@@ -22,6 +22,10 @@ KvEventFormat parse_kv_event_format(const std::string& name);
 /// Throws Error that names `flag` unless the endpoint is "", tcp://HOST:PORT or ipc://PATH.
 void check_endpoint(std::string_view flag, std::string_view endpoint);
 
+/// Whether a publisher binds this endpoint, as vLLM does: one with a wildcard (tcp://*:5557,
+/// tcp://[::]:5557) or of a file (ipc://...). It connects to any other, also to 127.0.0.1.
+bool binds_endpoint(std::string_view endpoint);
+
 struct KvEventsConfig {
   std::string endpoint;  // for ZeroMQ; "": nothing is published
   std::string replay;    // where batches can be requested again; "": nowhere
@@ -37,9 +41,8 @@ class KvEvents : public engine::PrefixListener {
   virtual void name_adapter(const model::Lora* adapter, const std::string& name) = 0;
 };
 
-/// Binds an endpoint with a wildcard (tcp://*:5557, tcp://[::]:5557) or of a file (ipc://...), and
-/// connects to any other, as vLLM does. Its destructor publishes that all prefixes are gone. Throws
-/// Error when an endpoint cannot be used, or this build has no ZeroMQ.
+/// Binds the endpoint or connects to it (binds_endpoint()). Its destructor publishes that all
+/// prefixes are gone. Throws Error when an endpoint cannot be used, or this build has no ZeroMQ.
 std::unique_ptr<KvEvents> open_kv_events(const KvEventsConfig& config);
 
 }  // namespace winnow::server

@@ -31,5 +31,14 @@ TEST(KvEventEndpoints, AreThoseThatRoutersCanReach) {
   }
 }
 
+TEST(KvEventEndpoints, AreBoundOrConnectedToAsByVllm) {
+  for (const char* endpoint : {"tcp://*:5557", "tcp://[::]:5557", "ipc:///run/events"}) {
+    EXPECT_TRUE(binds_endpoint(endpoint)) << endpoint;
+  }
+  for (const char* endpoint : {"tcp://127.0.0.1:5557", "tcp://0.0.0.0:5557", "tcp://router:5557"}) {
+    EXPECT_FALSE(binds_endpoint(endpoint)) << endpoint;
+  }
+}
+
 }  // namespace
 }  // namespace winnow::server

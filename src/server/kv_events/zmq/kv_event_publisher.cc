@@ -16,11 +16,6 @@ constexpr std::size_t kMostSentBytes = std::size_t{64} << 20;  // of these
 constexpr int kMostQueued = 100'000;                           // batches for one subscriber
 constexpr std::chrono::milliseconds kReplayPause{50};          // between checks for replay requests
 
-bool binds(const std::string& endpoint) {
-  return endpoint.find('*') != std::string::npos || endpoint.find("::") != std::string::npos ||
-         endpoint.starts_with("ipc://");
-}
-
 double seconds_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
@@ -47,7 +42,8 @@ std::uint64_t from_big_endian(const std::string& bytes) {
 
 KvEventPublisher::KvEventPublisher(KvEventsConfig config)
     : config_(std::move(config)),
-      publisher_(ZMQ_PUB, config_.endpoint, binds(config_.endpoint), kMostQueued, "--kv-events"),
+      publisher_(ZMQ_PUB, config_.endpoint, binds_endpoint(config_.endpoint), kMostQueued,
+                 "--kv-events"),
       chains_(config_.block_size),
       changes_(kMostWaiting) {
   if (!config_.replay.empty()) {
