@@ -122,18 +122,22 @@ void GrammarCache::fill(Entry& entry, const std::function<grammar::RuleSet()>& m
   } catch (const Error& error) {
     refusal = error.what();
   }
+  entry.prepared_bytes = grammar == nullptr ? 0 : grammar->learnt_bytes();
   const std::lock_guard lock(mutex_);
   entry.grammar = std::move(grammar);
   entry.refusal = std::move(refusal);
 }
 
-// Requests that use the old states keep them; the compiled grammar is shared.
+// Requests that use the old states keep them; the compiled grammar is shared. Masks are computed in
+// advance as for a new grammar, else the engine would compute them while all streams wait; unless
+// they alone are too much, since then every request would prepare them.
 void GrammarCache::forget_what_is_too_much(Entry& entry) {
   if (entry.grammar->learnt_bytes() <= limits_.learnt_bytes) {
     return;
   }
+  const bool prepares = entry.prepared_bytes <= limits_.learnt_bytes;
   auto fresh = std::make_shared<grammar::TokenGrammar>(entry.grammar->compiled(), vocabulary(),
-                                                       /*prepare_seconds=*/0.0);
+                                                       prepares ? limits_.prepare_seconds : 0.0);
   const std::lock_guard lock(mutex_);
   entry.grammar.swap(fresh);
 }

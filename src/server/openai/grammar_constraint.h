@@ -51,7 +51,8 @@ struct GrammarLimits {
   std::size_t learnt_bytes = std::size_t{64} << 20;
   /// Of grammars and refusals.
   std::size_t entries = 1000;
-  /// For computing masks in advance; a new grammar's first request waits so long.
+  /// For computing masks in advance: a new grammar's first request waits so long, and so does one
+  /// from which it is learnt anew.
   double prepare_seconds = 0.08;
 };
 
@@ -85,6 +86,7 @@ class GrammarCache {
     // first.
     std::shared_ptr<grammar::TokenGrammar> grammar;
     std::string refusal;
+    std::size_t prepared_bytes = 0;  // of its states and masks when it was new; with `making`
   };
   using Entries = std::list<std::shared_ptr<Entry>>;
 

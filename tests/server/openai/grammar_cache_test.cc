@@ -114,6 +114,27 @@ TEST(GrammarCache, NeverDropsWhatItJustCompiled) {
   EXPECT_EQ(cache.made(), 1);
 }
 
+// Otherwise the engine would compute those masks, while all other streams wait.
+TEST(GrammarCache, WhatIsLearntAnewIsPreparedAgain) {
+  const std::string pattern = "[a-z]{1,40}( [a-z]{1,40}){0,5}";
+  const std::size_t prepared =
+      CountingCache({.prepare_seconds = 60.0}).find(pattern)->learnt_bytes();
+  CountingCache cache({.learnt_bytes = prepared, .prepare_seconds = 60.0});
+  const auto before = cache.find(pattern);
+  EXPECT_EQ(cache.find(pattern), before);
+  std::vector<std::uint64_t> bits(1024);
+  auto state = before->start();
+  for (std::int32_t token = 2; before->learnt_bytes() <= prepared; ++token) {
+    before->mask(state, {}, bits);
+    const auto next = before->advance(state, token % 8000);
+    state = next == grammar::TokenGrammar::kDead ? state : next;
+  }
+  const auto after = cache.find(pattern);
+  EXPECT_NE(after, before);
+  EXPECT_EQ(after->learnt_bytes(), prepared);
+  EXPECT_EQ(cache.made(), 1);
+}
+
 TEST(GrammarCache, LearnsAnewWithoutCompilingAgain) {
   CountingCache cache({.learnt_bytes = 1, .prepare_seconds = 60.0});
   const auto before = cache.find("[a-z]{1,100}");
