@@ -2,12 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <chrono>
+
 #include "base/build_commit.h"
 #include "server/metric_text.h"
+#include "server/routes.h"
 #include "winnow/version.h"
 
 namespace winnow::server {
 namespace {
+
+// Initialised before main.
+const auto process_start = std::chrono::system_clock::now();
 
 void add_engine(const engine::EngineStats& engine, std::string& page) {
   add("winnow_sequences_running", "gauge", "Sequences that hold cache.", engine.running, page);
@@ -63,7 +70,8 @@ void add_store(const engine::PrefixStoreStats& store, std::string& page) {
       store.hits, page);
   add("winnow_stored_prefix_misses_total", "counter",
       "Prompts with nothing on disk beyond what memory has.", store.misses, page);
-  add("winnow_stored_prefix_refused_total", "counter", "State files that were damaged.",
+  add("winnow_stored_prefix_refused_total", "counter",
+      "State files that were removed: damaged, or in a format that this version does not know.",
       store.refused, page);
   add("winnow_stored_prefix_written_total", "counter", "States written to disk.", store.written,
       page);
@@ -110,6 +118,21 @@ void add_engine_seconds(const EngineReport& report, std::string& page) {
 
 }  // namespace
 
+// A counter that first appears as 1 has not grown for Prometheus: the first failure would be
+// missed.
+Metrics::Metrics()
+    : requests_{{"completed", 0}, {"cancelled", 0}, {"failed", 0}},
+      samples_{{"stop", 0}, {"length", 0}, {"error", 0}, {"abort", 0}} {
+  constexpr std::array kStatuses{200, 429, 500, 503};
+  for (const RouteEntry& entry : routes()) {
+    for (const int status : kStatuses) {
+      if (entry.endpoint != 0) {
+        http_[{std::string(entry.path), status}] = 0;
+      }
+    }
+  }
+}
+
 void Metrics::count_http(std::string_view route, int status) {
   const std::lock_guard lock(mutex_);
   ++http_[{std::string(route), status}];
@@ -133,6 +156,10 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
   describe("winnow_build_info", "gauge", "The version and the commit, as labels.", page);
   page += fmt::format("winnow_build_info{{version=\"{}\",commit=\"{}\"}} 1\n", WINNOW_VERSION,
                       build_commit());
+  describe("process_start_time_seconds", "gauge",
+           "When the process started, in seconds since 1970.", page);
+  page += fmt::format("process_start_time_seconds {:.2f}\n",
+                      std::chrono::duration<double>(process_start.time_since_epoch()).count());
   add("winnow_ready", "gauge", "Whether /ready says yes.", http.ready ? 1 : 0, page);
   add("winnow_http_connections", "gauge", "Open connections.", http.connections, page);
   add("winnow_connections_refused_total", "counter",

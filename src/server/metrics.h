@@ -41,6 +41,8 @@ struct RouterView {
 
 class Metrics {
  public:
+  /// Outcomes, and the usual statuses of requests with a body, count from 0.
+  Metrics();
   /// An HTTP exchange has ended. `route` is one of the server's own names, never the client's.
   void count_http(std::string_view route, int status);
   /// A token of an answer was generated.
