@@ -144,12 +144,15 @@ function(winnow_embed_text module file)
 endfunction()
 
 # winnow_embed_commit(MODULE): compiles the commit of the checkout into the module, through build_commit.cc.in. A
-# folder without .git has none, also inside of another checkout.
+# folder without .git has none, also inside of another checkout; there -DWINNOW_COMMIT=COMMIT names it.
 function(winnow_embed_commit module)
   set(git git --git-dir=${PROJECT_SOURCE_DIR}/.git rev-parse)
   execute_process(COMMAND ${git} HEAD OUTPUT_VARIABLE commit ERROR_QUIET)
   execute_process(COMMAND ${git} --git-path logs/HEAD OUTPUT_VARIABLE log
                   OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(WINNOW_COMMIT)
+    set(commit ${WINNOW_COMMIT})
+  endif()
   string(SUBSTRING "${commit}" 0 8 commit)
   if(EXISTS "${log}")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${log})
