@@ -275,7 +275,7 @@ std::string fits_text(const std::vector<Place>& places, const DoctorOptions& opt
       "  decode at most     tokens of one short chat: each reads its weights from memory\n"
       "  chats: dense       how many fit beside the weights; any model\n"
       "  chats: compressed  the same for a model retrofitted with DMS, at an assumed ratio of {:g} "
-      "(--cr) and at\n                     least a window of {} entries\n"
+      "(--cr) that\n                     counts the window, with at least {} entries\n"
       "On a GPU, and for --memory-gib, a server's copy of matrices counts, too "
       "(docs/serving-production.md).\n\n"
       "  {:<{}}{:<18}{:>10}{:>17}{:>16}{:>14}{:>19}\n",
