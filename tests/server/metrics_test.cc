@@ -22,8 +22,7 @@ TEST(Metrics, CountersOfFailuresAreThereBeforeTheFirst) {
            "winnow_http_requests_total{route=\"/v1/chat/completions\",status=\"429\"} 0\n",
            "winnow_http_requests_total{route=\"/v1/messages\",status=\"500\"} 0\n",
            "winnow_http_requests_total{route=\"/v1/responses\",status=\"503\"} 0\n",
-           "vllm:request_success_total{engine=\"0\",model_name=\"m\",finished_reason=\"error\"} "
-           "0\n",
+           "vllm:request_success_total{engine=\"0\",model_name=\"m\",finished_reason=\"error\"} 0",
        }) {
     EXPECT_NE(page.find(line), std::string::npos) << line;
   }
