@@ -61,7 +61,7 @@ TEST(BaseModel, AnotherOneDiffers) {
   EXPECT_FALSE(fits("meta-llama/Llama-3.1-8B", "Llama-3.1-8B-Instruct"));
   EXPECT_FALSE(fits("meta-llama/Llama-3.1-8B", "DeepSeek-R1-Distill-Llama-8B"));
   EXPECT_FALSE(fits("Qwen/Qwen3-8B", "models--Qwen--Qwen3-4B/snapshots/0123"));
-  EXPECT_FALSE(fits("/work/run/checkpoint-500", "Qwen3-8B"));
+  EXPECT_FALSE(fits("/runs/checkpoint-500", "Qwen3-8B"));
 }
 
 TEST(BaseModel, ThatIsNotNamedMayBeAny) {
