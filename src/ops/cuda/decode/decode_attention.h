@@ -31,7 +31,7 @@ struct DecodeEntries {
   const std::int32_t* reaches = nullptr;
   /// Layers' own windows are chunks: a token sees the tokens since the last multiple of window + 1.
   bool chunked = false;
-  const std::int32_t* slots = nullptr;  // [batch]; a negative one has no entries
+  const std::int32_t* slots = nullptr;  // [batch]; negative ones have no entries and come last
   int kv_heads = 0;
   /// For layers with head counts of their own (general attention only): KV heads that the tables
   /// have rows for, and query heads per KV head. 0: kv_heads, and the group passed at construction.
@@ -93,8 +93,8 @@ class DecodePlan {
               cudaStream_t stream) const;
 
   /// A row's pages: window pages, then archive pages. A tile is one or two of them (the last one of
-  /// a row may lack its second page); `begin` counts the tiles of the rows before it. A row without
-  /// pages, such as one of a negative slot, has no tiles: it costs no warp anything.
+  /// a row may lack its second page); `begin` counts the tiles of the rows before it. The rows of
+  /// negative slots have no tiles, and cost no warp anything; all others have at least one.
   struct alignas(16) Row {
     std::int32_t begin;
     std::int32_t tiles;

@@ -99,7 +99,7 @@ class RunAttention {
       winnow::cuda::wait_for_predecessor();  // the kernel ends after it even if all runs are empty
       return;
     }
-    begins_row_ = planned(row_).begin == run_.begin;
+    begins_row_ = arguments_.plan.rows[row_].begin == run_.begin;
     take(find(0, false));
     put_first_tiles(number_ != kNoPage);
     winnow::cuda::wait_for_predecessor();
@@ -121,21 +121,6 @@ class RunAttention {
   static constexpr int kTilePages = tile_pages(D);
   static constexpr int kStages = stages(D, kCodeBits<Codes>);
   static constexpr int kFound = kWarpSize / kTilePages;  // tiles that are looked up at once
-
-  [[nodiscard]] __device__ const DecodePlan::Row& planned(int row) const {
-    return arguments_.plan.rows[row];
-  }
-
-  // The row of the run's tiles after those of row_; row_ if there are none.
-  [[nodiscard]] __device__ int next_row() const {
-    int row = row_;
-    if (planned(row_).begin + planned(row_).tiles < run_.begin + run_.count) {
-      do {
-        ++row;
-      } while (planned(row).tiles == 0);
-    }
-    return row;
-  }
 
   // The lane's page of the run's tiles [first, first + kFound).
   __device__ TilePage find(int first, bool token_taken) const {
@@ -190,14 +175,12 @@ class RunAttention {
       __syncwarp();
       attention_.begin(query_, arguments_.group, arguments_.scale);
       __syncwarp();  // wait until every lane has read the queries
-      const int next = next_row();
-      if (next != row_) {
-        copy_query(next);
+      if (tile + 1 < run_.count && row_ + 1 < arguments_.plan.batch_rows) {
+        copy_query(row_ + 1);  // in case the run continues with that row
       }
       while (attend_tile(tile++)) {
       }
-      put_part(row_, attention_, begins_row_ && ends_row_);
-      row_ = next;
+      put_part(row_++, attention_, begins_row_ && ends_row_);
       begins_row_ = true;
     }
   }

@@ -30,61 +30,96 @@ __device__ void reduce_slices(Part* memory, const Part& own, int slice, int step
   }
 }
 
-// Heads [blockIdx.y * heads, + heads) of row `row`. A thread reduces four channels of every
-// step-th part. `Rotated`: D if entries are rotated, else 0.
+// Heads [blockIdx.y * heads, + heads) of rows. A thread reduces four channels of every step-th part
+// of a row. `Rotated`: D if entries are rotated, else 0.
 template <int Rotated>
-__device__ void reduce_row(const DecodeArguments& arguments, int row,
-                           const DecodePlan::Row& planned, int head_quads, int heads) {
-  __shared__ Part slices[kMostThreads];
-  const int thread = static_cast<int>(threadIdx.x);
-  const std::size_t first_part = part_of(planned.first_run, row);
-  const int quads = heads * head_quads;
-  const int step = static_cast<int>(blockDim.x) / quads;
-  const int slice = thread / quads;
-  // In the parts' memory order.
-  const int within = thread % quads;
-  const int head = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
-  const int quarter = within % 4;
-  const int quad = within / (4 * heads);  // quad within its quarter
-  const float2* sums = arguments.plan.partial_sums + head;
-  const auto* outs = reinterpret_cast<const float4*>(arguments.plan.partial_out) +
-                     part_place(arguments.group, head, quarter, quad);
-  const std::size_t row_quads = std::size_t(arguments.group) * head_quads;
-  Part read[kAtOnce + 1];  // the last one: the sum so far
-  if (slice == 0 && arguments.entries.open_scores != nullptr && planned.state_row >= 0) {
-    read[kAtOnce] = open_part(arguments, row, head, head_quads, quarter * (head_quads / 4) + quad);
+class HeadsReduction {
+ public:
+  // Reads nothing that the predecessor writes.
+  __device__ HeadsReduction(const DecodeArguments& arguments, int head_quads, int heads)
+      : arguments_(arguments),
+        head_quads_(head_quads),
+        heads_(heads),
+        quads_(heads * head_quads),
+        step_(static_cast<int>(blockDim.x) / quads_),
+        slice_(static_cast<int>(threadIdx.x) / quads_) {
+    // In the parts' memory order.
+    const int within = static_cast<int>(threadIdx.x) % quads_;
+    const int quarter = within % 4;
+    const int quad = within / (4 * heads);  // quad within its quarter
+    head_ = static_cast<int>(blockIdx.y) * heads + within % (4 * heads) / 4;
+    head_quad_ = quarter * (head_quads / 4) + quad;
+    sums_ = arguments.plan.partial_sums + head_;
+    outs_ = reinterpret_cast<const float4*>(arguments.plan.partial_out) +
+            part_place(arguments.group, head_, quarter, quad);
   }
-  for (int first = slice; first < planned.runs && slice < step; first += kAtOnce * step) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      read[i] = {};
-      if (const int p = first + i * step; p < planned.runs) {
-        const std::size_t place = first_part + p;
-        const float2 own = __ldcg(sums + place * arguments.group);
-        read[i] = {own.x, own.y, __ldcg(outs + place * row_quads)};
-      }
+
+  // All threads of the block call it.
+  __device__ void reduce_row(int row, const DecodePlan::Row& planned) const {
+    __shared__ Part slices[kMostThreads];
+    reduce_slices(slices, reduce_own_parts(row, planned), slice_, step_, quads_);
+    const Part& reduced = slices[threadIdx.x];  // if slice_ is 0
+    if constexpr (Rotated > 0) {
+      write_heads_rotated_back(row, reduced);
+    } else if (slice_ == 0) {
+      write_output(arguments_, row * row_quads() + head_ * head_quads_ + head_quad_,
+                   output_of(reduced));
     }
-    read[kAtOnce] = reduce(read);
   }
-  reduce_slices(slices, read[kAtOnce], slice, step, quads);
-  const int head_quad = quarter * (head_quads / 4) + quad;
-  if constexpr (Rotated > 0) {
+
+ private:
+  [[nodiscard]] __device__ std::size_t row_quads() const {
+    return std::size_t(arguments_.group) * head_quads_;
+  }
+
+  // The thread's slice of the parts.
+  [[nodiscard]] __device__ Part reduce_own_parts(int row, const DecodePlan::Row& planned) const {
+    const std::size_t first_part = part_of(planned.first_run, row);
+    Part read[kAtOnce + 1];  // the last one: the sum so far
+    if (slice_ == 0 && arguments_.entries.open_scores != nullptr && planned.state_row >= 0) {
+      read[kAtOnce] = open_part(arguments_, row, head_, head_quads_, head_quad_);
+    }
+    for (int first = slice_; first < planned.runs && slice_ < step_; first += kAtOnce * step_) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        read[i] = {};
+        if (const int p = first + i * step_; p < planned.runs) {
+          const std::size_t place = first_part + p;
+          const float2 own = __ldcg(sums_ + place * arguments_.group);
+          read[i] = {own.x, own.y, __ldcg(outs_ + place * row_quads())};
+        }
+      }
+      read[kAtOnce] = reduce(read);
+    }
+    return read[kAtOnce];
+  }
+
+  __device__ void write_heads_rotated_back(int row, const Part& reduced) const {
     __shared__ __align__(16) float rotated[4 * kMostThreads];
-    const int first = static_cast<int>(blockIdx.y) * heads;
-    if (slice == 0) {
-      reinterpret_cast<float4*>(rotated)[(head - first) * head_quads + head_quad] =
-          output_of(slices[thread]);
+    const int first = static_cast<int>(blockIdx.y) * heads_;
+    if (slice_ == 0) {
+      reinterpret_cast<float4*>(rotated)[(head_ - first) * head_quads_ + head_quad_] =
+          output_of(reduced);
     }
     __syncthreads();
-    for (int i = thread / kWarpSize; i < heads; i += static_cast<int>(blockDim.x) / kWarpSize) {
-      write_rotated_back<Rotated>(arguments, rotated + i * Rotated,
-                                  static_cast<std::size_t>(row) * arguments.group + first + i);
+    for (int i = static_cast<int>(threadIdx.x) / kWarpSize; i < heads_;
+         i += static_cast<int>(blockDim.x) / kWarpSize) {
+      write_rotated_back<Rotated>(arguments_, rotated + i * Rotated,
+                                  static_cast<std::size_t>(row) * arguments_.group + first + i);
     }
-  } else if (slice == 0) {
-    write_output(arguments, row * row_quads + head * head_quads + head_quad,
-                 output_of(slices[thread]));
   }
-}
+
+  const DecodeArguments& arguments_;
+  const int head_quads_;
+  const int heads_;
+  const int quads_;
+  const int step_;   // slices of a row's parts
+  const int slice_;  // the thread's
+  int head_;
+  int head_quad_;
+  const float2* sums_;
+  const float4* outs_;
+};
 
 // Block (r, h): heads [h, h + 1) * `heads` of rows r, r + gridDim.x ...
 template <int Rotated>
@@ -94,12 +129,13 @@ __global__ void __launch_bounds__(kMostThreads)
   winnow::cuda::release_successor();
   const DecodePlan::View& plan = arguments.plan;
   const bool has_whole_rows = writes_whole_rows(arguments, Rotated > 0 ? 4 : 8);
+  const HeadsReduction<Rotated> reduction(arguments, head_quads, heads);
   int row = static_cast<int>(blockIdx.x);
   DecodePlan::Row planned = plan.rows[row];
   winnow::cuda::wait_for_predecessor();
   while (true) {
     if (planned.runs != 1 || !has_whole_rows) {
-      reduce_row<Rotated>(arguments, row, planned, head_quads, heads);
+      reduction.reduce_row(row, planned);
     }
     row += static_cast<int>(gridDim.x);
     if (row >= plan.batch_rows) {

@@ -114,13 +114,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeAttention,
                                   std::to_string(std::get<2>(info.param));
                          });
 
-// Slots out of order, with gaps and padding; windows not yet full, just full, wrapped around;
-// archives whose last page is planned and stays empty, or gets its first entry; one much longer
-// row.
+// Slots out of order, with gaps, and padding at the end; windows not yet full, just full, wrapped
+// around; archives whose last page is planned and stays empty, or gets its first entry; one much
+// longer row.
 TEST_P(CudaDecodeAttention, UnevenRows) {
   expect_exact_step(32, {{.slot = 5, .length = 40, .archived = {1, 7}},
                          {.slot = 0, .length = 0, .archived = {0, 0}},
-                         kPadding,
                          {.slot = 7, .length = 32, .archived = {0, 0}},
                          {.slot = 3, .length = 33, .archived = {0, 1}},
                          {.slot = 8, .length = 700, .archived = {16, 640}},
@@ -256,7 +255,7 @@ TEST(CudaDecodePlan, TellsThePagesOfRows) {
     std::vector<int> archived(8, entries);
     archived[5] = longest;
     const Sequence padding{.slot = -1, .length = 0, .archived = std::vector<int>(8)};
-    return Step(shape, {padding, {.slot = 0, .length = 40000, .archived = archived}, padding});
+    return Step(shape, {{.slot = 0, .length = 40000, .archived = archived}, padding, padding});
   };
   DecodePlan plan(DevicePageLayout(shape.format, shape.head_dim), 4, 8, 40, 1);
   const winnow::cuda::Stream stream;

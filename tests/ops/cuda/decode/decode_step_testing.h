@@ -10,7 +10,7 @@
 namespace winnow::ops::cuda::testing {
 
 /// A sequence before the step. `archived`: entries per KV head (of layer 0; the heads of layer l
-/// are those of layer 0 shifted by l). A negative slot pads the batch.
+/// are those of layer 0 shifted by l). Negative slots, at the end, pad the batch.
 struct Sequence {
   int slot;
   int length;
