@@ -4,19 +4,24 @@
     python vllm_peer.py --model Qwen/Qwen3-8B --prompt 8192 --generate 128 --batch 1 8 32 --repeat 3
 
 --model: a directory or a name on the Hub, of which only config.json is read. Prompts are random
-tokens, and prefixes are not cached. A batch runs for one token, which is the time of the prompts,
-and for --generate tokens, each --repeat times after one run that warms up. Prints one JSON object
-per batch, with medians.
+tokens, and prefixes are not cached. After one run that warms up, a batch runs --repeat times: for
+one token, which is the time of the prompts, and for --generate tokens, of which those count that
+are written while every sequence decodes. Prints one JSON object per batch, with medians.
 """
 
 import argparse
+import itertools
 import json
 import random
 import statistics
 import time
 
+import torch
 import transformers
 import vllm
+from vllm.sampling_params import RequestOutputKind
+
+request_ids = itertools.count()
 
 
 def arguments() -> argparse.Namespace:
@@ -29,49 +34,79 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--quantization", help="fp8, for example; default: bf16 weights")
     parser.add_argument("--kv-dtype", default="auto", help="auto (bf16) or fp8")
+    parser.add_argument("--attention", help="FLASH_ATTN, for example; default: vLLM chooses")
     return parser.parse_args()
 
 
 def load(args: argparse.Namespace) -> vllm.LLM:
+    attention = {"attention_config": {"backend": args.attention}} if args.attention else {}
+    # Its default compilation; graphs of the measured batches only, for a shorter start.
     return vllm.LLM(args.model, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16",
                     quantization=args.quantization, kv_cache_dtype=args.kv_dtype,
                     tensor_parallel_size=args.tensor_parallel, max_num_seqs=max(args.batch),
-                    max_model_len=args.prompt + args.generate, enable_prefix_caching=False)
+                    max_model_len=args.prompt + args.generate, enable_prefix_caching=False,
+                    compilation_config={"cudagraph_capture_sizes": sorted(args.batch)},
+                    **attention)
 
 
-def random_prompts(count: int, length: int, vocab: int) -> list[dict]:
-    return [{"prompt_token_ids": [random.randrange(vocab) for _ in range(length)]}
-            for _ in range(count)]
-
-
-def seconds(llm: vllm.LLM, prompts: list[dict], tokens: int) -> float:
+def run(llm: vllm.LLM, batch: int, args: argparse.Namespace, vocab: int,
+        tokens: int) -> list[tuple[float, list[str]]]:
+    """Generates `tokens` for each of `batch` prompts. Returns the time since the start of each of
+    the engine's steps and the requests that got a token in it."""
+    engine = llm.llm_engine
     sampling = vllm.SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True,
-                                   detokenize=False)
+                                   detokenize=False, output_kind=RequestOutputKind.DELTA)
+    prompts = [{"prompt_token_ids": [random.randrange(vocab) for _ in range(args.prompt)]}
+               for _ in range(batch)]
     begin = time.perf_counter()
-    answers = llm.generate(prompts, sampling, use_tqdm=False)
-    elapsed = time.perf_counter() - begin
-    assert all(len(answer.outputs[0].token_ids) == tokens for answer in answers)
-    return elapsed
+    for prompt in prompts:
+        engine.add_request(str(next(request_ids)), prompt, sampling)
+    steps = []
+    while engine.has_unfinished_requests():
+        outputs = engine.step()
+        got = [output.request_id for output in outputs
+               for _ in output.outputs[0].token_ids]
+        steps.append((time.perf_counter() - begin, got))
+    assert sum(len(got) for _, got in steps) == batch * tokens
+    return steps
+
+
+def decode_rate(steps: list[tuple[float, list[str]]], batch: int, tokens: int) -> float:
+    """Tokens/s between the step by which every sequence has one and that in which the first ends."""
+    counts: dict[str, int] = {}
+    started = ended = None
+    written = 0
+    for at, got in steps:
+        if started is not None and ended is None:
+            written += len(got)
+        for request in got:
+            counts[request] = counts.get(request, 0) + 1
+        if started is None and len(counts) == batch:
+            started = at
+        if ended is None and max(counts.values(), default=0) == tokens:
+            ended = at
+    assert started is not None and ended is not None and started < ended
+    return written / (ended - started)
 
 
 def measure(llm: vllm.LLM, args: argparse.Namespace, batch: int, vocab: int) -> dict:
-    prompts = random_prompts(batch, args.prompt, vocab)
-    seconds(llm, prompts, args.generate)  # warms up
-    first = [seconds(llm, prompts, 1) for _ in range(args.repeat)]
-    whole = [seconds(llm, prompts, args.generate) for _ in range(args.repeat)]
-    t_first, t_whole = statistics.median(first), statistics.median(whole)
-    return {"prefill_tok_s": batch * args.prompt / t_first,
-            "decode_tok_s": batch * (args.generate - 1) / (t_whole - t_first),
-            "t_first_all": first, "t_full_all": whole}
+    run(llm, batch, args, vocab, args.generate)  # warms up
+    first = [run(llm, batch, args, vocab, 1)[-1][0] for _ in range(args.repeat)]
+    decode = [decode_rate(run(llm, batch, args, vocab, args.generate), batch, args.generate)
+              for _ in range(args.repeat)]
+    return {"prefill_tok_s": batch * args.prompt / statistics.median(first),
+            "decode_tok_s": statistics.median(decode),
+            "t_first_all": first, "decode_all": decode}
 
 
 def main() -> None:
     args = arguments()
     random.seed(0)
-    llm = load(args)
     vocab = transformers.AutoConfig.from_pretrained(args.model).vocab_size
+    llm = load(args)
     for batch in args.batch:
-        print(json.dumps({"engine": "vllm", "version": vllm.__version__, "model": args.model,
+        print(json.dumps({"engine": "vllm", "version": vllm.__version__,
+                          "gpu": torch.cuda.get_device_name(0), "model": args.model,
                           "tp": args.tensor_parallel, "quant": args.quantization or "none",
                           "kv": args.kv_dtype, "c": batch, "prompt": args.prompt,
                           "gen": args.generate, **measure(llm, args, batch, vocab)}), flush=True)
