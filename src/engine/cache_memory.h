@@ -23,12 +23,15 @@ constexpr double memory_of_cache(double bytes) {
   return bytes * 10 / 9;
 }
 
-/// Whether a device's engine also holds copies of its matrices for prompts and large batches: they
-/// may take a fourth of the memory that weights leave, if the cache still gets the bytes it wants.
-/// Without copies, a prompt or a step of many sequences moves the weights two more times
-/// (docs/results/gpu.md).
+/// Whether a device's engine also holds copies of its matrices for prompts and large batches:
+/// always, if the cache wants so few bytes that they fit beside it. If it takes all there is, they
+/// may take a fourth of the memory that weights leave. Without copies, a prompt or a step of many
+/// sequences moves the weights two more times (docs/lab/gpu.md).
 constexpr bool has_room_for_copies(std::size_t copies, std::size_t left, std::size_t wanted) {
-  return copies <= left / 4 && (wanted == kAllThereIs || wanted <= cache_room(left - copies));
+  if (wanted == kAllThereIs) {
+    return copies <= left / 4;
+  }
+  return copies <= cache_room(left) && wanted <= cache_room(left) - copies;
 }
 
 /// Bytes of a cache that has one page for each KV head, and a state if layers are recurrent. A

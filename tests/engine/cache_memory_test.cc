@@ -27,8 +27,10 @@ TEST(CacheMemory, WeightsAndActivationsHaveTheRest) {
 TEST(CacheMemory, CopiesTakeAFourthOfWhatWeightsLeaveAtMost) {
   EXPECT_TRUE(has_room_for_copies(250, 1000, kAllThereIs));
   EXPECT_FALSE(has_room_for_copies(251, 1000, kAllThereIs));
-  EXPECT_TRUE(has_room_for_copies(100, 1000, 810)) << "nine tenths of 900";
-  EXPECT_FALSE(has_room_for_copies(100, 1000, 811));
+  EXPECT_TRUE(has_room_for_copies(100, 1000, 800)) << "nine tenths of 1,000, less the copies";
+  EXPECT_FALSE(has_room_for_copies(100, 1000, 801));
+  EXPECT_TRUE(has_room_for_copies(600, 1000, 300)) << "what the cache does not want is free";
+  EXPECT_FALSE(has_room_for_copies(901, 1000, 0));
 }
 
 TEST(CacheMemory, RanksShareTheMachine) {
