@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "apps/winnow/usage_error.h"
 #include "base/build_commit.h"
 #include "base/error.h"
+#include "base/error_text.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {
@@ -109,9 +109,7 @@ int main(int argc, char** argv) {
     return winnow::cli::kSuccess;
   } catch (const winnow::cli::Interrupted&) {
     return winnow::cli::interrupt_status();
-  } catch (const std::bad_alloc&) {
-    return winnow::cli::report("out of memory");
   } catch (const std::exception& error) {
-    return winnow::cli::report(error.what());
+    return winnow::cli::report(winnow::error_text(error));
   }
 }

@@ -9,6 +9,7 @@
 #include "base/build_commit.h"
 #include "base/device_list.h"
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/processor.h"
 #include "base/sha256.h"
 #include "base/threads.h"
@@ -150,7 +151,7 @@ void RankTeam::start_threads() {
       try {
         obey_with(load_part_of(*ranks), source_.whole, config_, *ranks);
       } catch (const std::exception& error) {
-        ranks->fail(fmt::format("rank {}: {}", ranks->rank(), error.what()));
+        ranks->fail(fmt::format("rank {}: {}", ranks->rank(), error_text(error)));
       }
     });
   }

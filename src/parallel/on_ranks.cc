@@ -1,9 +1,11 @@
 #include "parallel/on_ranks.h"
 
 #include <exception>
+#include <new>
 #include <thread>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "parallel/mpi_ranks.h"
 #include "parallel/single_rank.h"
 #include "parallel/thread_ranks.h"
@@ -14,9 +16,9 @@ namespace {
 using Work = std::function<void(Communicator&)>;
 
 // The message of an error of a rank other than 0, which includes the rank.
-std::string message_of(const Communicator& ranks, const std::exception& error) {
+std::string message_from(const Communicator& ranks, const std::exception& error) {
   const std::string rank = fmt::format("rank {}: ", ranks.rank());
-  const std::string what = error.what();
+  const std::string what = error_text(error);
   return ranks.rank() == 0 || what.starts_with(rank) ? what : rank + what;
 }
 
@@ -28,7 +30,9 @@ void as_process(int count, const char* flag, const Work& work) {
   try {
     work(*ranks);
   } catch (const Error& error) {
-    fail("{}", message_of(*ranks, error));
+    fail("{}", message_from(*ranks, error));
+  } catch (const std::bad_alloc& error) {
+    fail("{}", message_from(*ranks, error));
   }
 }
 
@@ -36,7 +40,7 @@ void on_thread(Communicator& ranks, const Work& work) noexcept {
   try {
     work(ranks);
   } catch (const std::exception& error) {
-    ranks.fail(message_of(ranks, error));
+    ranks.fail(message_from(ranks, error));
   } catch (...) {
     ranks.fail(fmt::format("rank {} has failed", ranks.rank()));
   }

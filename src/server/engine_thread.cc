@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "server/http/api_error.h"
 
 namespace winnow::server {
@@ -173,11 +174,11 @@ void EngineThread::work() {
       try {
         step();
       } catch (const std::exception& error) {
-        end_all(failed(error.what()));
+        end_all(failed(error_text(error)));
       }
     }
   } catch (const std::exception& error) {
-    break_down(error.what());
+    break_down(error_text(error));
   }
   while (may_store() && store_prefix()) {
     store_->flush();  // one copy at a time
@@ -253,7 +254,7 @@ void EngineThread::end_samples(const std::vector<Ending>& endings) {
       }
     }
   } catch (const std::exception& error) {
-    end_all(failed(error.what()));
+    end_all(failed(error_text(error)));
   }
 }
 
@@ -269,7 +270,7 @@ void EngineThread::begin(Ticket ticket, Submission submission) {
     ids_[ticket] = id;
   } catch (const std::exception& error) {
     release(samples);
-    deliver({{std::move(submission.sink), failed(error.what())}});
+    deliver({{std::move(submission.sink), failed(error_text(error))}});
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/build_commit.h"
 #include "base/error.h"
+#include "base/error_text.h"
 #include "server/anthropic/messages_reply.h"
 #include "server/anthropic/messages_request.h"
 #include "server/api_keys.h"
@@ -118,7 +119,7 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Reply>& reply) {
   } catch (const ApiError& error) {
     send_refusal(request, error, reply);
   } catch (const std::exception& error) {
-    log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error.what()}});
+    log_.write(LogLevel::error, "failure", {{"id", request.id}, {"message", error_text(error)}});
     const ApiError told(500, "internal server error; see the server's log", {}, "internal");
     send_refusal(request, told, reply);
   }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <new>
 #include <numeric>
 #include <thread>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
@@ -187,6 +189,23 @@ TEST(OnRanks, EndsWithTheRankThatFails) {
       ADD_FAILURE() << "rank " << bad << " did not fail";
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), bad == 0 ? "out of memory" : "rank 2: out of memory");
+    }
+  }
+}
+
+TEST(OnRanks, NamesTheRankWithoutMemory) {
+  for (const int bad : {0, 2}) {
+    const auto work = [bad](Communicator& ranks) {
+      if (ranks.rank() == bad) {
+        throw std::bad_alloc();
+      }
+      ranks.meet();
+    };
+    try {
+      on_ranks(3, "--ranks", work);
+      ADD_FAILURE() << "rank " << bad << " did not fail";
+    } catch (const std::exception& error) {
+      EXPECT_EQ(error_text(error), bad == 0 ? "out of memory" : "rank 2: out of memory");
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/error_text.h"
 
 namespace winnow::engine {
 
@@ -53,7 +54,7 @@ std::vector<std::vector<std::byte>> Group::tell(std::span<const std::byte> messa
   try {
     return ranks_.gather(member_.obey(message, results).bytes());
   } catch (const std::exception& error) {
-    ranks_.fail(error.what());
+    ranks_.fail(error_text(error));
     ranks_.meet();  // throws the first failure, which may have caused this one
     throw;
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "engine/cache_memory.h"
 
 namespace winnow::engine {
@@ -45,7 +46,8 @@ MessageWriter Member::obey(std::span<const std::byte> bytes, const StepResults* 
     }
     answer = {};
     answer.put(false);
-    answer.put_all(std::span(std::string_view(error.what())));
+    const std::string text = error_text(error);
+    answer.put_all(std::span(text));
   }
   return answer;
 }
@@ -256,7 +258,7 @@ void obey_first(Member& member, parallel::Communicator& ranks) {
       ranks.gather(member.obey(message).bytes());
     }
   } catch (const std::exception& error) {
-    ranks.fail(fmt::format("rank {}: {}", ranks.rank(), error.what()));
+    ranks.fail(fmt::format("rank {}: {}", ranks.rank(), error_text(error)));
   }
 }
 

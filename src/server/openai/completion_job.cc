@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "server/http/api_error.h"
 #include "server/openai/completion_job_parts.h"
 #include "server/openai/field_table.h"
@@ -109,7 +110,8 @@ void CompletionJob::consume_or_fail(int prompt, const StepResult& result) {
   } catch (const ApiError& error) {
     fail(error);
   } catch (const std::exception& error) {
-    service_.log().write(LogLevel::error, "failure", {{"id", head_.id}, {"message", error.what()}});
+    service_.log().write(LogLevel::error, "failure",
+                         {{"id", head_.id}, {"message", error_text(error)}});
     fail(ApiError(500, "internal server error; see the server's log", {}, "internal"));
   }
 }

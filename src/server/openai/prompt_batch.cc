@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "server/http/api_error.h"
 #include "server/service.h"
 
@@ -25,7 +26,7 @@ class PromptBatch::Sink : public StepSink {
       } catch (const ApiError& error) {
         batch->fail(error);
       } catch (const std::exception& error) {
-        batch->service_.log().write(LogLevel::error, "failure", {{"message", error.what()}});
+        batch->service_.log().write(LogLevel::error, "failure", {{"message", error_text(error)}});
         batch->fail(ApiError(500, "the server failed; its log says how", {}, "internal"));
       }
     });
