@@ -26,7 +26,7 @@ constexpr double memory_of_cache(double bytes) {
 /// Whether a device's engine also holds copies of its matrices for prompts and large batches: they
 /// may take a fourth of the memory that weights leave, if the cache still gets the bytes it wants.
 /// Without copies, a prompt or a step of many sequences moves the weights two more times
-/// (docs/results/gpu.md).
+/// (docs/results/gpu.md), except in fp8 products of up to 256 rows.
 constexpr bool has_room_for_copies(std::size_t copies, std::size_t left, std::size_t wanted) {
   return copies <= left / 4 && (wanted == kAllThereIs || wanted <= cache_room(left - copies));
 }
