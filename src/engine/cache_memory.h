@@ -26,7 +26,8 @@ constexpr double memory_of_cache(double bytes) {
 /// Whether a device's engine also holds copies of its matrices for prompts and large batches:
 /// always, if the cache wants so few bytes that they fit beside it. If it takes all there is, they
 /// may take a fourth of the memory that weights leave. Without copies, a prompt or a step of many
-/// sequences moves the weights two more times (docs/lab/gpu.md).
+/// sequences moves the weights two more times (docs/lab/gpu.md), except in fp8 products of up to
+/// 256 rows.
 constexpr bool has_room_for_copies(std::size_t copies, std::size_t left, std::size_t wanted) {
   if (wanted == kAllThereIs) {
     return copies <= left / 4;

@@ -63,8 +63,8 @@ class LargeProducts {
   [[nodiscard]] ops::cuda::Linear& linear() { return linear_; }
 
  private:
-  /// Whether fp8 products read the weights in the stored order. cuBLASLt would need a row-major
-  /// copy first, which moves the weights twice more.
+  /// Whether fp8 products read the weights in the stored order: of up to 256 rows if there are no
+  /// copies. cuBLASLt would need a row-major copy first, which moves the weights twice more.
   [[nodiscard]] bool reads_in_place(int rows) const {
     return !matrices_.has_copies() && rows <= ops::cuda::kMostFp8BatchRows;
   }

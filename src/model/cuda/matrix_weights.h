@@ -16,7 +16,8 @@ enum class Arithmetic : std::uint8_t { bf16, fp8 };
 /// Row-major weights, in bf16 or as fp8 codes. A DeviceWeight has the order in which steps of few
 /// sequences read it. So either this holds a second copy of each, or it converts a weight on each
 /// use. That moves the weight twice more: little compared with a long prompt's work, but most of a
-/// large batch's. In fp8, LargeProducts then reads the weights in the stored order.
+/// large batch's. In fp8, LargeProducts then reads the weights in the stored order, for up to 256
+/// rows.
 class MatrixWeights {
  public:
   /// For `model`, which must outlive this. with_copies: copies every matrix that a step uses,

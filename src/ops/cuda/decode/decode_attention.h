@@ -59,18 +59,21 @@ struct DecodeEntries {
 /// Kernels are captured in graphs with programmatic dependent launch. Before its predecessor is
 /// complete, attend() already reads the plan, `slots`, the tables, and all pages except the two
 /// that the new token may modify: the window page of its slot and the last planned archive page.
-/// Therefore a kernel between make() and the first attend() must call release_successor() after
-/// wait_for_predecessor(). Between two calls of attend() no kernel need do so: attend() does.
+/// Therefore the kernel directly before the first attend() must call release_successor() after
+/// wait_for_predecessor(): then all before it are complete, as each ends after its predecessor.
+/// Kernels between make() and that one may release first. Between two calls of attend() no kernel
+/// need wait before it releases: attend() does.
 class DecodePlan {
  public:
   /// For up to `most_batch` sequences of kv_heads heads with `group` query heads each. Requires
   /// has_own_kernels().
   DecodePlan(const DevicePageLayout& layout, int group, int kv_heads, int most_batch, int layers);
 
-  /// Pages per row in the last planned step that has finished, averaged over the layers.
+  /// Pages in the last planned step that has finished, averaged over the layers. Both count whole
+  /// tiles, so they round up to tile_pages() pages per row.
   struct RowPages {
     double longest = 0.0;  // of one row
-    double all = 0.0;
+    double all = 0.0;      // of all rows together
   };
   [[nodiscard]] RowPages row_pages() const;
 

@@ -25,7 +25,7 @@ struct Fp8BatchArguments {
   DeviceWeightView weight;
   const float* scales = nullptr;  // of the rows
   float* sums = nullptr;          // [parts, rows, weight.rows], if there are several parts
-  BatchOutput out;                // if there is one part
+  BatchOutput out;                // if there are several parts, launch_add_parts() writes it
   int rows = 0;
   BatchUnits work;
 };
