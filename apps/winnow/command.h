@@ -31,6 +31,7 @@ void add_doctor(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);
 void add_retrofit(CLI::App& app, Run& run);
+void add_train_probe(CLI::App& app, Run& run);
 void add_tokenize_data(CLI::App& app, Run& run);
 void add_completions(CLI::App& app, Run& run);
 void add_man_pages(CLI::App& app, Run& run);

@@ -61,6 +61,7 @@ int parse_and_run(std::vector<std::string> words) {
   add_serve(app, run);
   add_retrofit(app, run);
   add_train(app, run);
+  add_train_probe(app, run);
   add_tokenize_data(app, run);
   add_eval(app, run);
   add_report(app, run);

@@ -65,8 +65,8 @@ kvcache::Calibration calibrate(const Backend& backend, const EngineConfig& confi
   for (int layer = 0; layer < shape.layers; ++layer) {
     sums.emplace_back(shape, layer);
   }
-  const kvcache::QueryListener listener = [&](int layer, ops::Matrix<const float> queries) {
-    sums[static_cast<std::size_t>(layer)].add(queries);
+  const model::AttentionListener listener = [&](const model::AttentionInputs& inputs) {
+    sums[static_cast<std::size_t>(inputs.place)].add(inputs.queries);
   };
   const auto count = static_cast<int>(tokens.size());
   const auto runner = backend.make_runner(config, count);

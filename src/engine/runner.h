@@ -58,8 +58,8 @@ struct SequenceShare {
   std::span<float> state = {};
   /// Optional: an adapter of the model's projections.
   const model::Lora* adapter = nullptr;
-  /// Optional, on CPUs: receives the queries of each layer.
-  const kvcache::QueryListener* listener = nullptr;
+  /// Optional, on CPUs: receives what attention takes, layer by layer.
+  const model::AttentionListener* listener = nullptr;
 };
 
 /// The names of fast paths (docs/lab/internals.md) that linear layers took.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,9 +31,6 @@ struct LayerChunk {
   /// Rows of `out` before this one need not be computed.
   std::size_t first_out = 0;
 };
-
-/// Receives the queries [T, kv_heads * group * head_dim], after RoPE, of a sequence's next tokens.
-using QueryListener = std::function<void(int layer, ops::Matrix<const float> queries)>;
 
 /// A KV head's share of a chunk that is taken at once, and the entries that its queries see.
 struct HeadChunk {

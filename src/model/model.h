@@ -24,6 +24,18 @@ namespace winnow::model {
 
 class Lora;
 
+/// What the attention of a layer that stores entries takes, for a sequence's next T tokens. Heads
+/// are as wide as in the cache.
+struct AttentionInputs {
+  int layer = 0;
+  int place = 0;                    // the layer's index in the cache
+  ops::Matrix<const float> hidden;  // [T, hidden]: the layer's input, normed if it has a norm there
+  ops::Matrix<const float> queries;  // [T, heads * head_dim], after RoPE
+  ops::Matrix<const float> keys;     // [T, kv_heads * head_dim], after RoPE
+  ops::Matrix<const float> values;   // [T, kv_heads * head_dim]
+};
+using AttentionListener = std::function<void(const AttentionInputs&)>;
+
 /// The next tokens of one sequence in a step.
 struct SequenceStep {
   kvcache::SequenceCache* cache = nullptr;
@@ -39,8 +51,8 @@ struct SequenceStep {
   std::span<float> state = {};
   /// Optional: LoRA products, added to the model's projections.
   const Lora* adapter = nullptr;
-  /// Optional: receives the queries of each layer that stores entries, by its index in the cache.
-  const kvcache::QueryListener* listener = nullptr;
+  /// Optional: receives what attention takes, layer by layer.
+  const AttentionListener* listener = nullptr;
 };
 
 /// The properties of a model that its cache needs.
@@ -119,6 +131,8 @@ class Model {
   struct Heads;
   [[nodiscard]] Heads heads_in_cache(ops::Workspace& workspace, const AttentionSpec& attention,
                                      const Activations& a) const;
+  void tell_listeners(int layer, std::span<const SequenceStep> steps,
+                      std::span<const kvcache::LayerChunk> chunks, const Activations& a) const;
   [[nodiscard]] std::vector<kvcache::LayerChunk> chunks_of(int layer,
                                                            std::span<const SequenceStep> steps,
                                                            const Activations& a,

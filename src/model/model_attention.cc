@@ -175,10 +175,8 @@ void Model::attend(ops::Context& context, int layer, std::span<const SequenceSte
   const Heads heads = heads_in_cache(*context.workspace, attention, a);
   const int place = spec_.cache_place(layer);
   const auto chunks = chunks_of(layer, steps, a, heads);
-  for (std::size_t i = 0; i < steps.size() && !attention.shares; ++i) {
-    if (steps[i].listener != nullptr) {
-      (*steps[i].listener)(place, chunks[i].queries);
-    }
+  if (!attention.shares) {
+    tell_listeners(layer, steps, chunks, a);
   }
   if (attention.shares) {
     kvcache::attend_to_seen(context, place, chunks, a.seen[static_cast<std::size_t>(place)]);
@@ -191,6 +189,24 @@ void Model::attend(ops::Context& context, int layer, std::span<const SequenceSte
   }
   if (attention.output_gate) {
     ops::sigmoid_multiply(a.attended, a.gates);
+  }
+}
+
+void Model::tell_listeners(int layer, std::span<const SequenceStep> steps,
+                           std::span<const kvcache::LayerChunk> chunks,
+                           const Activations& a) const {
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::size_t last = first + steps[i].tokens.size();
+    if (steps[i].listener != nullptr) {
+      (*steps[i].listener)({.layer = layer,
+                            .place = spec_.cache_place(layer),
+                            .hidden = mixer_input(layer, a).slice(first, last),
+                            .queries = chunks[i].queries,
+                            .keys = chunks[i].keys,
+                            .values = chunks[i].values});
+    }
+    first = last;
   }
 }
 

@@ -1,10 +1,13 @@
-// Compression probes that others publish for plain models, each in its own directory. A probe
-// becomes a DMS adapter of the model (docs/method.md has the mapping of each format).
+// Compression probes for plain models, each in its own directory: those that others publish, and
+// KVzap's linear one, which `winnow train-probe` writes. A probe becomes a DMS adapter of the model
+// (docs/method.md has the mapping of each format).
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
 #include "model/spec.h"
@@ -29,5 +32,19 @@ struct Probe {
 /// format is unknown, or it is for another model.
 Probe open_probe(const ProbeOptions& options, const ModelSpec& spec,
                  const std::filesystem::path& model);
+
+/// A layer's part of a linear probe: scores = weight x + bias.
+struct LinearScorer {
+  std::vector<float> weight;  // [kv_heads, hidden]
+  std::vector<float> bias;    // [kv_heads]
+};
+
+/// Throws Error unless a KVzap probe may be written to `directory`: it is missing, or holds nothing
+/// but another KVzap probe or its training data.
+void require_kvzap_place(const std::filesystem::path& directory);
+/// Writes KVzap's linear probe for the model `spec`, one scorer per layer. An empty scorer, of a
+/// layer that does not compress, is written as zeros.
+void save_kvzap(const std::filesystem::path& directory, const ModelSpec& spec,
+                std::span<const LinearScorer> layers);
 
 }  // namespace winnow::model
