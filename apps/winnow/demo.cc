@@ -78,16 +78,14 @@ eval::GreedyRun run(const Demo& demo, const engine::LoadedModel& model, const st
       });
 }
 
-// Writes `opening`, the last line of the text, and the first paragraph of the answer. Ctrl-C ends
-// the demo.
-eval::GreedyRun run_streaming(const Demo& demo, const engine::LoadedModel& model,
-                              const std::string& opening) {
+// Writes the first paragraph of the answer. Ctrl-C ends the demo.
+eval::GreedyRun run_streaming(const Demo& demo, const engine::LoadedModel& model) {
   StreamDecoder decoder(*demo.tokenizer);
   engine::StopMatcher paragraph({"\n\n"});
   bool begun = false;
   auto result = run(demo, model, "reading", [&](std::int32_t token) {
     if (!begun) {
-      print(demo.dim(opening));
+      print("\n  The model goes on:\n\n");
       begun = true;
     }
     print_now(demo.bold(paragraph.push(decoder.push(token))));
@@ -106,19 +104,12 @@ eval::GreedyRun run_silently(const Demo& demo, const engine::LoadedModel& model,
   });
 }
 
-// The last line of a text, which the answer continues, and the line before it.
-struct Ending {
-  std::string before;
-  std::string last;
-};
-
-Ending ending_of(const std::string& text) {
+std::string last_two_lines(const std::string& text) {
   const std::size_t last = text.rfind('\n') + 1;  // 0 when there is none
-  const std::size_t before = last < 2 ? 0 : text.rfind('\n', last - 2) + 1;
-  return {text.substr(before, last - before), text.substr(last)};
+  return text.substr(last < 2 ? 0 : text.rfind('\n', last - 2) + 1);
 }
 
-void print_header(const Demo& demo, const engine::LoadedModel& model, const Ending& ending) {
+void print_header(const Demo& demo, const engine::LoadedModel& model) {
   const model::ModelSpec& config = model.spec();
   const kvcache::CacheConfig& cache = model.engine.cache;
   const std::string rule(kvcache::rule_name(cache.rule));
@@ -135,7 +126,7 @@ void print_header(const Demo& demo, const engine::LoadedModel& model, const Endi
                         : ""));
   print(fmt::format("  text    {}, {} tokens; it ends:\n\n", demo.flags.prompt_file,
                     grouped(static_cast<long long>(demo.tokens.size()))));
-  print_now(demo.dim(ending.before));
+  print_now(demo.dim(last_two_lines(demo.prompt)) + "\n");
 }
 
 using CellText = std::function<std::string(const ModelColumn&)>;
@@ -212,9 +203,8 @@ int run_demo(const DemoFlags& flags) {
   std::vector<ModelColumn> columns;
 
   const auto student = load(flags, flags.model, "auto");
-  const Ending ending = ending_of(demo.prompt);
-  print_header(demo, *student, ending);
-  columns.push_back({"compressed", run_streaming(demo, *student, ending.last)});
+  print_header(demo, *student);
+  columns.push_back({"compressed", run_streaming(demo, *student)});
   const auto dense = load(flags, flags.model, "dense");
   columns.push_back({"same, dense", run_silently(demo, *dense, "the same, dense")});
   std::error_code ignored;

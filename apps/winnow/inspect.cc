@@ -112,7 +112,7 @@ const char* decision_text(const model::DmsConfig& dms) {
 
 std::string retrofit_text(const model::ModelSpec& config) {
   const auto target = [](double cr) {
-    return cr > 0.0 ? fmt::format("trained for {:g}x", cr) : std::string("ratio not said");
+    return cr > 0.0 ? fmt::format("target {:g}x", cr) : std::string("target not said");
   };
   if (config.dms) {
     const model::DmsConfig& dms = *config.dms;
@@ -274,11 +274,12 @@ std::string table(const model::Checkpoint& checkpoint, const InspectOptions& opt
   row("KV cache",
       fmt::format("{} per 1K tokens dense, in {}", readable_bytes(cost.dense), options.kv_dtype));
   if (cost.compressed) {
-    row("", fmt::format("{} per 1K tokens compressed, at the ratio it was trained for{}",
-                        readable_bytes(*cost.compressed),
-                        cost.window > 0.0 ? fmt::format(", plus at most {} for windows",
-                                                        readable_bytes(cost.window))
-                                          : std::string()));
+    row("", fmt::format(
+                "{} per 1K tokens compressed, at the target ratio, which eval perplexity checks{}",
+                readable_bytes(*cost.compressed),
+                cost.window > 0.0
+                    ? fmt::format(", plus at most {} for windows", readable_bytes(cost.window))
+                    : std::string()));
   }
   if (!cost.compressed && cost.dense > 0.0) {
     constexpr double kUsualRatio = 8.0;

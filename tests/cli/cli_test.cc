@@ -737,6 +737,9 @@ TEST(EvalPerplexity, ScoresATextAgainstDense) {
   EXPECT_NEAR(std::log(result.at("perplexity").get<double>()), result.at("nll_per_token"), 1e-6);
   EXPECT_GE(result.at("kld"), 0.0);
   EXPECT_LE(result.at("top1_agreement"), 1.0);
+  EXPECT_NEAR(std::log(result.at("perplexity").get<double>() /
+                       result.at("reference_perplexity").get<double>()),
+              result.at("nll_change"), 1e-6);
 }
 
 // The paragraph of the demo's prompt with the code, and the question: enough to test the demo,

@@ -2,6 +2,8 @@
 // reference's.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "apps/winnow/eval/eval.h"
 #include "apps/winnow/eval/reference.h"
 #include "apps/winnow/eval/run.h"
@@ -39,6 +41,7 @@ Json to_json(const PerplexityFlags& flags, const eval::PerplexityResult& result)
     json["kld"] = result.divergence->kld;
     json["kld_error"] = result.divergence->kld_error;
     json["top1_agreement"] = result.divergence->top1_agreement;
+    json["reference_perplexity"] = std::exp(result.divergence->reference_nll);
     json["nll_change"] = result.divergence->change.mean;
     json["nll_change_error"] = result.divergence->change.error;
   }
@@ -52,9 +55,14 @@ void print_table(const eval::PerplexityResult& result) {
   print(fmt::format("compression ratio  {:.2f}\n", result.compression_ratio));
   print(fmt::format("cache per text     {}\n", readable_bytes(result.kv_bytes)));
   if (result.divergence) {
+    const eval::PerplexityResult::Divergence& divergence = *result.divergence;
+    print(fmt::format("of the reference   {:.4f}; the model's is {:+.2f} % ({} nats/token)\n",
+                      std::exp(divergence.reference_nll),
+                      100.0 * std::expm1(divergence.change.mean),
+                      with_error(divergence.change.mean, divergence.change.error, 5)));
     print(fmt::format("KLD                {} nats/token\n",
-                      with_error(result.divergence->kld, result.divergence->kld_error, 5)));
-    print(fmt::format("top-1 agreement    {:.2f} %\n", 100.0 * result.divergence->top1_agreement));
+                      with_error(divergence.kld, divergence.kld_error, 5)));
+    print(fmt::format("top-1 agreement    {:.2f} %\n", 100.0 * divergence.top1_agreement));
   }
 }
 
