@@ -87,12 +87,10 @@ struct HeadFit {
 std::vector<model::LinearScorer> solve_layers(const std::map<std::size_t, RidgeSums>& sums,
                                               std::size_t layers, double penalty) {
   std::vector<model::LinearScorer> scorers(layers);
-  std::vector<std::size_t> indices;
-  for (const auto& [layer, sum] : sums) {
-    indices.push_back(layer);
-  }
-  parallel_each(indices.size(), [&](std::size_t i, int) {
-    scorers[indices[i]] = sums.at(indices[i]).solve(penalty);
+  parallel_each(layers, [&](std::size_t layer, int) {
+    if (const auto found = sums.find(layer); found != sums.end()) {
+      scorers[layer] = found->second.solve(penalty);
+    }
   });
   return scorers;
 }

@@ -39,7 +39,7 @@ void cholesky(std::vector<double>& matrix, std::size_t size) {
     }
     const double square = row[i] - dot(row, row, i);
     require(square > 0.0 && std::isfinite(square),
-            "the texts do not determine a probe: take more of them, or a larger penalty");
+            "the texts do not determine a probe: take more of them, or a larger --ridge");
     row[i] = std::sqrt(square);
   }
 }
