@@ -36,4 +36,4 @@ echo "What is the secret code of the Lisbon office? (3,124 tokens of Pepys' diar
 echo "Loss, ratio, and what each layer and head evicts: $out/training/curves.html"
 echo
 echo "One code found is no test: expect lost needles after so few steps."
-echo "Next, in some 2 minutes: $winnow eval suite --model assets/base --compressed $out --quick"
+echo "Next, in about 3.5 minutes of processor time: $winnow eval suite --model assets/base --compressed $out --quick"
