@@ -118,6 +118,12 @@ class ChangedProbe : public ::testing::Test {
   std::optional<ProbeCase> original_;
 };
 
+TEST_F(ChangedProbe, BehindALayerNormIsRefused) {
+  copy("kvzap-mlp");
+  EXPECT_THAT(error(fs::path(WINNOW_SOURCE_DIR) / "tests/fixtures/models/gpt-neox"),
+              HasSubstr("probes read an RMSNorm, and layers of the model have a LayerNorm"));
+}
+
 TEST_F(ChangedProbe, OfAnotherModelIsRefused) {
   copy("kvzap-mlp");
   EXPECT_EQ(error(), "no error");

@@ -50,8 +50,8 @@ class Server:
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def read_log(self):
-        self.log.seek(0)
-        return self.log.read()
+        log = self.log.fileno()  # not read(): the server writes where this file's position is
+        return os.pread(log, os.fstat(log).st_size, 0).decode()
 
     def connect(self, timeout=PATIENCE):
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)

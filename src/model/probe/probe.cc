@@ -21,9 +21,18 @@ void require_plain(const ModelSpec& spec, const ProbeOptions& options) {
   require(!spec.dms && !spec.dmc,
           "--probe {}: the model decides by itself; a probe goes with a plain model",
           options.directory.string());
+  require(!compresses_behind_layer_norm(spec),
+          "--probe {}: probes read an RMSNorm, and layers of the model have a LayerNorm",
+          options.directory.string());
 }
 
 }  // namespace
+
+bool compresses_behind_layer_norm(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
+    return layer.compresses() && layer.norm_before && layer.norm.centers();
+  });
+}
 
 namespace detail {
 

@@ -28,6 +28,9 @@ struct Probe {
   std::shared_ptr<const void> owner;  // of the memory that `tensors` points to
 };
 
+/// Whether a layer that compresses reads its input through a LayerNorm. Probes read an RMSNorm.
+bool compresses_behind_layer_norm(const ModelSpec& spec);
+
 /// Opens a probe for the model `spec`, whose file or directory is `model`. Throws Error if its
 /// format is unknown, or it is for another model.
 Probe open_probe(const ProbeOptions& options, const ModelSpec& spec,

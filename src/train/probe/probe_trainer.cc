@@ -183,11 +183,7 @@ void require_probe_model(const model::ModelSpec& spec) {
           "number of KV heads");
   require(spec.compressing_before(spec.layer_count()) > 0,
           "--model: no layer compresses, as all attend to a window");
-  require(std::ranges::none_of(spec.layers,
-                               [](const auto& layer) {
-                                 return layer.compresses() && layer.norm_before &&
-                                        layer.norm.centers();
-                               }),
+  require(!model::compresses_behind_layer_norm(spec),
           "--model: no probe is trained for layers with LayerNorm, as probes read an RMSNorm");
 }
 
