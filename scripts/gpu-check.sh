@@ -72,9 +72,10 @@ step() { begin "$@" && wait_for_all; }
 step device nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 cat "$report/device.log"
 
-# Correctness steps may run in parallel.
+# Correctness steps run side by side, on the devices in turn; some tests of training, parallel and api need several.
+IFS=, read -ra devices <<< "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}"
 check_parity() {
-  local parity='*Cuda*' shards=6 last module shard
+  local parity='*Cuda*' shards=$(($(nproc) < 24 ? 6 : $(nproc) / 3)) last module shard device
   last=$((shards - 1))
   if $quick; then
     parity='*Cuda*:-*LongCuda*'
@@ -82,8 +83,10 @@ check_parity() {
   fi
   for module in ops kvcache engine train model parallel api; do
     for ((shard = 0; shard <= last; ++shard)); do
+      device=${devices[shard % ${#devices[@]}]}
+      [[ ! $module =~ ^(train|parallel|api)$ ]] || device=$(IFS=, && echo "${devices[*]}")
       begin "parity of $module $((shard + 1)) of $shards" \
-        env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
+        env CUDA_VISIBLE_DEVICES="$device" GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
         "$(binary "${module}_test")" --gtest_filter="$parity" --gtest_brief=1
     done
   done
@@ -117,8 +120,6 @@ sanitized_train='*CudaTrainingOf*/*_family_llama__tiny__language:*CudaTrainingOf
 # at a barrier: it reports the data that linear layers pass from warp to warp as races. For a batch
 # they are one kernel, which other tests begin with.
 not_followed=(--kernel-name-exclude kernel_substring=multiply_kernel)
-# They run side by side, on the devices in turn.
-IFS=, read -ra devices <<< "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}"
 sanitize() {
   local tool=$1 module=$2 filter=$3 name=${3%%:*} options=()
   local device=${devices[${#pids[@]} % ${#devices[@]}]}
