@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks and benchmarks for several CUDA devices of one host, in one report: tests on ranks, tensor
-# parallel inference, the largest batch of a 70B, training over ranks, a killed run. For any number of
-# devices. A part that fails or does not fit is reported; the others continue.
+# parallel inference, the largest batch of a 70B, training over ranks, a killed run, ranks that are
+# processes. For any number of devices. A part that fails or does not fit is reported; the others continue.
 #   scripts/multi-gpu-check.sh [--only PART] [--devices N] [--out DIR] [--binaries DIR] [more]
-# Parts: tests, speed, batch, training, faults. --help lists the rest. Without --binaries it builds.
+# Parts: tests, speed, batch, training, faults, processes. --help lists the rest. Without --binaries it builds.
 # Writes DIR/report.md, DIR/results.json (all raw) and DIR/logs; default: build/multi-gpu-report.
 set -euo pipefail
 cd "$(dirname "$0")/.."

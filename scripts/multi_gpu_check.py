@@ -12,6 +12,7 @@ import sys
 import time
 
 import multi_gpu_faults
+import multi_gpu_processes
 from report_text import number, objects, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -339,7 +340,8 @@ def training_rows(name: str, batch: int, found: dict, devices: int) -> list[list
 
 PARTS = {"tests": ("Tests on ranks", run_tests), "speed": ("Tensor parallel inference", run_speed),
          "batch": ("The largest batch", run_batch), "training": ("Training over ranks", run_training),
-         "faults": ("A run that is killed", multi_gpu_faults.run)}
+         "faults": ("A run that is killed", multi_gpu_faults.run),
+         "processes": ("Ranks that are processes", multi_gpu_processes.run)}
 
 
 def parse() -> argparse.Namespace:
