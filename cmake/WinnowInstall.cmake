@@ -24,6 +24,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/winnow-config-version.cma
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/winnow-config.cmake
               ${PROJECT_BINARY_DIR}/winnow-config-version.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/WinnowNccl.cmake
         DESTINATION ${package_dir} COMPONENT devel)
 
 # The consumer is compiled without our flags, so it could not link a sanitized library.

@@ -56,7 +56,7 @@ endfunction()
 
 # winnow_add_module(NAME LIBRARY... [WARM|COLD REGEX...]): one folder of src/ as an object library winnow_NAME.
 # Its files that match a regex become winnow_NAME_warm or winnow_NAME_cold. Files in a cuda/ folder are
-# built only with CUDA, files in a without_cuda/ folder only without it; mpi/ and zmq/ work in the same
+# built only with CUDA, files in a without_cuda/ folder only without it; mpi/, nccl/ and zmq/ work in the same
 # way. Files in x86/ or aarch64/ are built only for these processors. *_sm90.cu use instructions that
 # only Hopper has, and are always built for Hopper alone.
 function(winnow_add_module name)
@@ -72,6 +72,11 @@ function(winnow_add_module name)
     list(FILTER sources EXCLUDE REGEX "/without_mpi/")
   else()
     list(FILTER sources EXCLUDE REGEX "/mpi/")
+  endif()
+  if(winnow_nccl_found)
+    list(FILTER sources EXCLUDE REGEX "/without_nccl/")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/nccl/")
   endif()
   if(winnow_zmq_found)
     list(FILTER sources EXCLUDE REGEX "/without_zmq/")

@@ -20,6 +20,7 @@
 #include "engine/ranks/ranked_backend.h"
 #include "engine/state_file.h"
 #include "parallel/mpi_ranks.h"
+#include "parallel/rank_device.h"
 #include "parallel/same_settings.h"
 #include "parallel/thread_ranks.h"
 #include "winnow/version.h"
@@ -27,6 +28,7 @@
 namespace winnow::engine {
 namespace {
 
+// Threads take the devices from `first` on.
 void require_devices(int first, int ranks) {
   const DeviceList list = list_devices();
   const int last = first + ranks - 1;
@@ -35,10 +37,9 @@ void require_devices(int first, int ranks) {
           ranks, first, last, list.devices.size(), list.problem.empty() ? "" : ": ", list.problem);
 }
 
-// Ranks take consecutive devices.
 EngineConfig config_of(EngineConfig config, int rank) {
   if (config.cuda_device) {
-    *config.cuda_device += rank;
+    config.cuda_device = parallel::device_of_rank(*config.cuda_device, rank);
   }
   return config;
 }
@@ -110,10 +111,7 @@ PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& con
 
 RankTeam::RankTeam(PartSource source, const EngineConfig& config)
     : source_(std::move(source)), config_(config) {
-  if (config.cuda_device) {
-    require(!parallel::launched_as(),
-            "--tensor-parallel {} with --device cuda: start one process, without a launcher",
-            config.ranks);
+  if (config.cuda_device && !parallel::launched_as()) {
     require_devices(*config.cuda_device, config.ranks);
   }
   for (int rank = 0; rank < config.ranks; ++rank) {  // before anything is loaded

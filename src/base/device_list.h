@@ -22,6 +22,9 @@ struct DeviceList {
 
 DeviceList list_devices();
 
+/// How many there are. Unlike list_devices() it takes no memory of theirs.
+int count_devices();
+
 /// Throws Error if this device cannot be used. For commands that do long work before they use it.
 void require_device(int index);
 

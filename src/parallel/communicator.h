@@ -20,6 +20,8 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   /// At least 1.
   [[nodiscard]] virtual int size() const = 0;
+  /// Whether the ranks are threads of one process, so that they may pass pointers to each other.
+  [[nodiscard]] virtual bool in_one_process() const { return false; }
 
   /// Waits for all ranks without a time limit: they may be loading.
   virtual void meet() = 0;

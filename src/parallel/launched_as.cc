@@ -2,12 +2,18 @@
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
-#include <utility>
 
 #include "parallel/mpi_ranks.h"
 
 namespace winnow::parallel {
 namespace {
+
+// The variables that a launcher sets.
+struct Launcher {
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+};
 
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
@@ -24,16 +30,16 @@ std::optional<int> number_in(const char* variable) {
 }  // namespace
 
 std::optional<LaunchedAs> launched_as() {
-  constexpr std::array<std::pair<const char*, const char*>, 3> kLaunchers{{
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-      {"PMI_RANK", "PMI_SIZE"},  // MPICH, Intel MPI
-      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+  constexpr std::array<Launcher, 3> kLaunchers{{
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},  // MPICH, Intel MPI
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
   }};
-  for (const auto& [rank, size] : kLaunchers) {
-    const auto at = number_in(rank);
-    const auto of = number_in(size);
-    if (at && of && *of > 1) {
-      return LaunchedAs{*at, *of};
+  for (const Launcher& launcher : kLaunchers) {
+    const auto rank = number_in(launcher.rank);
+    const auto size = number_in(launcher.size);
+    if (rank && size && *size > 1) {
+      return LaunchedAs{*rank, *size, number_in(launcher.local_rank)};
     }
   }
   return std::nullopt;

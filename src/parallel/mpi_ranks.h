@@ -12,6 +12,7 @@ namespace winnow::parallel {
 struct LaunchedAs {
   int rank = 0;
   int size = 1;
+  std::optional<int> local_rank;  // among the processes of its machine, if the launcher says so
 };
 
 /// Read from the environment that Open MPI, MPICH and Slurm set; nullopt: no launcher has started

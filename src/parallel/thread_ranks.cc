@@ -103,6 +103,7 @@ class ThreadRank : public Communicator {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return meeting_->size(); }
+  [[nodiscard]] bool in_one_process() const override { return true; }
 
   void meet() override {
     meeting_->meet(rank_, {}, /*patient=*/true);

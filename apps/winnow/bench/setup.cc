@@ -19,6 +19,7 @@
 #include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 #include "model/cost.h"
+#include "parallel/rank_device.h"
 
 namespace winnow::cli {
 namespace {
@@ -264,7 +265,8 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
     return engine::place_ranks(std::move(source), setup.engine, /*parameters=*/0);
   }
   if (setup.engine.cuda_device) {
-    require_device(*setup.engine.cuda_device);  // making weights may take minutes
+    require_device(
+        parallel::device_of_rank(*setup.engine.cuda_device, 0));  // making weights may take minutes
   }
   auto calibration = engine::load_calibration(options.load, source.whole);
   model::Model model(source.whole, source.load({}));

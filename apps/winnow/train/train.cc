@@ -20,7 +20,6 @@
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "engine/weight_memory.h"
-#include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
 #include "train/backend.h"
@@ -262,9 +261,6 @@ int run(const TrainingFlags& flags) {
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
   model::ModelSpec config = model::read_spec(source);
   train::validate(options, config);
-  require(!options.cuda_device || options.ranks == 1 || !parallel::launched_as(),
-          "--data-parallel {} with --device cuda: start one process, without a launcher",
-          options.ranks);
   const auto elsewhere = flags.memory.bytes();
   if (!elsewhere) {
     train::require_training_devices(options, config);

@@ -32,6 +32,10 @@ DeviceList list_devices() {
   return list;
 }
 
+int count_devices() {
+  return cuda::device_count();
+}
+
 void require_device(int index) {
   cuda::use_device(index);
 }

@@ -51,8 +51,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const model::Model& model, const EngineConfig& config, parallel::Communicator* ranks)
       : device_(use(config.cuda_device.value_or(0))),
-        ranks_(ranks != nullptr ? std::make_unique<parallel::cuda::DeviceRanks>(*ranks, device_)
-                                : nullptr),
+        ranks_(ranks != nullptr ? parallel::cuda::make_device_ranks(*ranks, device_) : nullptr),
         model_(model, format_of(config.weights), ranks_.get()) {
     if (config.fp8_products) {
       const std::string problem = ops::cuda::Fp8Support::here().problem();
@@ -99,7 +98,8 @@ class CudaBackend : public Backend {
             "--cache {} with --tensor-parallel: takes CPU ranks only",
             kvcache::rule_name(config.cache.rule));
     const bool pads =
-        !model_.has_plain_layers() || (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
+        !model_.has_plain_layers() || !model_.can_sum_rows() ||
+        (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
         (sees_all && tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences));
     const int most = sees_all ? kMostBatch : kMostChoosing;
     const std::size_t staging = tokens == 0 ? PinnedCopies::staging_bytes(config.host_bytes) : 0;

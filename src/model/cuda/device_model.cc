@@ -159,6 +159,16 @@ DeviceModel::DeviceModel(const Model& model, ops::cuda::DeviceWeightFormat forma
       plain_(cuda::is_plain(model.spec())),
       plain_layers_(cuda::has_plain_layers(model.spec())) {}
 
+std::vector<int> DeviceModel::token_cuts() const {
+  const int ranks = ranks_ != nullptr ? ranks_->size() : 1;
+  std::vector<int> cuts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    cuts.push_back(share_of(vocab(), {rank, ranks}).begin);
+  }
+  cuts.push_back(vocab());
+  return cuts;
+}
+
 int DeviceModel::query_width() const {
   int widest = 0;
   for (int layer = 0; layer < layers(); ++layer) {

@@ -3,6 +3,7 @@
 
 #include <set>
 #include <span>
+#include <vector>
 
 #include "kvcache/cuda/append/projection.h"
 #include "model/cuda/device_weights.h"
@@ -27,6 +28,8 @@ class DeviceModel {
 
   /// The ranks of a sharded model; null if this is the whole model.
   [[nodiscard]] parallel::cuda::DeviceRanks* ranks() const { return ranks_; }
+  /// Whether kernels can add up rows over all ranks: there is one, or they share memory.
+  [[nodiscard]] bool can_sum_rows() const { return ranks_ == nullptr || ranks_->share_memory(); }
 
   [[nodiscard]] const ModelSpec& spec() const { return model_.spec(); }
   /// Whether fast paths support everything in the layers besides attention (beyond_plain();
@@ -60,6 +63,8 @@ class DeviceModel {
   /// Tokens of the whole model, and those whose embeddings and logits this rank has.
   [[nodiscard]] int vocab() const { return model_.vocab(); }
   [[nodiscard]] Range own_tokens() const { return model_.own_tokens(); }
+  /// Rank r has the tokens [r, r + 1) of these.
+  [[nodiscard]] std::vector<int> token_cuts() const;
   /// The layer's attention; null if its mixer is recurrent.
   [[nodiscard]] const AttentionSpec* attention(int layer) const {
     return spec().layer(layer).attention();

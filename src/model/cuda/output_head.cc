@@ -26,9 +26,10 @@ OutputHead::OutputHead(const DeviceModel& model, int rows)
       logits_(is_first() ? rows_of(rows) * vocab_ : 0),
       rows_(rows_of(rows)),
       masks_(rows_of(rows), vocab_) {
-  if (ranks_ != nullptr) {
+  if (auto* ranks = model.ranks()) {
+    token_cuts_ = model.token_cuts();
     own_logits_.ensure(rows_of(rows) * static_cast<std::size_t>(own_tokens_.size()));
-    first_logits_ = ranks_->share_of_first(logits_.data());
+    first_logits_ = ranks->share_of_first(logits_.data(), rows_of(rows) * vocab_);
   }
 }
 
@@ -57,13 +58,9 @@ void OutputHead::complete_logits(int rows, cudaStream_t stream) const {
                         spec_.final_soft_cap, stream);
   }
   if (ranks_ != nullptr) {
-    ranks_->gather({.own = own_logits_.data(),
-                    .whole = first_logits_,
-                    .rows = rows,
-                    .cols = cols,
-                    .first = own_tokens_.begin,
-                    .stride = static_cast<int>(vocab_)},
-                   stream);
+    ranks_->gather(
+        {.own = own_logits_.data(), .whole = first_logits_, .rows = rows, .cuts = token_cuts_},
+        stream);
   }
 }
 

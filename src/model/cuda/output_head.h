@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "model/cuda/device_model.h"
 #include "model/cuda/row_choice.h"
@@ -57,7 +58,8 @@ class OutputHead {
   const ModelSpec& spec_;
   const parallel::cuda::DeviceRanks* ranks_;
   Range own_tokens_;
-  const float* bias_;  // of the logits, or null
+  std::vector<int> token_cuts_;  // with ranks: rank r has the logits of tokens [r, r + 1) of these
+  const float* bias_;            // of the logits, or null
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;

@@ -22,7 +22,7 @@ class SkinnyLayers : public LinearPath {
   static constexpr bool kPads = false;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
     return model.has_plain_layers() && !call.adapts && call.rows <= most() &&
-           (model.ranks() == nullptr || model.spec().experts() == nullptr);
+           model.can_sum_rows() && (model.ranks() == nullptr || model.spec().experts() == nullptr);
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,
                                           const MatrixWeights& /*matrices*/,

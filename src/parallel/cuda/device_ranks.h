@@ -1,86 +1,78 @@
-// Ranks that are threads of one process. Each has a CUDA device of its own, whose memory the other
-// devices read and write (NVLink, or PCIe if it allows that).
+// Ranks that have a CUDA device each, whose kernels exchange results: what a rank's part of a model
+// asks of them.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <vector>
+#include <span>
 
-#include "base/cuda/device.h"
 #include "parallel/communicator.h"
 #include "parallel/cuda/rank_sums.h"
 
 namespace winnow::parallel::cuda {
 
+/// A matrix on rank 0 that has columns of every rank.
+struct RankColumns {
+  const float* own = nullptr;  // [rows, this rank's columns]
+  float* whole = nullptr;      // [rows, all columns], from share_of_first()
+  int rows = 0;
+  std::span<const int> cuts{};  // rank r has columns [cuts[r], cuts[r + 1])
+
+  [[nodiscard]] int first(int rank) const { return cuts[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int cols(int rank) const { return first(rank + 1) - first(rank); }
+  [[nodiscard]] int all_cols() const { return cuts.back(); }
+};
+
 /// One rank's member of the group. All ranks call the same functions in the same order, and each
-/// rank's kernels go to one stream at a time.
+/// rank's kernels go to one stream at a time. Functions with a stream may be recorded in a graph.
 class DeviceRanks {
  public:
   /// Parts of the residual stream use these places in turn: one may be written while another rank
   /// still reads the place before it.
   enum class Place : std::uint8_t { attention, feed_forward, embedding };
+  static constexpr std::size_t kPlaces = 3;
 
-  /// Meets the other ranks of `host`, which must outlive this. `device`: this rank's, which must be
-  /// the current one. Throws Error if a device cannot read the memory of another one.
-  DeviceRanks(Communicator& host, int device);
-  /// Waits for this rank's kernels. Other ranks keep the shared memory that they use.
-  ~DeviceRanks();
-  DeviceRanks(const DeviceRanks&) = delete;
-  DeviceRanks& operator=(const DeviceRanks&) = delete;
+  virtual ~DeviceRanks() = default;
 
-  [[nodiscard]] int rank() const { return host_.rank(); }
-  [[nodiscard]] int size() const { return host_.size(); }
-
-  /// Makes room for parts of `floats` floats, and for sums of `rows` rows. If that is more than
-  /// before, waits for the devices of all ranks; else does nothing.
-  void reserve_parts(std::size_t floats);
-  void reserve_rows(int rows, int cols);
-
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
   /// Waits for the host threads of all ranks. Needed before an operation on a device's memory that
   /// waits for kernels of other ranks: these kernels must not wait for this rank then.
-  void meet() const { host_.meet(); }
+  virtual void meet() const = 0;
 
-  /// Returns the pointers that the ranks pass, by rank. Waits for the host threads of all ranks.
-  [[nodiscard]] std::vector<void*> exchange(void* own) const;
+  /// Makes room for parts of `floats` floats. If that is more than before, waits for the devices of
+  /// all ranks; else does nothing.
+  virtual void reserve_parts(std::size_t floats) = 0;
+  /// Where this rank writes its part for sum(), as float or bf16.
+  [[nodiscard]] virtual void* part(Place place) const = 0;
+  /// sum [count] = or += the sum of the parts that all ranks have written. The part changes.
+  virtual void sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
+                   cudaStream_t stream) const = 0;
+
+  /// Whether kernels of one rank can read and write memory of another: then they can add up rows
+  /// themselves, through row_inboxes().
+  [[nodiscard]] virtual bool share_memory() const = 0;
+  /// Makes room for sums of `rows` rows, as reserve_parts() does. Only with shared memory.
+  virtual void reserve_rows(int rows, int cols) = 0;
+  /// For RowSums, and for kernels that add up their own results. In device memory; null without
+  /// shared memory.
+  [[nodiscard]] virtual const RowInboxes* row_inboxes() const = 0;
+
+  /// The address that gather() needs on every rank, for rank 0's matrix `whole` of up to `floats`
+  /// floats. Waits for all ranks.
+  [[nodiscard]] virtual float* share_of_first(float* whole, std::size_t floats) = 0;
+  /// Copies all ranks' columns to rank 0.
+  virtual void gather(const RankColumns& columns, cudaStream_t stream) const = 0;
 
   /// Changes when memory has moved, which makes recorded graphs invalid.
-  [[nodiscard]] int generation() const { return generation_; }
-
-  /// Where this rank writes its part for sum(), as float or bf16.
-  [[nodiscard]] void* part(Place place) const;
-  /// sum [count] = or += the sum of the parts that all ranks have written.
-  void sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
-           cudaStream_t stream) const;
-  /// For RowSums, and for kernels that add up their own results. In device memory.
-  [[nodiscard]] const RowInboxes* row_inboxes() const { return row_inboxes_.data(); }
-
-  /// For gather(): the address of rank 0's `whole`, which every rank needs. Waits for all ranks.
-  [[nodiscard]] float* share_of_first(float* whole) const;
-  void gather(const GatheredColumns& columns, cudaStream_t stream) const;
-
- private:
-  static constexpr std::size_t kPlaces = 3;
-  using Bytes = winnow::cuda::DeviceBuffer<std::byte>;
-  /// Memory of each rank, by rank. Every rank keeps all of it alive.
-  using SharedBytes = std::vector<std::shared_ptr<const Bytes>>;
-
-  void allow_access(int device) const;
-  /// Replaces the memory of all ranks by `bytes` bytes each, filled with zeros.
-  void renew(SharedBytes& all, std::size_t bytes);
-
-  Communicator& host_;
-  int device_;
-  SharedBytes flags_;
-  winnow::cuda::DeviceBuffer<std::uint32_t> epochs_;
-  Arrivals arrivals_;
-  std::array<SharedBytes, kPlaces> parts_;
-  std::size_t part_bytes_ = 0;
-  SharedBytes inboxes_;
-  winnow::cuda::DeviceBuffer<RowInboxes> row_inboxes_;
-  winnow::cuda::DeviceBuffer<std::uint32_t> row_counts_;  // passes, arrived
-  std::size_t row_stride_ = 0;
-  int generation_ = 0;
+  [[nodiscard]] virtual int generation() const = 0;
 };
+
+/// Meets the other ranks of `host`, which must outlive the result. `device`: this rank's, which
+/// must be the current one. Threads of one process read each other's memory; throws Error if a
+/// device cannot read that of another one. Processes use NCCL; throws Error if winnow was built
+/// without it.
+std::unique_ptr<DeviceRanks> make_device_ranks(Communicator& host, int device);
 
 }  // namespace winnow::parallel::cuda

@@ -141,10 +141,10 @@ __device__ void add_up(const Parts& parts, float* sum, bool add, std::size_t cou
   });
 }
 
-template <int kRanks>
+template <class Number, int kRanks>
 __global__ void __launch_bounds__(kThreads)
     complete_kernel(const __grid_constant__ Parts parts, float* sum, bool add, std::size_t count) {
-  add_up<float, kRanks>(parts, sum, add, count);
+  add_up<Number, kRanks>(parts, sum, add, count);
 }
 
 // Waits for this block of every peer.
@@ -357,8 +357,11 @@ void sum_complete_parts(const Parts& parts, int ranks, float* sum, bool add, std
     return;
   }
   with_ranks(ranks, [&](auto known) {
-    winnow::cuda::launch(complete_kernel<known()>, blocks_for(count / kLoaded<float>, kThreads),
-                         kThreads, 0, stream, false, parts, sum, add, count);
+    const auto kernel =
+        parts.in_16_bits ? complete_kernel<bf16, known()> : complete_kernel<float, known()>;
+    const std::size_t loaded = parts.in_16_bits ? kLoaded<bf16> : kLoaded<float>;
+    winnow::cuda::launch(kernel, blocks_for(count / loaded, kThreads), kThreads, 0, stream, false,
+                         parts, sum, add, count);
   });
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "parallel/mpi_ranks.h"
+#include "parallel/rank_device.h"
 #include "train/backend.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
@@ -78,8 +80,9 @@ std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
 
 std::size_t available_device_memory(const TrainingOptions& options) {
   std::size_t available = std::numeric_limits<std::size_t>::max();
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    winnow::cuda::use_device(*options.cuda_device + rank);
+  const int ranks = parallel::launched_as() ? 1 : options.ranks;  // of this process
+  for (int rank = 0; rank < ranks; ++rank) {
+    winnow::cuda::use_device(parallel::device_of_rank(*options.cuda_device, rank));
     available = std::min(available, winnow::cuda::free_memory());
   }
   return available;

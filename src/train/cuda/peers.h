@@ -1,23 +1,40 @@
-// The ranks of a training run on devices: they read each other's memory.
+// What the ranks of a training run on devices exchange.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
-#include "parallel/cuda/device_ranks.h"
+#include "base/error.h"
+#include "parallel/cuda/nccl_arrays.h"
+#include "parallel/cuda/peer_ranks.h"
+#include "train/cuda/copies.h"
 
 namespace winnow::train::cuda {
 
-/// Each rank makes one; all call its functions together. A rank that fails takes its memory with
-/// it: others that still read it may report an illegal access before they learn its reason.
+/// Each rank makes one; all call its functions together. Threads of one process read each other's
+/// memory: a rank that fails takes its memory with it, and others that still read it may report an
+/// illegal access before they learn its reason. Processes use NCCL.
 class Peers {
  public:
+  /// One array of each rank.
+  template <class T>
+  struct Arrays {
+    const T* own = nullptr;
+    std::vector<const T*> of_rank;  // by rank; empty for processes
+  };
+
   /// `host` must outlive this. `device`: this rank's.
   Peers(parallel::Communicator& host, int device) : host_(host) {
     if (host.size() > 1) {
       host.meet();  // others may still begin
-      devices_.emplace(host, device);
+      if (host.in_one_process()) {
+        devices_.emplace(host, device);
+      } else {
+        arrays_ = parallel::cuda::make_nccl_arrays(host);
+      }
     }
   }
 
@@ -26,9 +43,11 @@ class Peers {
   /// Waits for the host threads of all ranks.
   void meet() const { host_.meet(); }
 
-  /// The pointers that the ranks pass, by rank.
+  /// The pointers that the ranks pass, by rank. Throws Error for processes.
   template <class T>
   [[nodiscard]] std::vector<T*> addresses_of(T* own) const {
+    require(arrays_ == nullptr,
+            "--zero-stage 3 with --device cuda: start one process, without a launcher");
     if (!devices_) {
       return {own};
     }
@@ -40,9 +59,49 @@ class Peers {
     return all;
   }
 
+  template <class T>
+  [[nodiscard]] Arrays<T> share(const T* own) const {
+    return {own, arrays_ == nullptr ? addresses_of<const T>(own) : std::vector<const T*>{}};
+  }
+
+  /// Waits until the work of all ranks in their streams is complete, so that others may read or
+  /// replace its results. NCCL does that by itself.
+  void settle(const winnow::cuda::Stream& stream) const {
+    if (devices_) {
+      stream.synchronize();
+      meet();
+    }
+  }
+
+  /// to [count] = rank `rank`'s array from `at` on.
+  template <class T>
+  void copy(const Arrays<T>& arrays, int rank, std::size_t at, T* to, std::size_t count,
+            cudaStream_t stream) const {
+    if (arrays_ != nullptr) {
+      arrays_->copy_from(rank, arrays.own + at, to, count * sizeof(T), stream);
+    } else if (const T* from = arrays.of_rank[static_cast<std::size_t>(rank)] + at; from != to) {
+      copy_async(to, from, count, stream);
+    }
+  }
+
+  /// `to` = the sum over all ranks of this rank's part of the arrays, [cuts[rank], cuts[rank + 1]).
+  void sum_own_part(const Arrays<float>& arrays, std::span<const std::size_t> cuts, float* to,
+                    cudaStream_t stream) const {
+    if (arrays_ != nullptr) {
+      return arrays_->reduce_scatter(arrays.own, cuts, to, stream);
+    }
+    const auto own = static_cast<std::size_t>(rank());
+    parallel::cuda::Parts parts;
+    for (std::size_t rank = 0; rank < arrays.of_rank.size(); ++rank) {
+      parts.of[rank] = arrays.of_rank[rank] + cuts[own];
+    }
+    parallel::cuda::sum_complete_parts(parts, size(), to, false, cuts[own + 1] - cuts[own], stream);
+  }
+
  private:
   parallel::Communicator& host_;
-  std::optional<parallel::cuda::DeviceRanks> devices_;  // of several ranks
+  std::optional<parallel::cuda::PeerRanks> devices_;          // of several threads
+  std::unique_ptr<const parallel::cuda::RankArrays> arrays_;  // of several processes
 };
 
 }  // namespace winnow::train::cuda

@@ -13,7 +13,7 @@ ShardedWeights::ShardedWeights(const model::ModelSpec& spec, const Parameters& p
       vector_gradients_of_rank_(peers.addresses_of<const float>(vector_gradients_.data())),
       matrices_(parts, slots, stream),
       matrix_gradients_(peers, parts, stream, gradients_.data()) {
-  matrices_.set_held(held_of_rank_);
+  matrices_.set_held(held_of_ranks_.of_rank);
 }
 
 std::size_t ShardedWeights::bytes(const model::ModelSpec& spec, const RankParts& parts) {

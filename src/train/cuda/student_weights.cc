@@ -28,7 +28,7 @@ StudentWeights::StudentWeights(const model::ModelSpec& spec, const Parameters& p
       stream_(stream),
       held_(held_of(parameters, parts)),
       vectors_(spec, parameters, parts),
-      held_of_rank_(peers.addresses_of<const float>(held_.values())) {}
+      held_of_ranks_(peers.share<float>(held_.values())) {}
 
 DeviceWeights StudentWeights::weights(const FrozenWeights* frozen) const {
   return bind_device_weights(
@@ -98,8 +98,8 @@ WholeWeights::WholeWeights(const model::ModelSpec& spec, const Parameters& param
       begin_(parts.own().sections().front().partition.begin()),
       matrices_(parts.matrices()),
       gradients_(parts.size()),
-      matrices_of_rank_(peers.addresses_of<const bf16>(matrices_.data())),
-      gradients_of_rank_(peers.addresses_of<const float>(gradients_.data())) {
+      matrices_of_ranks_(peers.share<bf16>(matrices_.data())),
+      gradients_of_ranks_(peers.share<float>(gradients_.data())) {
   round_matrices();
 }
 
@@ -116,34 +116,25 @@ void WholeWeights::add_up() {
   if (peers_.size() == 1) {
     return;
   }
-  stream_.synchronize();
-  peers_.meet();  // all gradients are complete
-  parallel::cuda::Parts of_ranks;
-  std::ranges::transform(gradients_of_rank_, of_ranks.of.begin(),
-                         [this](const float* gradients) { return gradients + begin_; });
-  parallel::cuda::sum_complete_parts(of_ranks, peers_.size(), held_gradients(), false, held_.size(),
-                                     stream_.get());
+  peers_.settle(stream_);  // all gradients are complete
+  peers_.sum_own_part(gradients_of_ranks_, parts_.own().sections().front().partition.cuts(),
+                      held_gradients(), stream_.get());
 }
 
 void WholeWeights::end_update() {
   if (peers_.size() == 1) {
     return gather_vectors();
   }
-  stream_.synchronize();
-  peers_.meet();  // all have updated their parts
+  peers_.settle(stream_);  // all have updated their parts
   gather_matrices();
   gather_vectors();
-  stream_.synchronize();
-  peers_.meet();  // all have read
+  peers_.settle(stream_);  // all have read
 }
 
 void WholeWeights::gather_matrices() const {
   parts_.for_pieces(
       {0, parts_.matrices()}, [this](int rank, std::size_t at, std::size_t, std::size_t count) {
-        if (rank != peers_.rank()) {
-          copy_async(matrices_.data() + at, matrices_of_rank_[static_cast<std::size_t>(rank)] + at,
-                     count, stream_.get());
-        }
+        peers_.copy(matrices_of_ranks_, rank, at, matrices_.data() + at, count, stream_.get());
       });
 }
 

@@ -53,7 +53,7 @@ class StudentWeights {
   /// Rounds this rank's matrices again, if it keeps them.
   void round_matrices();
   /// Brings vectors up to date. Held values of all ranks must be.
-  void gather_vectors() { vectors_.gather(parts_, held_of_rank_, stream_.get()); }
+  void gather_vectors() { vectors_.gather(parts_, peers_, held_of_ranks_, stream_.get()); }
 
   model::ModelSpec spec_;
   const ParameterList& list_;
@@ -62,7 +62,7 @@ class StudentWeights {
   const winnow::cuda::Stream& stream_;
   HeldState held_;
   VectorWeights vectors_;
-  std::vector<const float*> held_of_rank_;  // values
+  Peers::Arrays<float> held_of_ranks_;  // values
 };
 
 /// Every rank has all weights and gradients, and holds moments and fp32 values of a part: ZeRO's
@@ -93,8 +93,8 @@ class WholeWeights : public StudentWeights {
   std::size_t begin_;  // of this rank's part in the flat arrays
   winnow::cuda::DeviceBuffer<bf16> matrices_;
   winnow::cuda::DeviceBuffer<float> gradients_;
-  std::vector<const bf16*> matrices_of_rank_;
-  std::vector<const float*> gradients_of_rank_;
+  Peers::Arrays<bf16> matrices_of_ranks_;
+  Peers::Arrays<float> gradients_of_ranks_;
 };
 
 }  // namespace winnow::train::cuda

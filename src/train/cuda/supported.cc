@@ -11,6 +11,8 @@
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_delta.h"
+#include "parallel/mpi_ranks.h"
+#include "parallel/rank_device.h"
 #include "train/fp8_matrices.h"
 #include "train/parameters.h"
 
@@ -126,8 +128,9 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
 }
 
 void require_devices(const TrainingOptions& options, const model::ModelSpec& base) {
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    winnow::cuda::use_device(*options.cuda_device + rank);
+  const int ranks = parallel::launched_as() ? 1 : options.ranks;  // of this process
+  for (int rank = 0; rank < ranks; ++rank) {
+    winnow::cuda::use_device(parallel::device_of_rank(*options.cuda_device, rank));
     require_supported(options, student_config(options, base));
   }
 }

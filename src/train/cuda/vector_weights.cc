@@ -33,12 +33,11 @@ std::size_t VectorWeights::bytes(const model::ModelSpec& spec, const RankParts& 
   return (parts.size() - parts.matrices()) * sizeof(float) + rows * sizeof(bf16);
 }
 
-void VectorWeights::gather(const RankParts& parts, const std::vector<const float*>& held,
-                           cudaStream_t stream) {
+void VectorWeights::gather(const RankParts& parts, const Peers& peers,
+                           const Peers::Arrays<float>& held, cudaStream_t stream) {
   parts.for_pieces(parts.vectors(),
                    [&](int rank, std::size_t at, std::size_t from, std::size_t count) {
-                     copy_async(vectors_.data() + (at - first_),
-                                held[static_cast<std::size_t>(rank)] + from, count, stream);
+                     peers.copy(held, rank, from, vectors_.data() + (at - first_), count, stream);
                    });
   for (const auto& [at, offset] : row_offsets_) {
     round_values(rows_.data() + offset, vectors_.data() + (at - first_), used_, stream);

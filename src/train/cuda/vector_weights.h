@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "train/cuda/device_tensors.h"
+#include "train/cuda/peers.h"
 #include "train/cuda/rank_parts.h"
 
 namespace winnow::train::cuda {
@@ -17,9 +18,9 @@ class VectorWeights {
   VectorWeights(const model::ModelSpec& spec, const ParameterList& list, const RankParts& parts);
   static std::size_t bytes(const model::ModelSpec& spec, const RankParts& parts);
 
-  /// Copies the values that ranks hold. `held`: those of each rank, by rank, in the memory of any
-  /// device.
-  void gather(const RankParts& parts, const std::vector<const float*>& held, cudaStream_t stream);
+  /// Copies the values that ranks hold.
+  void gather(const RankParts& parts, const Peers& peers, const Peers::Arrays<float>& held,
+              cudaStream_t stream);
 
   [[nodiscard]] const float* vector(const Parameter& parameter) const {
     return vectors_.data() + (parameter.offset - first_);
