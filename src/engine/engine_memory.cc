@@ -28,7 +28,9 @@ bool Engine::never_fits(int tokens) const {
   }
   int heads = 0;
   for (int layer = 0; layer < shape_.layers; ++layer) {
-    heads += shape_.reach_of(layer) == 0 ? shape_.kv_heads_of(layer) : 0;
+    heads += shape_.reach_of(layer) == 0
+                 ? shape_.held_heads(shape_.heads_before(layer), shape_.heads_before(layer + 1))
+                 : 0;
   }
   const std::size_t page = shape_.page_layout(config_.cache.format).page_bytes();
   const auto pages = static_cast<std::size_t>(heads) * static_cast<std::size_t>(tokens) /
@@ -92,7 +94,7 @@ void Engine::add_shared(const Sequence& sequence, SharedTokens& shared) {
 // own copy of the page of each head where it parts from the others.
 double Engine::expected_bytes(int tokens, int shared) const {
   const std::size_t page = shape_.page_layout(config_.cache.format).page_bytes();
-  const std::size_t parting = shared > 0 ? page * static_cast<std::size_t>(shape_.all_heads()) : 0;
+  const std::size_t parting = shared > 0 ? page * static_cast<std::size_t>(shape_.held_heads()) : 0;
   return estimate_.bytes_at(tokens - shared) + static_cast<double>(parting + shape_.states.bytes());
 }
 

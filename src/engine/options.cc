@@ -98,14 +98,15 @@ void resolve_window(const LoadOptions& options, const model::ModelSpec& model,
   cache.window = std::min(cache.window, model.max_positions);  // no sequence is longer
 }
 
+// `shape`: of all ranks together.
 std::size_t cache_limit(double gib, bool on_cpu, const kvcache::CacheConfig& cache,
-                        const model::ModelSpec& model) {
+                        const kvcache::CacheShape& shape) {
   require(std::isfinite(gib) && gib >= 0.0 && gib <= 1e5, "--kv-gib {}: expected 0 to 100000", gib);
   if (gib == 0.0) {
     return kAllThereIs;
   }
   const auto bytes = static_cast<std::size_t>(gib * 0x1p30);
-  const std::size_t least = least_cache_bytes(cache, model::cache_shape(model));
+  const std::size_t least = least_cache_bytes(cache, shape);
   constexpr double kDigits = 1e6;  // decimal places: the number in the message is rounded up
   require(bytes >= least,
           "--kv-gib {}: has no room for one page of each KV head; the least is {:.6f}", gib,
@@ -126,6 +127,15 @@ std::size_t host_limit(const LoadOptions& options) {
           "--host-gib {}: this process may use {:.1f} GiB of memory in all", gib,
           static_cast<double>(total_host_memory()) / 0x1p30);
   return bytes;
+}
+
+// Ranks that share a KV head each see some of its queries.
+void require_whole_groups(const EngineConfig& config, const model::ModelSpec& model) {
+  const int heads = model.compressing_attention().kv_heads;
+  require(config.ranks <= heads || !config.cache.traits().needs_groups(),
+          "--cache {} with --tensor-parallel {}: chooses entries of a KV head by all its queries, "
+          "which one rank must have: use at most {} ranks",
+          config.cache.traits().name, config.ranks, heads);
 }
 
 // The number of tokens to draft in a step.
@@ -154,7 +164,7 @@ std::size_t least_cache_bytes(const kvcache::CacheConfig& config,
   const ops::EntryFormat format = config.traits().merges ? ops::EntryFormat::f32 : config.format;
   constexpr std::size_t kTables = 2 * sizeof(std::uint32_t);  // per page, on a device
   const std::size_t page = shape.page_layout(format).page_bytes() + kTables;
-  const auto heads = static_cast<std::size_t>(shape.all_heads());
+  const auto heads = static_cast<std::size_t>(shape.held_heads());
   return heads * page + shape.states.bytes();
 }
 
@@ -285,12 +295,14 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(config.ranks == 1 || (config.cache.traits().budget_of != kvcache::BudgetOf::answer &&
                                 !config.cache.traits().calibrated),
           "--cache {} with --tensor-parallel: runs on one rank only", config.cache.traits().name);
+  require_whole_groups(config, model);
   config.cache.cr = resolve_cr(options, config.cache.rule);
   check_calibration(options, config.cache.traits(), model);
   resolve_window(options, model, config.cache);
   config.cache.format =
       parse_kv_dtype(options.kv_dtype.empty() ? dtype_name(config.compute) : options.kv_dtype);
-  config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device, config.cache, model);
+  config.cache.max_bytes = cache_limit(options.kv_gib, !config.cuda_device, config.cache,
+                                       model::cache_shape(model, config.ranks));
   config.host_bytes = host_limit(options);
   if (options.reuse_prefixes) {
     config.reuse_prefixes = true;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,8 @@ struct CacheShape {
   /// By layer, where layers differ; empty: all have `kv_heads` and `group`.
   std::vector<LayerHeads> heads = {};
   std::vector<LayerRope> ropes = {};  // by layer; empty: no layer rotates
+  /// By KV head, an index over all layers: the ranks whose memory holds it. Empty: one each.
+  std::vector<int> holders = {};
   /// Statistics of the model's queries, for rules that need them.
   std::shared_ptr<const Calibration> calibration = nullptr;
 
@@ -96,6 +99,12 @@ struct CacheShape {
     return before;
   }
   [[nodiscard]] int all_heads() const { return heads_before(layers); }
+  /// KV heads in memory: those in [begin, end), as often as ranks hold them.
+  [[nodiscard]] int held_heads(int begin, int end) const {
+    return holders.empty() ? end - begin
+                           : std::accumulate(holders.begin() + begin, holders.begin() + end, 0);
+  }
+  [[nodiscard]] int held_heads() const { return held_heads(0, all_heads()); }
   /// The layer of KV head `head`, an index over all layers.
   [[nodiscard]] int layer_of(int head) const {
     int layer = heads.empty() ? head / kv_heads : 0;

@@ -79,6 +79,9 @@ struct RuleTraits {
   }
   /// Whether all heads of a layer drop the same position.
   [[nodiscard]] bool drops_by_layer() const { return drops() && eviction->by_layer; }
+  /// Whether what a KV head drops, or the count of what its queries read, takes all its queries.
+  /// Scores by layer are summed over queries, wherever they are.
+  [[nodiscard]] bool needs_groups() const { return (drops() && !drops_by_layer()) || selects; }
   /// Whether the cached entries depend on the tokens alone, so that other sequences can reuse them.
   /// A budget depends on the length of the whole request.
   [[nodiscard]] constexpr bool shares_prefixes() const { return !has_budget; }

@@ -64,6 +64,15 @@ struct LatentSpec {
   bool operator==(const LatentSpec&) const = default;
 };
 
+/// One rank's part of attention with fewer KV heads than ranks (shard.h): several ranks hold its KV
+/// head, each with some of the head's query heads.
+struct GroupShare {
+  int group = 0;  // the KV head's query heads on all ranks
+  int first = 0;  // the place among them of the rank's first one
+
+  bool operator==(const GroupShare&) const = default;
+};
+
 /// Softmax attention with grouped query heads.
 struct AttentionSpec {
   /// Norm of queries and keys, of the same kind as the layer's norms: per head, with weights that
@@ -95,11 +104,17 @@ struct AttentionSpec {
   std::optional<int> shares;
   /// With it there is one KV head; its head_dim channels are the rotated part, then the latent.
   std::optional<LatentSpec> latent;
+  /// Of a rank's part: set on all ranks where they outnumber the layer's KV heads.
+  std::optional<GroupShare> group_share;
 
   /// Whether it projects keys, and values with a separate matrix.
   [[nodiscard]] bool projects_keys() const { return !shares; }
   [[nodiscard]] bool projects_values() const { return !shares && !values_are_keys && !latent; }
   [[nodiscard]] int group() const { return heads / kv_heads; }
+  /// The same, counting the query heads that other ranks have of this part's KV head.
+  [[nodiscard]] int whole_group() const { return group_share ? group_share->group : group(); }
+  /// Whether each KV head's first query head is here: on one of the ranks that hold the KV head.
+  [[nodiscard]] bool has_first_queries() const { return !group_share || group_share->first == 0; }
   /// Whether the other layer has as many heads, of the same size.
   [[nodiscard]] bool has_heads_of(const AttentionSpec& other) const {
     return heads == other.heads && kv_heads == other.kv_heads && head_dim == other.head_dim;

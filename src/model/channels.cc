@@ -74,7 +74,9 @@ void scale_channels(const ModelSpec& spec, ops::Matrix<float> queries, ops::Matr
   if (!borrows_channels(spec) || factor == 1.0F) {
     return;
   }
-  scale(spec, query_column, queries, factor);
+  if (spec.compressing_attention().has_first_queries()) {
+    scale(spec, query_column, queries, factor);
+  }
   if (spec.dmc) {
     scale(spec, key_column, keys, factor);
   }

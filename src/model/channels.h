@@ -32,7 +32,8 @@ void gather_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<cons
 void scatter_channels(const ModelSpec& spec, ColumnOf column_of, ops::Matrix<float> to,
                       ops::Matrix<const float> from);
 
-/// Multiplies all borrowed channels; 0 clears them. Does nothing if none are borrowed.
+/// Multiplies all borrowed channels; 0 clears them. Does nothing if none are borrowed, or if
+/// another rank has their query heads.
 void scale_channels(const ModelSpec& spec, ops::Matrix<float> queries, ops::Matrix<float> keys,
                     float factor);
 

@@ -63,6 +63,16 @@ kvcache::CacheShape cache_shape(const ModelSpec& spec) {
   return shape;
 }
 
+kvcache::CacheShape cache_shape(const ModelSpec& spec, int ranks) {
+  kvcache::CacheShape shape = cache_shape(spec);
+  for (int head = 0; head < shape.all_heads(); ++head) {
+    const int layer = shape.layer_of(head);
+    shape.holders.push_back(
+        holders_of(head - shape.heads_before(layer), shape.kv_heads_of(layer), ranks));
+  }
+  return shape;
+}
+
 Model::Model(ModelSpec spec, Weights weights, std::optional<ModelPart> part)
     : spec_(std::move(spec)),
       weights_(std::move(weights)),

@@ -57,6 +57,8 @@ struct SequenceStep {
 
 /// The properties of a model that its cache needs.
 kvcache::CacheShape cache_shape(const ModelSpec& spec);
+/// The same of the cache that ranks hold together (CacheShape::holders).
+kvcache::CacheShape cache_shape(const ModelSpec& spec, int ranks);
 
 /// A rank's part of a model.
 struct ModelPart {
@@ -156,7 +158,10 @@ class Model {
   void draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const;
   void decide_alone(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                     const Activations& a) const;
-  void share_decisions(const ops::Context& context, const Decisions& decisions) const;
+  static void share_in_layer(const ops::Context& context, const Decisions& decisions,
+                             const ops::Matrix<float>& numbers);
+  void share_in_groups(const ops::Context& context, int layer, const Decisions& decisions,
+                       const ops::Matrix<float>& numbers) const;
   static void pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> steps,
                    const Decisions& decisions);
 

@@ -18,15 +18,15 @@
 namespace winnow::model {
 namespace {
 
-// The RMSNorm over the heads of all ranks.
+// The RMSNorm over the heads of all ranks. `counts`: no other rank counts the same heads.
 void norm_over_ranks(parallel::Communicator& ranks, float eps, ops::Matrix<float> x,
-                     std::span<const float> weight) {
+                     std::span<const float> weight, bool counts) {
   std::vector<float> squares(x.rows + 1);
-  for (std::size_t t = 0; t < x.rows; ++t) {
+  for (std::size_t t = 0; t < x.rows && counts; ++t) {
     const auto row = x.row(t);
     squares[t] = std::inner_product(row.begin(), row.end(), row.begin(), 0.0F);
   }
-  squares.back() = static_cast<float>(x.cols);
+  squares.back() = counts ? static_cast<float>(x.cols) : 0.0F;
   ranks.sum(squares);
   for (std::size_t t = 0; t < x.rows; ++t) {
     const float scale = 1.0F / std::sqrt(squares[t] / squares.back() + eps);
@@ -37,11 +37,11 @@ void norm_over_ranks(parallel::Communicator& ranks, float eps, ops::Matrix<float
 
 // The norm of queries or keys [T, heads * head_dim]: per head, or over all heads.
 void norm_heads(const ops::Context& context, const LayerSpec& layer, ops::Matrix<float> x,
-                std::span<const float> weight) {
+                std::span<const float> weight, bool counts) {
   const AttentionSpec& attention = *layer.attention();
   const bool whole = attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole;
   if (whole && context.ranks != nullptr) {
-    return norm_over_ranks(*context.ranks, layer.norm.eps, x, weight);
+    return norm_over_ranks(*context.ranks, layer.norm.eps, x, weight, counts);
   }
   const std::size_t width = whole ? x.cols : static_cast<std::size_t>(attention.head_dim);
   const ops::Matrix<float> heads(x.data, x.rows * x.cols / width, width);
@@ -133,11 +133,12 @@ void Model::project_heads(ops::Context& context, int layer, std::span<const Sequ
 void Model::norm_queries_and_keys(const ops::Context& context, int layer,
                                   const Activations& a) const {
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const AttentionSpec& attention = *spec_.layer(layer).attention();
   if (!w.query_norm.empty()) {
-    norm_heads(context, spec_.layer(layer), a.queries, w.query_norm);
+    norm_heads(context, spec_.layer(layer), a.queries, w.query_norm, /*counts=*/true);
   }
-  if (!w.key_norm.empty() && !spec_.layer(layer).attention()->shares) {
-    norm_heads(context, spec_.layer(layer), a.keys, w.key_norm);
+  if (!w.key_norm.empty() && !attention.shares) {
+    norm_heads(context, spec_.layer(layer), a.keys, w.key_norm, attention.has_first_queries());
   }
 }
 
@@ -270,17 +271,19 @@ void Model::decide(ops::Context& context, int layer, std::span<const SequenceSte
                    const Activations& a) const {
   decide_alone(context, layer, steps, a);
   if (context.ranks != nullptr && spec_.decides(layer) && !drawn_) {
-    share_decisions(context, a.decisions);
+    const ops::Matrix<float>& numbers = spec_.dms ? a.decisions.logits : a.decisions.omegas;
+    if (spec_.dms ? spec_.dms->per_layer : spec_.dmc->per_layer) {
+      share_in_layer(context, a.decisions, numbers);
+    } else if (spec_.layer(layer).attention()->group_share && borrows_channels(spec_)) {
+      share_in_groups(context, layer, a.decisions, numbers);
+    }
   }
 }
 
 // With decisions per layer the model's first head decides for all heads; rank 0 has this head.
-void Model::share_decisions(const ops::Context& context, const Decisions& decisions) const {
-  if (!(spec_.dms ? spec_.dms->per_layer : spec_.dmc->per_layer)) {
-    return;
-  }
+void Model::share_in_layer(const ops::Context& context, const Decisions& decisions,
+                           const ops::Matrix<float>& numbers) {
   const std::size_t tokens = decisions.flags.rows;
-  const ops::Matrix<float>& numbers = spec_.dms ? decisions.logits : decisions.omegas;
   std::vector<float> first(2 * tokens);
   for (std::size_t t = 0; t < tokens; ++t) {
     first[2 * t] = decisions.flags.row(t)[0];
@@ -290,6 +293,27 @@ void Model::share_decisions(const ops::Context& context, const Decisions& decisi
   for (std::size_t t = 0; t < tokens; ++t) {
     std::ranges::fill(decisions.flags.row(t), first[2 * t] != 0.0F ? 1 : 0);
     std::ranges::fill(numbers.row(t), first[2 * t + 1]);
+  }
+}
+
+// A group's first query head has the channel that decides: the rank that has it tells the others
+// that hold the same KV head, which add nothing to the sums.
+void Model::share_in_groups(const ops::Context& context, int layer, const Decisions& decisions,
+                            const ops::Matrix<float>& numbers) const {
+  const int heads = part_->whole.layer(layer).attention()->kv_heads;
+  const auto own = static_cast<std::size_t>(
+      share_of_kv_heads(heads, part_->shard).kv_heads.begin);  // the only one
+  const auto all = static_cast<std::size_t>(heads);
+  const std::size_t tokens = decisions.flags.rows;
+  std::vector<float> sums(2 * tokens * all);
+  for (std::size_t t = 0; t < tokens && spec_.layer(layer).attention()->has_first_queries(); ++t) {
+    sums[2 * (t * all + own)] = decisions.flags.row(t)[0];
+    sums[2 * (t * all + own) + 1] = numbers.row(t)[0];
+  }
+  context.ranks->sum(sums);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    decisions.flags.row(t)[0] = sums[2 * (t * all + own)] != 0.0F ? 1 : 0;
+    numbers.row(t)[0] = sums[2 * (t * all + own) + 1];
   }
 }
 

@@ -9,9 +9,14 @@ namespace winnow::model {
 namespace {
 
 void split(AttentionSpec& attention, const Shard& shard) {
-  const int kv_heads = share_of(attention.kv_heads, shard).size();
-  attention.heads = kv_heads * attention.group();
-  attention.kv_heads = kv_heads;
+  const HeadShare own = share_of_kv_heads(attention.kv_heads, shard);
+  const Range queries = share_of_queries(attention, shard);
+  if (attention.kv_heads < shard.ranks) {
+    const int group = attention.group();
+    attention.group_share = {group, queries.begin - own.kv_heads.begin * group};
+  }
+  attention.heads = queries.size();
+  attention.kv_heads = own.kv_heads.size();
 }
 
 void split(RecurrentSpec& recurrent, const Shard& shard) {
@@ -52,11 +57,32 @@ Range share_of_width(int width, const Shard& shard) {
   return share_of(width, shard, equal != kRuns.end() ? *equal : in_groups ? kGroup : 1);
 }
 
+HeadShare share_of_kv_heads(int kv_heads, const Shard& shard) {
+  if (kv_heads >= shard.ranks) {
+    return {.kv_heads = share_of(kv_heads, shard), .holders = {}};
+  }
+  // The head to whose ranks, share_of(ranks, {head, kv_heads}), this one belongs.
+  const int head = ((shard.rank + 1) * kv_heads - 1) / shard.ranks;
+  const Range ranks = share_of(shard.ranks, {head, kv_heads});
+  return {.kv_heads = {head, head + 1}, .holders = {shard.rank - ranks.begin, ranks.size()}};
+}
+
+int holders_of(int head, int kv_heads, int ranks) {
+  return kv_heads >= ranks ? 1 : share_of(ranks, {head, kv_heads}).size();
+}
+
+Range share_of_queries(const AttentionSpec& whole, const Shard& shard) {
+  const HeadShare own = share_of_kv_heads(whole.kv_heads, shard);
+  const Range of_group = share_of(whole.group(), own.holders);
+  return {own.kv_heads.begin * whole.group() + of_group.begin,
+          (own.kv_heads.end - 1) * whole.group() + of_group.end};
+}
+
 Range share_of_heads(const LayerSpec& layer, const Shard& shard) {
-  const AttentionSpec* attention = layer.attention();
-  return share_of(attention != nullptr ? attention->kv_heads
-                                       : std::get<RecurrentSpec>(layer.mixer).heads.key_heads,
-                  shard);
+  if (const AttentionSpec* attention = layer.attention()) {
+    return share_of_kv_heads(attention->kv_heads, shard).kv_heads;
+  }
+  return share_of(std::get<RecurrentSpec>(layer.mixer).heads.key_heads, shard);
 }
 
 std::vector<Range> share_of_channels(const RecurrentSpec& recurrent, const Shard& shard) {
@@ -95,7 +121,7 @@ ModelSpec shard_spec(const ModelSpec& whole, const Shard& shard) {
     if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
       require(!attention->latent || shard.ranks == 1,
               "latent attention does not split over ranks yet");
-      require_enough(attention->kv_heads, "KV heads", shard);
+      require_enough(attention->heads, "query heads", shard);
       require(
           attention->query_key_norm != AttentionSpec::QueryKeyNorm::whole || !layer.norm.centers(),
           "LayerNorm over all heads together does not split over ranks");

@@ -1,6 +1,7 @@
 // The part of a model that one of several ranks computes (tensor parallelism, Shoeybi et al. 2019):
-// some KV heads with their queries, some columns of each feed-forward network, some rows of the
-// vocabulary. What the ranks' output projections give adds up to what the whole model's would.
+// some KV heads with their queries, or some queries of one KV head, some columns of each
+// feed-forward network, some rows of the vocabulary. What the ranks' output projections give adds
+// up to what the whole model's would.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,25 @@ Range share_of(int total, const Shard& shard, int unit = 1);
 /// The same of the width of a feed-forward network: groups of quantised weights stay whole where
 /// that can be, in the largest units that then give ranks equal shares.
 Range share_of_width(int width, const Shard& shard);
+
+/// A rank's KV heads in a layer.
+struct HeadShare {
+  Range kv_heads;
+  /// Where ranks outnumber KV heads, each rank has one, and this is its place among those that hold
+  /// the same one. They compute the same entries for it, and attention for parts of its queries.
+  Shard holders;
+
+  /// Whether it stands for its KV heads wherever each counts once.
+  [[nodiscard]] bool is_first() const { return holders.rank == 0; }
+};
+
+HeadShare share_of_kv_heads(int kv_heads, const Shard& shard);
+
+/// The number of ranks that hold KV head `head`.
+int holders_of(int head, int kv_heads, int ranks);
+
+/// The rank's query heads of a layer.
+Range share_of_queries(const AttentionSpec& whole, const Shard& shard);
 
 /// The rank's KV heads in a layer; of a recurrent mixer, its key heads.
 Range share_of_heads(const LayerSpec& layer, const Shard& shard);

@@ -28,6 +28,8 @@ class LayerCuts {
         shard_(shard),
         heads_(share_of_heads(spec_, shard)),
         all_heads_(share_of_heads(spec_, {}).size()),
+        queries_(queries_of(spec_, shard)),
+        all_queries_(queries_of(spec_, {}).size()),
         cuts_(cuts) {}
 
   void find() const {
@@ -35,8 +37,10 @@ class LayerCuts {
     visit_layer(whole_, index_, w, [&](const std::string& name, const Shape& shape, auto& member) {
       if (is_by_heads(w, &member)) {
         cuts_[name] = {Axis::rows, {of_heads(shape[0])}};
+      } else if (is_by_queries(w, &member)) {
+        cuts_[name] = {Axis::rows, {of_queries(shape[0])}};
       } else if (&w.output == static_cast<const void*>(&member)) {
-        cuts_[name] = {Axis::columns, {of_heads(shape[1])}};
+        cuts_[name] = {Axis::columns, {of_queries(shape[1])}};
       } else if (is_one_of(&member,
                            {&w.recurrent.input, &w.recurrent.input_gate, &w.recurrent.taps})) {
         cuts_[name] = {Axis::rows, of_convolved(shape[0])};
@@ -52,19 +56,39 @@ class LayerCuts {
   }
 
  private:
-  [[nodiscard]] bool is_by_heads(const LayerWeights& w, const void* member) const {
-    if (is_one_of(member, {&w.query_norm, &w.key_norm})) {
-      return spec_.attention()->query_key_norm != AttentionSpec::QueryKeyNorm::per_head;
-    }
-    return is_one_of(member, {&w.query, &w.query_bias, &w.key, &w.key_bias, &w.value, &w.value_bias,
-                              &w.sinks, &w.recurrent.gate, &w.recurrent.rate, &w.recurrent.decay,
-                              &w.recurrent.log_decay, &w.recurrent.decay_bias});
+  // Query heads; a recurrent mixer's are numbered like its other heads.
+  static Range queries_of(const LayerSpec& layer, const Shard& shard) {
+    const AttentionSpec* attention = layer.attention();
+    return attention != nullptr ? share_of_queries(*attention, shard)
+                                : share_of_heads(layer, shard);
   }
 
-  // The rank's range of rows or columns that all heads share equally.
+  // KV heads, or the heads of a recurrent mixer.
+  [[nodiscard]] bool is_by_heads(const LayerWeights& w, const void* member) const {
+    return (member == &w.key_norm && norms_differ()) ||
+           is_one_of(member, {&w.key, &w.key_bias, &w.value, &w.value_bias, &w.recurrent.gate,
+                              &w.recurrent.rate, &w.recurrent.decay, &w.recurrent.log_decay,
+                              &w.recurrent.decay_bias});
+  }
+
+  [[nodiscard]] bool is_by_queries(const LayerWeights& w, const void* member) const {
+    return (member == &w.query_norm && norms_differ()) ||
+           is_one_of(member, {&w.query, &w.query_bias, &w.sinks});
+  }
+
+  // Whether each head has weights of its own in the norms of queries and keys.
+  [[nodiscard]] bool norms_differ() const {
+    return spec_.attention()->query_key_norm != AttentionSpec::QueryKeyNorm::per_head;
+  }
+
+  // The rank's range of rows or columns that all heads, or all query heads, share equally.
   [[nodiscard]] Range of_heads(std::int64_t length) const {
     const auto each = static_cast<int>(length / all_heads_);
     return {each * heads_.begin, each * heads_.end};
+  }
+  [[nodiscard]] Range of_queries(std::int64_t length) const {
+    const auto each = static_cast<int>(length / all_queries_);
+    return {each * queries_.begin, each * queries_.end};
   }
 
   // Rows of queries, keys and values, each in the order of heads; or joined head by head.
@@ -86,6 +110,7 @@ class LayerCuts {
     return rows || member == &w.down;
   }
 
+  // Each rank that holds a KV head decides for it, by all its query heads.
   void find_in_adapter(AdapterWeights& w) const {
     visit_adapter(whole_, index_, w,
                   [&](const std::string& name, const Shape& shape, const auto& member) {
@@ -102,6 +127,8 @@ class LayerCuts {
   Shard shard_;
   Range heads_;
   int all_heads_;
+  Range queries_;
+  int all_queries_;
   std::map<std::string, TensorCut>& cuts_;
 };
 

@@ -306,7 +306,7 @@ void visit_adapter(const ModelSpec& spec, int index, Adapter& adapter, const Vis
     visit(prefix + "_norm.weight", Shape{spec.hidden}, adapter.norm);
   }
   if (what.kind == Kind::gate) {
-    const int queries = attention.heads * what.width;
+    const int queries = attention.kv_heads * attention.whole_group() * what.width;
     const int keys = attention.kv_heads * what.width;
     visit(prefix + "_query.weight", Shape{queries, spec.hidden}, adapter.query);
     visit(prefix + "_query.bias", Shape{queries}, adapter.query_bias);
@@ -314,7 +314,8 @@ void visit_adapter(const ModelSpec& spec, int index, Adapter& adapter, const Vis
     visit(prefix + "_query_norm.weight", Shape{what.width}, adapter.query_norm);
     visit(prefix + "_key_norm.weight", Shape{what.width}, adapter.key_norm);
     visit(prefix + "_sinks", Shape{attention.kv_heads, what.sinks, what.width}, adapter.sinks);
-    visit(prefix + "_group_bias", Shape{attention.kv_heads, attention.group()}, adapter.group_bias);
+    visit(prefix + "_group_bias", Shape{attention.kv_heads, attention.whole_group()},
+          adapter.group_bias);
     return;
   }
   const bool deep = what.kind == Kind::mlp;

@@ -63,7 +63,7 @@ RouterView Service::router_view() const {
   const kvcache::CacheShape shape = model_.cache_shape();
   const ops::PageLayout page = shape.page_layout(model_.engine.cache.format);
   RouterView view{{.tokens = config_.block_tokens, .bytes = page.page_bytes()}};
-  view.blocks.bytes = view.blocks.bytes * static_cast<std::size_t>(shape.all_heads()) *
+  view.blocks.bytes = view.blocks.bytes * static_cast<std::size_t>(shape.held_heads()) *
                       static_cast<std::size_t>(config_.block_tokens) / ops::kPageEntries;
   if (config_.vllm_metrics) {
     view.vllm_name = config_.model_name;

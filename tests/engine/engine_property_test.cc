@@ -104,6 +104,13 @@ void show(const EngineConfig& config, const std::vector<Client>& clients) {
   }
 }
 
+// The bytes that hold on ranks what `bytes` hold on one.
+std::size_t on_ranks(const Backend& backend, std::size_t bytes) {
+  const kvcache::CacheShape shape = backend.cache_shape();
+  return bytes * static_cast<std::size_t>(shape.held_heads()) /
+         static_cast<std::size_t>(shape.all_heads());
+}
+
 bool is_prefix(const Answer& part, const Answer& whole) {
   return part.tokens.size() <= whole.tokens.size() &&
          std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin()) &&
@@ -136,18 +143,17 @@ void expect_same(const Answer& answer, const Answer& same_memory, const Answer& 
 }
 
 std::vector<Taught> every_taught() {
-  std::vector<Taught> all{Taught{RuleKind::dense, Kind::delta_net},
-                          Taught{RuleKind::dms, Kind::delta_net},
-                          Taught{RuleKind::dense, Kind::short_conv},
-                          Taught{RuleKind::dms, Kind::short_conv},
-                          Taught{RuleKind::dense, Kind::state_space},
-                          Taught{RuleKind::dms, Kind::state_space},
-                          Taught{RuleKind::dms, {}, 2},
-                          Taught{RuleKind::dmc, {}, 2},
-                          Taught{RuleKind::tova, {}, 2},
-                          Taught{RuleKind::dms_budget, {}, 2},
-                          Taught{RuleKind::dms, Kind::delta_net, 2},
-                          Taught{RuleKind::dms, Kind::short_conv, 2}};
+  std::vector<Taught> all{
+      Taught{RuleKind::dense, Kind::delta_net}, Taught{RuleKind::dms, Kind::delta_net},
+      Taught{RuleKind::dense, Kind::short_conv}, Taught{RuleKind::dms, Kind::short_conv},
+      Taught{RuleKind::dense, Kind::state_space}, Taught{RuleKind::dms, Kind::state_space},
+      Taught{RuleKind::dms, {}, 2}, Taught{RuleKind::dmc, {}, 2}, Taught{RuleKind::tova, {}, 2},
+      Taught{RuleKind::dms_budget, {}, 2}, Taught{RuleKind::dms, Kind::delta_net, 2},
+      Taught{RuleKind::dms, Kind::short_conv, 2},
+      // more ranks than KV heads
+      Taught{RuleKind::dense, {}, 3}, Taught{RuleKind::streaming, {}, 4},
+      Taught{RuleKind::dms, {}, 4}, Taught{RuleKind::dmc, {}, 3}, Taught{RuleKind::tova, {}, 4},
+      Taught{RuleKind::dms_budget, {}, 3}};
   for (const RuleKind rule : winnow::testing::every_rule()) {
     all.push_back(Taught{rule});
   }
@@ -166,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, AnyRule, ::testing::ValuesIn(every_taught()), []
   const Taught& taught = info.param;
   return std::string(kvcache::rule_name(taught.rule)) +
          (taught.recurrent ? "_" + winnow::testing::recurrent_name(*taught.recurrent) : "") +
-         (taught.ranks > 1 ? "_ranks" : "");
+         (taught.ranks > 1 ? "_ranks" : "") +
+         (taught.ranks > 2 ? std::to_string(taught.ranks) : "");
 });
 
 TEST_P(AnyRule, DeterministicAnswersDoNotDependOnCompany) {
@@ -216,7 +223,7 @@ TEST_P(AnyRule, DefaultAnswersDifferByRoundingOnly) {
     EngineConfig config =
         *rc::gen::resize(kFullSize, rc::gen::exec([] { return any_engine(GetParam()); }));
     config.cache.format = ops::EntryFormat::f32;  // fp32: no rounding to codes
-    config.cache.max_bytes = std::size_t{1024} * 120;
+    config.cache.max_bytes = on_ranks(backend, std::size_t{1024} * 120);
     config.deterministic = false;
     auto clients = any_clients();
     for (Client& client : clients) {
@@ -248,7 +255,7 @@ TEST_P(AnyRule, SamplesThatPreemptEachOther) {
   Answers whole;
   Answers squeezed;
   ASSERT_NO_THROW(whole = serve(backend, config, {client}));
-  config.cache.max_bytes = std::size_t{1024} * 26;
+  config.cache.max_bytes = on_ranks(backend, std::size_t{1024} * 26);
   config.step_tokens = 7;
   std::int64_t preemptions = 0;
   ASSERT_NO_THROW(squeezed = serve(backend, config, {client}, &preemptions));

@@ -98,7 +98,8 @@ std::vector<TaughtDrafts> every_taught_drafts() {
   std::vector<TaughtDrafts> all{TaughtDrafts{RuleKind::dms, Kind::delta_net, 1},
                                 TaughtDrafts{RuleKind::dms, Kind::short_conv, 1},
                                 TaughtDrafts{RuleKind::dms, Kind::state_space, 1},
-                                TaughtDrafts{RuleKind::dms, {}, 2}};
+                                TaughtDrafts{RuleKind::dms, {}, 2},
+                                TaughtDrafts{RuleKind::dms, {}, 4}};
   for (const RuleKind rule : winnow::testing::every_rule()) {
     all.push_back(TaughtDrafts{rule, {}, 1});
   }
@@ -111,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, Speculation, ::testing::ValuesIn(every_taught_dr
                            return std::string(kvcache::rule_name(std::get<RuleKind>(info.param))) +
                                   (recurrent ? "_" + winnow::testing::recurrent_name(*recurrent)
                                              : "") +
-                                  (std::get<int>(info.param) > 1 ? "_ranks" : "");
+                                  (std::get<int>(info.param) > 1 ? "_ranks" : "") +
+                                  (std::get<int>(info.param) > 2 ? "4" : "");
                          });
 
 // A repetitive text with changes.

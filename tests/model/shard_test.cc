@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/error.h"
 #include "model/checkpoint.h"
 #include "model/fixture.h"
@@ -42,18 +44,80 @@ TEST(ShareOfWidth, KeepsGroupsWholeWhereItCan) {
   EXPECT_EQ(sizes(7, 2, share_of_width), (std::vector{3, 4}));
 }
 
+TEST(ShareOfKvHeads, GivesOneToSeveralRanksWhereThereAreFewer) {
+  const auto heads = [](int kv_heads, int ranks) {
+    std::vector<std::array<int, 3>> shares;  // head, place among its ranks, their number
+    for (int rank = 0; rank < ranks; ++rank) {
+      const HeadShare share = share_of_kv_heads(kv_heads, {rank, ranks});
+      EXPECT_EQ(share.kv_heads.size(), 1);
+      EXPECT_EQ(share.holders.ranks, holders_of(share.kv_heads.begin, kv_heads, ranks));
+      shares.push_back({share.kv_heads.begin, share.holders.rank, share.holders.ranks});
+    }
+    return shares;
+  };
+  using Shares = std::vector<std::array<int, 3>>;
+  EXPECT_EQ(heads(3, 3), (Shares{{0, 0, 1}, {1, 0, 1}, {2, 0, 1}}));
+  EXPECT_EQ(heads(1, 3), (Shares{{0, 0, 3}, {0, 1, 3}, {0, 2, 3}}));
+  EXPECT_EQ(heads(2, 4), (Shares{{0, 0, 2}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}}));
+  EXPECT_EQ(heads(2, 3), (Shares{{0, 0, 1}, {1, 0, 2}, {1, 1, 2}}));
+  EXPECT_EQ(heads(3, 5), (Shares{{0, 0, 1}, {1, 0, 2}, {1, 1, 2}, {2, 0, 2}, {2, 1, 2}}));
+}
+
+// Each query head is on one rank, which also has its KV head; no rank has none.
+TEST(ShareOfQueries, CoversEachOnce) {
+  for (int kv_heads = 1; kv_heads <= 9; ++kv_heads) {
+    for (int group = 1; group <= 8; ++group) {
+      AttentionSpec whole;
+      whole.kv_heads = kv_heads;
+      whole.heads = kv_heads * group;
+      for (int ranks = 1; ranks <= whole.heads; ++ranks) {
+        int next = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Range queries = share_of_queries(whole, {rank, ranks});
+          const Range heads = share_of_kv_heads(kv_heads, {rank, ranks}).kv_heads;
+          ASSERT_EQ(queries.begin, next);
+          ASSERT_GT(queries.size(), 0);
+          ASSERT_EQ(queries.begin / group, heads.begin);
+          ASSERT_EQ((queries.end - 1) / group, heads.end - 1);
+          ASSERT_EQ(queries.size() % heads.size(), 0);
+          next = queries.end;
+        }
+        ASSERT_EQ(next, whole.heads);
+      }
+    }
+  }
+}
+
+TEST(ShardSpec, SharesOutTheQueriesOfAKvHead) {
+  const ModelSpec whole = winnow::testing::spec_of("llama", {.heads = 6, .kv_heads = 2});
+  std::vector<std::array<int, 3>>
+      parts;  // query heads, those of the KV head, the first one's place
+  for (int rank = 0; rank < 5; ++rank) {
+    const ModelSpec part = shard_spec(whole, {rank, 5});
+    EXPECT_EQ(part.attention().kv_heads, 1);
+    ASSERT_TRUE(part.attention().group_share.has_value());
+    EXPECT_EQ(part.attention().whole_group(), 3);
+    parts.push_back({part.attention().heads, part.attention().group_share->group,
+                     part.attention().group_share->first});
+  }
+  EXPECT_EQ(parts, (std::vector<std::array<int, 3>>{
+                       {1, 3, 0}, {2, 3, 1}, {1, 3, 0}, {1, 3, 1}, {1, 3, 2}}));
+  EXPECT_FALSE(shard_spec(whole, {0, 2}).attention().group_share.has_value());
+  EXPECT_THROW(shard_spec(whole, {0, 7}), Error);
+}
+
 // The cuts give the shapes of the part's description, for every tensor of every family: a missing
 // cut would load the tensor whole.
 TEST(TensorCuts, HaveTheShapesOfThePart) {
   for (const auto& entry : std::filesystem::directory_iterator(winnow::testing::fixture_models())) {
     SCOPED_TRACE(entry.path().filename().string());
     const ModelSpec whole = Checkpoint::open(entry.path()).spec();
-    for (const Shard shard : {Shard{0, 2}, Shard{1, 2}}) {
+    for (const Shard shard : {Shard{0, 2}, Shard{1, 2}, Shard{0, 3}, Shard{1, 3}, Shard{2, 4}}) {
       ModelSpec part;
       try {
         part = shard_spec(whole, shard);
       } catch (const Error&) {
-        continue;  // models with one KV head cannot be split
+        continue;  // too few heads, or mixers that cannot be split
       }
       auto cuts = tensor_cuts(whole, shard);
       const auto own = expected_tensors(part);

@@ -12,7 +12,7 @@ Group::Group(std::unique_ptr<const Backend> local, model::ModelSpec whole,
              parallel::Communicator& ranks)
     : local_(std::move(local)),
       whole_(std::move(whole)),
-      shape_(model::cache_shape(whole_)),
+      shape_(model::cache_shape(whole_, ranks.size())),
       ranks_(ranks),
       member_(*local_, whole_, {0, ranks.size()}) {
   for (int rank = 0; rank < ranks.size(); ++rank) {

@@ -17,8 +17,6 @@ constexpr std::size_t kFirst = 1024;
 
 void put(MessageWriter& answer, const CacheUsage& usage) {
   answer.put(usage.tokens);
-  answer.put(usage.live_entries);
-  answer.put(usage.dense_entries);
   answer.put(usage.bytes);
   answer.put(usage.state_bytes);
   answer.put(usage.dense_bytes);
@@ -28,7 +26,16 @@ void put(MessageWriter& answer, const CacheUsage& usage) {
 }  // namespace
 
 Member::Member(const Backend& local, const model::ModelSpec& whole, const model::Shard& shard)
-    : local_(local), whole_(whole), whole_shape_(model::cache_shape(whole)), shard_(shard) {}
+    : local_(local),
+      whole_(whole),
+      whole_shape_(model::cache_shape(whole, shard.ranks)),
+      shard_(shard) {
+  const kvcache::CacheShape own = local.cache_shape();
+  for (int layer = 0; layer < own.layers; ++layer) {
+    counts_.insert(counts_.end(), static_cast<std::size_t>(own.kv_heads_of(layer)),
+                   counts_heads(whole_shape_, layer, shard));
+  }
+}
 
 MessageWriter Member::obey(std::span<const std::byte> bytes, const StepResults* results) {
   const auto command = MessageReader(bytes).take<RankCommand>();
@@ -132,10 +139,25 @@ void Member::do_command(MessageReader& message, MessageWriter& answer, const Ste
   }
 }
 
-// Memory is configured for all ranks together: each gets the share of its heads.
+// Memory is configured for all ranks together: each gets the share of the heads that it holds.
 std::size_t Member::share_of(std::size_t bytes) const {
   const auto own = static_cast<double>(local_.cache_shape().all_heads());
-  return static_cast<std::size_t>(static_cast<double>(bytes) * own / whole_shape_.all_heads());
+  return static_cast<std::size_t>(static_cast<double>(bytes) * own / whole_shape_.held_heads());
+}
+
+std::int64_t Member::live_entries(const SequenceState& sequence) const {
+  if (std::ranges::find(counts_, false) == counts_.end()) {
+    return sequence.live_entries();
+  }
+  if (std::ranges::find(counts_, true) == counts_.end()) {
+    return 0;
+  }
+  const CacheUsage usage = sequence.usage();
+  std::int64_t entries = 0;
+  for (std::size_t head = 0; head < counts_.size(); ++head) {
+    entries += counts_[head] ? usage.per_head[head] : 0;
+  }
+  return entries;
 }
 
 void Member::make_runner(MessageReader& message, MessageWriter& answer) {
@@ -203,7 +225,7 @@ void Member::forward(MessageReader& message, MessageWriter& answer, const StepRe
   answer.put(runner(id).page_bytes());
   answer.put(runner(id).state_bytes());
   for (std::size_t i = 0; i < shares.size(); ++i) {
-    answer.put(shares[i].sequence->live_entries());
+    answer.put(live_entries(*shares[i].sequence));
     put(answer, runner(id).need(*shares[i].sequence, 1));
     answer.put_all(std::span<const std::int32_t>(visible[i]));
   }

@@ -29,7 +29,8 @@ enum class RankCommand : std::uint8_t {
   close,         // sequence -> nothing
   need,          // sequence, tokens -> PageNeed
   has_room,      // runner, PageNeed -> whether there is room
-  forward,       // runner, shares -> as bytes, per share: live entries, need of a token, visible
+  forward,       // runner, shares -> as bytes, per share: live entries of heads that count, need
+                 // of a token, visible
   usage,         // sequence -> CacheUsage
   save,          // sequence -> SavedSequence
   bytes,         // runner -> page_bytes, state_bytes
@@ -78,6 +79,8 @@ class Member {
   [[nodiscard]] Runner& runner(int id) { return *runners_.at(id).runner; }
   // This rank's part of memory that all ranks share.
   [[nodiscard]] std::size_t share_of(std::size_t bytes) const;
+  // Entries of the KV heads that count on this rank (counts_heads()).
+  [[nodiscard]] std::int64_t live_entries(const SequenceState& sequence) const;
 
   struct OwnRunner {
     std::unique_ptr<Runner> runner;
@@ -89,6 +92,7 @@ class Member {
   const model::ModelSpec& whole_;
   kvcache::CacheShape whole_shape_;
   model::Shard shard_;
+  std::vector<bool> counts_;  // by own KV head
   std::map<int, OwnRunner> runners_;
   std::map<int, Held> sequences_;  // declared after the runners, which must outlive them
   std::map<int, std::unique_ptr<HostCopy>> copies_;  // likewise

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "engine/ranks/saved_shards.h"
@@ -10,13 +11,12 @@
 namespace winnow::engine {
 namespace {
 
+// Entries as one rank would hold them; bytes as all ranks hold them.
 CacheUsage join_usages(const Group& group, std::span<RankAnswer> answers) {
   CacheUsage whole;
   std::vector<std::vector<std::int32_t>> per_head;
   for (RankAnswer& message : answers) {
     whole.tokens = message.take<int>();
-    whole.live_entries += message.take<std::int64_t>();
-    whole.dense_entries += message.take<std::int64_t>();
     whole.bytes += message.take<std::size_t>();
     whole.state_bytes += message.take<std::size_t>();
     whole.dense_bytes += message.take<std::size_t>();
@@ -25,6 +25,9 @@ CacheUsage join_usages(const Group& group, std::span<RankAnswer> answers) {
   const std::vector<std::span<const std::int32_t>> parts(per_head.begin(), per_head.end());
   whole.per_head.resize(static_cast<std::size_t>(group.shape().all_heads()));
   join_heads(group, parts, whole.per_head);
+  whole.live_entries =
+      std::accumulate(whole.per_head.begin(), whole.per_head.end(), std::int64_t{0});
+  whole.dense_entries = group.shape().dense_entries(whole.tokens);
   return whole;
 }
 
@@ -42,6 +45,10 @@ void join_heads(const Group& group, std::span<const std::span<const std::int32_t
   for (int layer = 0; layer < group.shape().layers; ++layer) {
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       const kvcache::CacheShape& own = group.shapes()[rank];
+      if (!counts_heads(group.shape(), layer,
+                        {static_cast<int>(rank), static_cast<int>(parts.size())})) {
+        continue;
+      }
       const auto heads = static_cast<std::size_t>(own.kv_heads_of(layer));
       const auto first = static_cast<std::size_t>(own.heads_before(layer));
       to = std::ranges::copy(parts[rank].subspan(first, heads), to).out;

@@ -21,7 +21,8 @@ struct RunnerSettings {
 /// Combines the needs of all ranks.
 kvcache::PageNeed join_needs(std::vector<kvcache::PageNeed> needs);
 
-/// Joins the ranks' values per KV head, layer by layer, in the order of the whole model's heads.
+/// Joins the ranks' values per KV head, layer by layer, in the order of the whole model's heads. Of
+/// ranks that hold the same one the first counts.
 void join_heads(const Group& group, std::span<const std::span<const std::int32_t>> parts,
                 std::span<std::int32_t> whole);
 

@@ -36,11 +36,15 @@ CacheShape shape_of_shard(const model::ModelSpec& whole, const model::Shard& sha
 
 // The row in the whole cache of a rank's head in a layer.
 int whole_row(const SavedForm& form, int layer, int head, const model::Shard& shard) {
-  const model::Range own = model::share_of(form.shape.kv_heads_of(layer), shard);
-  return form.shape.heads_before(layer) + own.begin + head;
+  const model::HeadShare own = model::share_of_kv_heads(form.shape.kv_heads_of(layer), shard);
+  return form.shape.heads_before(layer) + own.kv_heads.begin + head;
 }
 
 }  // namespace
+
+bool counts_heads(const CacheShape& whole, int layer, const model::Shard& shard) {
+  return model::share_of_kv_heads(whole.kv_heads_of(layer), shard).is_first();
+}
 
 SavedSequence shard_saved(const SavedForm& form, const SavedSequence& whole,
                           const model::Shard& shard) {
@@ -74,6 +78,9 @@ SavedSequence join_saved(const SavedForm& form, std::span<const SavedSequence> p
   for (int layer = 0; layer < form.shape.layers; ++layer) {
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       const CacheShape& own = shapes[rank];
+      if (!counts_heads(form.shape, layer, {static_cast<int>(rank), ranks})) {
+        continue;
+      }
       for (int head = 0; head < own.kv_heads_of(layer); ++head) {
         rows[rank].append_to(whole, entries,
                              static_cast<std::size_t>(own.heads_before(layer) + head));

@@ -18,6 +18,10 @@ struct SavedForm {
   kvcache::Rule rule;  // of the sequence, in full layers
 };
 
+/// Whether a rank's heads in a layer of the whole cache count: where several ranks hold the same KV
+/// head, it counts on the first of them.
+bool counts_heads(const kvcache::CacheShape& whole, int layer, const model::Shard& shard);
+
 /// The part of `whole` that a rank holds.
 kvcache::SavedSequence shard_saved(const SavedForm& form, const kvcache::SavedSequence& whole,
                                    const model::Shard& shard);

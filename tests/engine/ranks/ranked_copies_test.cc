@@ -48,7 +48,8 @@ class RankedCopiesTest : public ::testing::TestWithParam<int> {
   EngineConfig config_ = testing::roomy(RuleKind::dms);
 };
 
-INSTANTIATE_TEST_SUITE_P(Ranks, RankedCopiesTest, ::testing::Values(1, 2));
+// Three and four ranks hold two KV heads.
+INSTANTIATE_TEST_SUITE_P(Ranks, RankedCopiesTest, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(RankedCopiesTest, AreWhatWasCopied) {
   const RankedModel whole = ranked();

@@ -62,15 +62,20 @@ TEST_P(SavedShards, JoinToWhatOneDeviceSaves) {
     const kvcache::CacheShape shape = model.cache_shape();
     const SavedForm form{
         spec, shape, {config.cache.format, shape.head_dim}, {config.cache, limits}};
-    std::vector<SavedSequence> parts;
-    for (int rank = 0; rank < 2; ++rank) {
-      const model::Shard shard{rank, 2};
-      parts.push_back(shard_saved(form, whole, shard));
-      EXPECT_LT(parts.back().entries.size(), whole.entries.size());
-      kvcache::validate(parts.back(), model::cache_shape(model::shard_spec(spec, shard)),
-                        form.layout, form.rule);
+    for (const int ranks : {2, 3, 4}) {
+      if (ranks > 2 && (kind || kvcache::traits_of(GetParam()).needs_groups())) {
+        continue;  // refused
+      }
+      std::vector<SavedSequence> parts;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const model::Shard shard{rank, ranks};
+        parts.push_back(shard_saved(form, whole, shard));
+        EXPECT_LT(parts.back().entries.size(), whole.entries.size());
+        kvcache::validate(parts.back(), model::cache_shape(model::shard_spec(spec, shard)),
+                          form.layout, form.rule);
+      }
+      EXPECT_TRUE(equal(join_saved(form, parts), whole)) << ranks;
     }
-    EXPECT_TRUE(equal(join_saved(form, parts), whole));
   }
 }
 
