@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/channels.h"
 #include "model/cuda/routed_experts.h"
 #include "model/norms.h"
 #include "model/supported.h"
@@ -73,6 +74,11 @@ parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
   const bool per_layer = (spec.dms && spec.dms->per_layer) || (spec.dmc && spec.dmc->per_layer);
   require(ranks == nullptr || !per_layer,
           "--tensor-parallel with --device cuda: decisions per layer are taken on CPU ranks only");
+  const AttentionSpec& decides = spec.compressing_attention();
+  require(!decides.group_share || !borrows_channels(spec),
+          "--tensor-parallel with --device cuda: a query channel decides for each KV head, and the "
+          "ranks that hold the same one exchange decisions on CPUs only: use at most as many ranks "
+          "as KV heads");
   return ranks;
 }
 

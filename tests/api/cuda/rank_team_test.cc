@@ -45,37 +45,7 @@ PartSource source_of(const model::ModelSpec& spec, std::optional<ops::WeightForm
           .drawn = kvcache::DrawnDecisions{.rate = 0.7}};
 }
 
-int fewest_kv_heads(const model::ModelSpec& spec) {
-  int fewest = spec.attention().kv_heads;
-  for (const model::LayerSpec& layer : spec.layers) {
-    if (const auto* attention = layer.attention()) {
-      fewest = std::min(fewest, attention->kv_heads);
-    }
-  }
-  return fewest;
-}
-
-// Models with one KV head cannot be split. In mixtral_bf16, rounding changes the choice of experts:
-// bf16 on the CPU alone changes a token's logits by 0.97. In qwen3_next_dense_int8_weights, those
-// of one token change by 0.32.
-std::vector<Case> cases_of_ranks() {
-  std::vector<Case> cases;
-  for (Case c : kCases) {
-    const std::string_view name = c.name;
-    if (fewest_kv_heads(config_of(c)) > 1 && name != "mixtral_bf16") {
-      // Ranks also round their parts of products.
-      c.tolerance *= name == "qwen3_next_dense_int8_weights" ? 2.5 : 1.5;
-      cases.push_back(c);
-    }
-  }
-  return cases;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, CudaRankTeam, ::testing::ValuesIn(cases_of_ranks()), case_name);
-
-TEST_P(CudaRankTeam, ComputesWhatTheCpuComputes) {
-  const Case& c = GetParam();
-  const model::ModelSpec config = config_of(c);
+void expect_like_the_cpu(const Case& c, const model::ModelSpec& config) {
   const EngineConfig on_cpu = engine_config(c, false);
   EngineConfig on_devices = engine_config(c, true);
   on_devices.ranks = 2;
@@ -97,6 +67,74 @@ TEST_P(CudaRankTeam, ComputesWhatTheCpuComputes) {
   Session cpu_session(cpu, on_cpu, {200, 400});
   Session team_session(*team->backend, on_devices, {200, 400});
   feed_both(cpu_session, team_session, config, c);
+}
+
+int fewest_kv_heads(const model::ModelSpec& spec) {
+  int fewest = spec.attention().kv_heads;
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (const auto* attention = layer.attention()) {
+      fewest = std::min(fewest, attention->kv_heads);
+    }
+  }
+  return fewest;
+}
+
+// Models with two KV heads at least. In mixtral_bf16, rounding changes the choice of experts:
+// bf16 on the CPU alone changes a token's logits by 0.97. In qwen3_next_dense_int8_weights, those
+// of one token change by 0.32.
+std::vector<Case> cases_of_ranks() {
+  std::vector<Case> cases;
+  for (Case c : kCases) {
+    const std::string_view name = c.name;
+    if (fewest_kv_heads(config_of(c)) > 1 && name != "mixtral_bf16") {
+      // Ranks also round their parts of products.
+      c.tolerance *= name == "qwen3_next_dense_int8_weights" ? 2.5 : 1.5;
+      cases.push_back(c);
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaRankTeam, ::testing::ValuesIn(cases_of_ranks()), case_name);
+
+TEST_P(CudaRankTeam, ComputesWhatTheCpuComputes) {
+  expect_like_the_cpu(GetParam(), config_of(GetParam()));
+}
+
+// Each of two devices holds the only KV head, and has half of its queries.
+class CudaRankTeamOfOneHead : public CudaRankTeam {};
+
+// Ranks take no rules that choose by all queries of a KV head (resolve_options), and devices no
+// query channel that decides for ranks without it.
+std::vector<Case> cases_of_one_head() {
+  std::vector<Case> cases;
+  for (const Case& c : cases_of_ranks()) {
+    const kvcache::RuleTraits& rule = kvcache::traits_of(c.rule);
+    if (config_of(c, 1).attention().heads > 1 && !rule.needs_groups() && !rule.merges) {
+      cases.push_back(c);
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaRankTeamOfOneHead, ::testing::ValuesIn(cases_of_one_head()),
+                         case_name);
+
+TEST_P(CudaRankTeamOfOneHead, ComputesWhatTheCpuComputes) {
+  model::ModelSpec config = config_of(GetParam(), 1);
+  config.dms->source = model::DmsConfig::Source::adapter;
+  expect_like_the_cpu(GetParam(), config);
+}
+
+TEST(CudaRankTeamChannel, IsRefusedWhereOneOfTheHeadsRanksHasIt) {
+  if (winnow::cuda::device_count() < 2) {
+    GTEST_SKIP() << "fewer than two CUDA devices";
+  }
+  const Case c = plain_case("llama_dms", "llama", 2e-2);
+  EngineConfig on_devices = engine_config(c, true);
+  on_devices.ranks = 2;
+  EXPECT_THAT([&] { place_ranks(source_of(config_of(c, 1), {}), on_devices, 0); },
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("a query channel decides")));
 }
 
 LoadOptions options_for(int ranks) {
