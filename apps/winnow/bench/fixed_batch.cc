@@ -95,7 +95,8 @@ class Bench {
     prefill(probe, longest_, "fit");
     const ops::PageLayout page = model::cache_shape(model_).page_layout(config_.cache.format);
     const bool decides = config_.cache.traits().learned();
-    const std::size_t spare = decides ? static_cast<std::size_t>(model_.cached_heads()) : 0;
+    const std::size_t spare =
+        decides ? static_cast<std::size_t>(backend_.cache_shape().held_heads()) : 0;
     const std::size_t bytes = probe[0]->usage().bytes + spare * page.page_bytes();
     const auto batch = static_cast<int>(
         std::min<std::size_t>(config_.cache.max_bytes / bytes, BenchPlan::kMostFitted));
@@ -185,7 +186,8 @@ class Bench {
     return static_cast<double>(total) / elapsed.count();
   }
 
-  // One token for every sequence. Returns the number of entries seen, if asked to count.
+  // One token for every sequence. Returns the number of entries read, by all ranks that hold them,
+  // if asked to count.
   std::int64_t decode_step(Sequences& sequences, bool count) {
     const auto heads = static_cast<std::size_t>(model_.cached_heads());
     std::vector<std::int32_t> visible(count ? heads * sequences.size() : 0);
@@ -199,8 +201,10 @@ class Bench {
     }
     forward(shares, shares.size());
     std::int64_t total = 0;
-    for (const std::int32_t entries : visible) {
-      total += entries;
+    const kvcache::CacheShape shape = backend_.cache_shape();
+    for (std::size_t i = 0; i < visible.size(); ++i) {
+      const auto head = static_cast<int>(i % heads);
+      total += std::int64_t{visible[i]} * shape.held_heads(head, head + 1);
     }
     return total;
   }
