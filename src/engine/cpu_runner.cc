@@ -136,13 +136,15 @@ class CpuRunner : public Runner {
   [[nodiscard]] bool forks_share_pages() const override { return true; }
 
  private:
-  // Copies of sequences take their part of the same memory.
+  // Copies of sequences and a draft model take their part of the same memory.
   static kvcache::CacheConfig fitted(const EngineConfig& config, const model::Model& model,
                                      const parallel::Communicator* ranks) {
     kvcache::CacheConfig cache = config.cache;
     if (cache.max_bytes == kAllThereIs) {
       const std::size_t all = all_there_is(model.weights(), ranks == nullptr ? 1 : ranks->size());
-      cache.max_bytes = std::max(all - std::min(all, config.host_bytes), all / 10);
+      const std::size_t others = config.host_bytes + config.other_bytes;
+      const std::size_t left = std::max(all - std::min(all, others), all / 10);
+      cache.max_bytes = static_cast<std::size_t>(static_cast<double>(left) * config.cache_part);
     }
     return cache;
   }

@@ -1,7 +1,11 @@
 #include "engine/drafter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+
+#include "engine/engine.h"
+#include "engine/model_drafter.h"
 
 namespace winnow::engine {
 namespace {
@@ -9,6 +13,13 @@ namespace {
 constexpr std::size_t kLeastMatch = 2;  // tokens; a single matching token predicts little
 constexpr std::size_t kMostMatch = 8;   // enough to stop searching further back
 constexpr int kLongestPause = 64;       // steps; a wrong draft costs less than one step
+
+// Of models: how likely it must be that all of a draft is right, the rate below which wrong drafts
+// are followed by pauses, and the weight of a token beside the one before it. Chosen by simulation
+// (docs/lab/speculation.md).
+constexpr double kLeastLikely = 0.4;
+constexpr double kLeastRate = 0.2;
+constexpr double kMemory = 0.96;
 
 // How many tokens before `end` match those at the end of `tokens`, up to kMostMatch.
 std::size_t match_before(std::span<const std::int32_t> tokens, std::size_t end) {
@@ -22,8 +33,21 @@ std::size_t match_before(std::span<const std::int32_t> tokens, std::size_t end) 
 
 }  // namespace
 
-std::vector<std::int32_t> PromptLookup::draft(std::span<const std::int32_t> tokens,
-                                              int most) const {
+std::unique_ptr<Drafter> make_drafter(const EngineConfig& config) {
+  if (config.draft_model != nullptr) {
+    return std::make_unique<ModelDrafter>(*config.draft_model, config);
+  }
+  return std::make_unique<PromptLookup>();
+}
+
+void PromptLookup::draft(std::span<DraftTask> tasks, int rows) {
+  for (DraftTask& task : tasks) {
+    task.draft = guess(task.tokens, std::min(task.most, rows));
+    rows -= static_cast<int>(task.draft.size());
+  }
+}
+
+std::vector<std::int32_t> PromptLookup::guess(std::span<const std::int32_t> tokens, int most) {
   std::size_t longest = kLeastMatch - 1;
   std::size_t next = 0;  // where the longest match continues
   const std::size_t last = std::max<std::size_t>(tokens.size(), 1) - 1;
@@ -42,24 +66,59 @@ std::vector<std::int32_t> PromptLookup::draft(std::span<const std::int32_t> toke
   return draft;
 }
 
-int DraftLength::next(int most) {
-  if (wait_ > 0) {
-    --wait_;
-    return 0;
-  }
-  return std::min(length_, most);
+std::unique_ptr<DraftLength> PromptLookup::make_length() const {
+  return std::make_unique<LookupLength>();
 }
 
-void DraftLength::observe(int drafted, int accepted) {
+bool DraftPause::wait() {
+  if (left_ == 0) {
+    return false;
+  }
+  --left_;
+  return true;
+}
+
+void DraftPause::lengthen() {
+  left_ = steps_ = std::clamp(4 * steps_, 1, kLongestPause);
+}
+
+int LookupLength::next(int most) {
+  return pause_.wait() ? 0 : std::min(length_, most);
+}
+
+void LookupLength::observe(int drafted, int accepted) {
   if (accepted > 0) {
     length_ =
         accepted == drafted ? std::max(length_, std::min(2 * drafted, kMostDrafted)) : accepted + 1;
-    pause_ = 0;
+    pause_.end();
   } else {
     length_ = std::max(1, drafted / 2);
-    pause_ = std::clamp(4 * pause_, 1, kLongestPause);
+    pause_.lengthen();
   }
-  wait_ = pause_;
+}
+
+int ModelLength::next(int most) {
+  if (pause_.wait()) {
+    return 0;
+  }
+  const double rate = right_ / tried_;
+  int length = 1;
+  for (double all = rate * rate; length < most && all >= kLeastLikely; all *= rate) {
+    ++length;
+  }
+  return length;
+}
+
+void ModelLength::observe(int drafted, int accepted) {
+  const int tried = accepted + (accepted < drafted ? 1 : 0);
+  const double weight = std::pow(kMemory, tried);
+  right_ = right_ * weight + accepted;
+  tried_ = tried_ * weight + tried;
+  if (accepted > 0 || right_ / tried_ >= kLeastRate) {
+    pause_.end();
+  } else {
+    pause_.lengthen();
+  }
 }
 
 }  // namespace winnow::engine

@@ -56,12 +56,24 @@ std::string_view finish_name(FinishReason reason) {
   return "";
 }
 
+namespace {
+
+// The configuration of a runner that leaves a drafter its memory.
+EngineConfig beside(const Drafter& drafter, EngineConfig config) {
+  const DraftMemory memory = drafter.memory();
+  config.other_bytes += memory.capacity_bytes + memory.weight_bytes;
+  return config;
+}
+
+}  // namespace
+
 Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* store,
                StateSource* remote)
     : model_(backend.spec()),
       shape_(backend.cache_shape()),
       config_(config),
-      runner_(backend.make_runner(config)),
+      drafter_(make_drafter(config)),
+      runner_(backend.make_runner(beside(*drafter_, config))),
       store_(store),
       remote_(remote),
       host_(config.host_bytes > 0
@@ -232,6 +244,7 @@ CacheUsage Engine::take_usage(RequestId request, int sample) {
 }
 
 void Engine::drop_prefixes() {
+  drafter_->drop_prefixes();
   while (drop_prefix()) {
   }
   while (host_ && host_->drop_prefix()) {
@@ -272,6 +285,7 @@ EngineStats Engine::stats() const {
   stats.page_bytes = runner_->page_bytes();
   stats.running_bytes = running_bytes(stats.page_bytes);
   stats.state_bytes = runner_->state_bytes();
+  stats.draft_memory = drafter_->memory();
   if (host_) {
     stats.host = host_->stats();
   }

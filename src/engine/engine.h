@@ -34,12 +34,19 @@ struct EngineConfig {
   int step_tokens = 512;        // most tokens per step: long prompts are cut into chunks
   int max_sequences = 256;      // the most that hold cache at a time
   int draft_tokens = 0;         // the most drafted tokens per sequence and step; 0: no drafts
+  const Backend* draft_model = nullptr;  // drafts; must outlive the engine; null: prompt lookup
+  kvcache::CacheConfig draft_cache;      // the draft model's
   bool reuse_prefixes =
       false;  // finished sequences keep their cache for others with the same prefix
   // Prefixes are dropped while the pages that running sequences do not hold are more than this.
   // nullopt: only when those need the room; on a CPU whose cache has no limit, a quarter of it.
   std::optional<std::size_t> prefix_bytes;
   std::size_t host_bytes = 0;  // of the host's memory for prefixes and preempted sequences
+  // Of a cache that takes all there is (kAllThereIs): the part of it that a runner takes, the same
+  // for the draft model's runner, and what a CPU's runner leaves to others.
+  double cache_part = 1.0;
+  double draft_cache_part = 0.0;
+  std::size_t other_bytes = 0;
   PrefixListener* prefix_listener = nullptr;  // must outlive the engine
   WeightStorage weights = WeightStorage::as_stored;
   bool fp8_products = false;       // for prompts and large batches, with fp8 weights on a device
@@ -66,14 +73,17 @@ struct EngineStats {
   std::size_t capacity_bytes = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
+  std::int64_t drafts = 0;  // that steps have verified
   std::int64_t drafted_tokens = 0;
   std::int64_t accepted_tokens = 0;  // part of drafted_tokens
+  DraftMemory draft_memory;          // of a draft model
   std::int64_t prompt_tokens = 0;    // of sequences that have started; computed or reused
   std::int64_t reused_tokens = 0;    // part of prompt_tokens: found in the cache
   std::int64_t prefix_hits = 0;      // sequences that found a prefix
   std::int64_t prefix_misses = 0;
   std::optional<HostTierStats> host;  // with EngineConfig::host_bytes
   double plan_seconds = 0.0;          // planning: choosing the sequences of a step
+  double draft_seconds = 0.0;         // drafting
   double forward_seconds = 0.0;       // the model, and choosing tokens on the device
   double sample_seconds = 0.0;        // choosing tokens on the host, finishing, prefixes
 };
@@ -206,7 +216,8 @@ class Engine {
 
   // engine_draft.cc: speculation.
   void draft();
-  void draft(Sequence& sequence, int rows);
+  [[nodiscard]] int tokens_to_draft(Sequence& sequence, int rows) const;
+  void begin_draft(Sequence& sequence, std::vector<std::int32_t> draft);
   [[nodiscard]] bool may_draft(const Sequence& sequence) const;
   void drop_drafts();
   bool drop_drafts(std::vector<Share>& shares);
@@ -220,8 +231,8 @@ class Engine {
   const model::ModelSpec& model_;
   kvcache::CacheShape shape_;
   EngineConfig config_;
+  std::unique_ptr<Drafter> drafter_;  // made first: the runner may take all memory that is left
   std::unique_ptr<Runner> runner_;
-  std::unique_ptr<const Drafter> drafter_ = std::make_unique<PromptLookup>();
   PrefixStore* store_;
   StateSource* remote_;
   std::unique_ptr<HostTier> host_;  // null: there is none

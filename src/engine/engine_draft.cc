@@ -22,11 +22,33 @@ void Engine::draft() {
   for (const SequencePtr& sequence : running_) {
     rows -= sequence->is_decoding() ? sequence->pending() : 0;
   }
+  if (rows <= 0) {
+    return;
+  }
+  std::vector<DraftTask> tasks;
+  std::vector<Sequence*> sequences;
   for (const SequencePtr& sequence : running_) {
-    if (rows > 0 && may_draft(*sequence)) {
-      draft(*sequence, rows);
-      rows -= static_cast<int>(sequence->draft.size());
+    const int wanted = may_draft(*sequence) ? tokens_to_draft(*sequence, rows) : 0;
+    if (wanted > 0) {
+      sequence->advance_constraint();
+      tasks.push_back({.tokens = sequence->tokens,
+                       .most = wanted,
+                       .state = &sequence->draft_state,
+                       .constraint = sequence->constraint.get(),
+                       .stop_tokens = sequence->spec->stop_tokens});
+      sequences.push_back(sequence.get());
     }
+  }
+  if (tasks.empty()) {
+    return;
+  }
+  stats_.plan_seconds += step_clock_.lap();
+  drafter_->draft(tasks, rows);
+  const double elapsed = step_clock_.lap();
+  stats_.draft_seconds += elapsed;
+  throughput_.decode_seconds += elapsed;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    begin_draft(*sequences[i], std::move(tasks[i].draft));
   }
 }
 
@@ -36,17 +58,24 @@ bool Engine::may_draft(const Sequence& sequence) const {
          !sequence.is_watched();
 }
 
-// Drafts up to `rows` tokens, but no more than the answer may still have.
-void Engine::draft(Sequence& sequence, int rows) {
+// Up to `rows` tokens, but no more than the answer may still have.
+int Engine::tokens_to_draft(Sequence& sequence, int rows) const {
   const int most = sequence.spec->draft_tokens.value_or(config_.draft_tokens);
   const int left = sequence.prompt_length() + sequence.spec->max_tokens - sequence.length();
   // Accepted tokens of a wrong draft, which must be taken again, use the step's rows, too.
   const int room = std::min({rows, left - 1, most - sequence.uncommitted});
-  const int wanted = room > 0 ? sequence.draft_length.next(room) : 0;
-  if (wanted == 0) {
-    return;
+  if (room <= 0) {
+    return 0;
   }
-  sequence.draft = drafter_->draft(sequence.tokens, wanted);
+  if (!sequence.draft_length) {
+    sequence.draft_length = drafter_->make_length();
+  }
+  return sequence.draft_length->next(room);
+}
+
+// Copies the cache, so that the step can verify the draft. Without room for it there is no draft.
+void Engine::begin_draft(Sequence& sequence, std::vector<std::int32_t> draft) {
+  sequence.draft = std::move(draft);
   if (!sequence.draft.empty()) {
     sequence.undrafted = sequence.cache->fork();
     // Prefixes may hold all states of recurrent layers: drop one and try again.
@@ -103,7 +132,8 @@ void Engine::verify(Sequence& sequence, std::size_t row, std::vector<TokenEvent>
   }
   take_back(sequence);
   const int accepted = sequence.accepted_tokens - accepted_before;
-  sequence.draft_length.observe(drafted, accepted);
+  sequence.draft_length->observe(drafted, accepted);
+  ++stats_.drafts;
   stats_.drafted_tokens += drafted;
   stats_.accepted_tokens += accepted;
   throughput_.decode_tokens += reads_prompts_ ? 0 : accepted;

@@ -44,10 +44,11 @@ struct Engine::Sequence {
   int accepted = 0;  // tokens of the answer that the constraint has taken
   bool prompt_saved = false;  // on_prompt_cache has been called
   // Speculation (engine_draft.cc).
-  DraftLength draft_length;
-  std::vector<std::int32_t> draft;           // guesses that the step verifies
-  std::vector<std::int32_t> with_draft;      // tokens of the step
-  std::unique_ptr<SequenceState> undrafted;  // the cache before a step with a draft
+  std::unique_ptr<DraftLength> draft_length;  // null before the first draft
+  std::unique_ptr<DraftState> draft_state;    // the drafter's
+  std::vector<std::int32_t> draft;            // guesses that the step verifies
+  std::vector<std::int32_t> with_draft;       // tokens of the step
+  std::unique_ptr<SequenceState> undrafted;   // the cache before a step with a draft
   int drafted_tokens = 0;
   int accepted_tokens = 0;
   int uncommitted = 0;  // accepted tokens of a wrong draft that must be cached again
@@ -98,12 +99,16 @@ struct Engine::Sequence {
   }
   /// Whether all of its tokens must be computed, with none taken from a cached prefix.
   [[nodiscard]] bool is_watched() const { return spec->trace || spec->count_reads; }
+  /// Lets the constraint, if there is one, take the answer's tokens.
+  void advance_constraint() {
+    for (; constraint && accepted < length() - prompt_length(); ++accepted) {
+      constraint->accept(tokens[static_cast<std::size_t>(prompt_length() + accepted)]);
+    }
+  }
   /// The tokens that the constraint allows next. It takes the last token only here, while a device
   /// already computes the logits after it.
   void allow(std::span<std::uint64_t> allowed) {
-    for (; accepted < length() - prompt_length(); ++accepted) {
-      constraint->accept(tokens[static_cast<std::size_t>(prompt_length() + accepted)]);
-    }
+    advance_constraint();
     constraint->allow(allowed);
   }
   /// Whether no state is still on its way.

@@ -68,6 +68,16 @@ struct Taught {
   int ranks = 1;
 };
 
+// From a page to enough for all sequences.
+kvcache::CacheConfig any_draft_cache(const model::ModelSpec& model) {
+  kvcache::CacheConfig cache;
+  cache.rule = model.dms ? RuleKind::dms : RuleKind::dense;
+  cache.window = model.dms ? kTinyWindow : 0;
+  cache.format = *rc::gen::element(ops::EntryFormat::f32, ops::EntryFormat::bf16);
+  cache.max_bytes = std::size_t{1024} << *rc::gen::inRange(0, 14);
+  return cache;
+}
+
 EngineConfig any_engine(const Taught& taught) {
   const RuleKind rule = taught.rule;
   EngineConfig config;
@@ -83,6 +93,11 @@ EngineConfig any_engine(const Taught& taught) {
   config.deterministic = true;
   config.reuse_prefixes = *rc::gen::element(false, true, true);
   config.draft_tokens = *rc::gen::element(0, 1, 4, 15);
+  if (*rc::gen::element(false, true)) {
+    config.draft_model = &backend_for(*rc::gen::element(RuleKind::dense, RuleKind::dms), DType::f32,
+                                      *rc::gen::element(Recurrent{}, taught.recurrent), 1);
+    config.draft_cache = any_draft_cache(config.draft_model->spec());
+  }
   // From a single page to enough for a few sequences; DMC's open entries have a pool of their own.
   const std::size_t page =
       rule == RuleKind::dmc ? 1024 : ops::PageLayout(config.cache.format, 8).page_bytes();
@@ -95,7 +110,9 @@ void show(const EngineConfig& config, const std::vector<Client>& clients) {
   RC_LOG() << kvcache::rule_name(config.cache.rule) << ' ' << ops::format_name(config.cache.format)
            << " cr " << config.cache.cr << " bytes " << config.cache.max_bytes << " step "
            << config.step_tokens << " sequences " << config.max_sequences << " drafts "
-           << config.draft_tokens << " host " << config.host_bytes << '\n';
+           << config.draft_tokens
+           << (config.draft_model == nullptr ? "" : " by a model with bytes ")
+           << config.draft_cache.max_bytes << " host " << config.host_bytes << '\n';
   for (const Client& client : clients) {
     RC_LOG() << "  prompt " << client.request.prompt.size() << " new " << client.request.max_tokens
              << " samples " << client.request.samples << " temperature "

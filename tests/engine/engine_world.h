@@ -141,6 +141,7 @@ inline Answers serve(const Backend& backend, const EngineConfig& config,
   }
   engine.drop_prefixes();
   RC_ASSERT(engine.page_bytes() == 0U);
+  RC_ASSERT(engine.stats().draft_memory.bytes == 0U);
   return answers;
 }
 
@@ -153,6 +154,7 @@ inline Answers serve_alone(const Backend& backend, EngineConfig config, Client c
   config.reuse_prefixes = false;
   config.host_bytes = 0;
   config.draft_tokens = 0;
+  config.draft_model = nullptr;
   client.request.draft_tokens.reset();
   client.arrives = 0;
   client.cancels.reset();

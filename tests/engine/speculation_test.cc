@@ -21,7 +21,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 
 Tokens guess(const Tokens& tokens, int most) {
-  return PromptLookup().draft(tokens, most);
+  return PromptLookup::guess(tokens, most);
 }
 
 TEST(PromptLookup, GuessesWhatFollowedTheLongestMatch) {
@@ -43,10 +43,15 @@ TEST(PromptLookup, HasNoGuessWithoutAMatch) {
   EXPECT_EQ(guess({1, 2, 1, 2}, 0), Tokens());
 }
 
-TEST(DraftLength, GrowsWhileDraftsAreRight) {
-  DraftLength length;
+template <class Length>
+class DraftLengths : public ::testing::Test {};
+using EveryLength = ::testing::Types<LookupLength, ModelLength>;
+TYPED_TEST_SUITE(DraftLengths, EveryLength);
+
+TYPED_TEST(DraftLengths, GrowWhileDraftsAreRight) {
+  TypeParam length;
   int last = 0;
-  for (int step = 0; step < 6; ++step) {
+  for (int step = 0; step < 12; ++step) {
     const int next = length.next(kMostDrafted);
     EXPECT_GE(next, last);
     length.observe(next, next);
@@ -57,8 +62,8 @@ TEST(DraftLength, GrowsWhileDraftsAreRight) {
 }
 
 // At most one step in a hundred: a step with a failed draft costs less than two steps.
-TEST(DraftLength, DraftsRarelyWhereNoDraftIsRight) {
-  DraftLength length;
+TYPED_TEST(DraftLengths, AreRarelyMoreThanZeroWhereNoDraftIsRight) {
+  TypeParam length;
   constexpr int kSteps = 4000;
   int drafts = 0;
   int tokens = 0;
@@ -70,9 +75,30 @@ TEST(DraftLength, DraftsRarelyWhereNoDraftIsRight) {
     }
   }
   EXPECT_LE(drafts, kSteps / 50);
-  EXPECT_LE(tokens, drafts + 8);
+  EXPECT_LE(tokens, drafts + 12);
   length.observe(1, 1);  // drafts again at once when one is right
   EXPECT_GT(length.next(kMostDrafted), 0);
+}
+
+// A wrong token now and then is no reason to pause.
+TEST(ModelLength, FollowsTheRateOfRightTokens) {
+  const auto length_at = [](int right_of_ten) {
+    ModelLength length;
+    int sum = 0;
+    for (int step = 0; step < 200; ++step) {
+      const int drafted = length.next(kMostDrafted);
+      EXPECT_GT(drafted, 0);
+      int accepted = 0;
+      while (accepted < drafted && (sum = (sum + 7) % 10) < right_of_ten) {
+        ++accepted;
+      }
+      length.observe(drafted, accepted);
+    }
+    return length.next(kMostDrafted);
+  };
+  EXPECT_EQ(length_at(4), 1);
+  EXPECT_NEAR(length_at(7), 2, 1);
+  EXPECT_NEAR(length_at(9), 8, 2);
 }
 
 using Kind = model::RecurrentSpec::Kind;

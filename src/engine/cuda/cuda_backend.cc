@@ -111,11 +111,11 @@ class CudaBackend : public Backend {
     return {.most_padded = pads ? std::min(config.max_sequences, most) : 0,
             .with_copies = with_copies,
             .arithmetic = arithmetic,
-            .cache_bytes = fitted(wanted, with_copies ? free - copies : free)};
+            .cache_bytes = fitted(wanted, with_copies ? free - copies : free, config.cache_part)};
   }
 
-  // The memory for the cache out of `free`: `wanted` bytes, or what there is.
-  static std::size_t fitted(std::size_t wanted, std::size_t free) {
+  // The memory for the cache out of `free`: `wanted` bytes, or `part` of what there is.
+  static std::size_t fitted(std::size_t wanted, std::size_t free, double part) {
     constexpr double kGib = 0x1p30;
     const std::size_t most = cache_room(free);
     require(
@@ -125,7 +125,8 @@ class CudaBackend : public Backend {
         static_cast<double>(wanted) / kGib,
         static_cast<double>(winnow::cuda::total_memory()) / kGib, static_cast<double>(free) / kGib,
         static_cast<double>(most) / kGib);
-    return std::min(wanted, most);
+    return wanted == kAllThereIs ? static_cast<std::size_t>(static_cast<double>(most) * part)
+                                 : wanted;
   }
 
   // The most bytes of one sequence, or several with `tokens` tokens in all, if nothing is evicted.
