@@ -102,12 +102,16 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
              "Results do not depend on chunking or batching, to the last bit (default: off)");
 }
 
-void add_speculate_flag(CLI::App& command, std::string& speculate) {
-  FlagGroup(command, "Cache and computation")
-      .open_option(
-          "--speculate", speculate, "HOW",
-          "lookup or lookup:N: draft up to N (8) tokens by looking the last ones up in the "
-          "text so far, verify them in one step; same answers (default: off)");
+void add_speculation_flags(CLI::App& command, LoadOptions& options) {
+  const FlagGroup group(command, "Cache and computation");
+  group.open_option(
+      "--speculate", options.speculate, "HOW",
+      "lookup or lookup:N: draft up to N (8) tokens by looking the last ones up in the text so "
+      "far, verify them in one step; same answers. With --draft-model: model or model:N "
+      "(default: off)");
+  group.open_option("--draft-model", options.draft_model, kModelType,
+                    "A small model with the same vocabulary, which drafts instead; its cache takes "
+                    "a part of --kv-gib (no default)");
 }
 
 void add_no_think_flag(const FlagGroup& group, bool& no_think) {

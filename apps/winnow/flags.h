@@ -33,8 +33,8 @@ bool uses_generation_config(const std::string& name);
 void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double>& threshold);
 /// How the model is run: --cache, --cr, --window, --kv-dtype, --dtype, --weights, --threads ...
 void add_run_flags(CLI::App& command, LoadOptions& options);
-/// --speculate, for commands that generate.
-void add_speculate_flag(CLI::App& command, std::string& speculate);
+/// --speculate and --draft-model, for commands that generate.
+void add_speculation_flags(CLI::App& command, LoadOptions& options);
 /// --no-think, for commands that chat.
 void add_no_think_flag(const FlagGroup& group, bool& no_think);
 Thinking thinking_of(bool no_think);

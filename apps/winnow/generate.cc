@@ -284,7 +284,7 @@ void add_generate(CLI::App& app, Run& run) {
             "--prompts: each also has an \"answer\"; only documents that state it are written, by "
             "their last \\boxed{}, \"answer is\" or number (default: off)");
   add_load_flags(*command, options->load);
-  add_speculate_flag(*command, options->load.speculate);
+  add_speculation_flags(*command, options->load);
 }
 
 }  // namespace winnow::cli

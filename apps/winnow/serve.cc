@@ -352,7 +352,7 @@ void add_serve(CLI::App& app, Run& run) {
   add_router_flags(*command, *options);
   add_prefill_flags(*command, *options);
   add_load_flags(*command, options->load);
-  add_speculate_flag(*command, options->load.speculate);
+  add_speculation_flags(*command, options->load);
   command->get_option("--model")->required(false);  // --fields does not need it
 }
 

@@ -65,8 +65,11 @@ struct LoadOptions {
   int tensor_parallel = 1;
   /// Speculation: lookup or lookup:N. What followed the last tokens where the text had them before
   /// is taken for a draft of up to N (8) tokens, which one step verifies. Answers stay the same.
-  /// Empty: none.
+  /// With a `draft_model`: model or model:N. Empty: none, or with a draft model model:8.
   std::string speculate = {};
+  /// A small model with the same vocabulary, which drafts instead: a model directory. It runs on
+  /// the same device, and its cache takes a part of `kv_gib`. Empty: none.
+  std::string draft_model = {};
   int threads = 0;             // 0: one per core
   int chunk = 0;               // most tokens per step: longer prompts are cut; 0: 512, cuda 8192
   bool deterministic = false;  // results do not depend on chunking or batching, to the last bit
@@ -130,7 +133,7 @@ struct Generation {
   std::vector<ScoredToken> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
   /// Of the prompt, from GenerateOptions::prompt_cache or by LoadOptions::reuse_prefixes.
   int reused_tokens = 0;
-  int drafted_tokens = 0;   // over all samples, by LoadOptions::speculate
+  int drafted_tokens = 0;   // over all samples, by LoadOptions::speculate or draft_model
   int accepted_tokens = 0;  // of those
   /// Why the file could not be used or written; empty: no problem.
   std::string prompt_cache_warning = {};

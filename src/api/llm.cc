@@ -10,6 +10,7 @@
 #include "api/llm_chat.h"
 #include "api/llm_load.h"
 #include "api/llm_stream.h"
+#include "api/same_vocabulary.h"
 #include "base/error.h"
 #include "engine/prompt_cache.h"
 #include "hub/pull.h"
@@ -34,14 +35,6 @@ ModelInfo describe(const engine::LoadedModel& loaded) {
           .cache = std::string(kvcache::rule_name(cache.rule)),
           .kv_dtype = std::string(ops::format_name(cache.format)),
           .window = cache.traits().marks ? cache.window : -1};
-}
-
-bool has_tokenizer(const std::filesystem::path& directory) {
-  if (std::filesystem::is_regular_file(directory)) {  // GGUF
-    return true;
-  }
-  return std::filesystem::exists(directory / "tokenizer.json") ||
-         std::filesystem::exists(directory / "tokenizer.model");
 }
 
 engine::Request make_request(std::span<const std::int32_t> prompt, const GenerateOptions& options,
@@ -84,7 +77,7 @@ struct Llm::Impl {
         loaded(engine::load_model(options)),
         batch(*loaded->backend, loaded->engine),
         info(describe(*loaded)) {
-    if (has_tokenizer(directory)) {
+    if (engine::has_tokenizer(directory)) {
       tokenizer = load_tokenizer(directory);
     }
   }
@@ -125,6 +118,9 @@ Llm Llm::load(const LoadOptions& options) {
   found.model = hub::find_model(options.model);
   if (!options.probe.empty()) {
     found.probe = hub::find_model(options.probe, {}, hub::Purpose::probe);
+  }
+  if (!options.draft_model.empty()) {
+    found.draft_model = hub::find_model(options.draft_model);
   }
   return Llm(std::make_shared<Impl>(found));
 }

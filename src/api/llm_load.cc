@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "api/same_vocabulary.h"
 #include "base/device_list.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoint/digest.h"
 #include "engine/calibration_file.h"
+#include "engine/draft_options.h"
 #include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 #include "parallel/rank_device.h"
@@ -28,8 +30,10 @@ std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineCo
 }
 
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
-                                               std::int64_t parameters) {
+                                               std::int64_t parameters,
+                                               std::unique_ptr<const LoadedModel> draft) {
   auto loaded = std::make_unique<LoadedModel>(LoadedModel{std::move(model), config, parameters});
+  loaded->draft = std::move(draft);
   loaded->backend = make_backend(loaded->model, config);
   return loaded;
 }
@@ -58,10 +62,37 @@ std::shared_ptr<const kvcache::Calibration> load_calibration(const LoadOptions& 
       read_calibration(options.calibration, model::cache_shape(model)));
 }
 
+std::unique_ptr<const LoadedModel> place_draft_model(model::Model draft, const EngineConfig& own,
+                                                     std::int64_t parameters,
+                                                     const model::ModelSpec& spec,
+                                                     EngineConfig& config) {
+  share_cache(config, model::cache_shape(spec), own.cache, draft.cache_shape());
+  auto placed = place_model(std::move(draft), own, parameters);
+  config.draft_model = placed->backend.get();
+  return placed;
+}
+
+std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
+                                                    const model::ModelSpec& spec,
+                                                    EngineConfig& config) {
+  if (options.draft_model.empty()) {
+    return nullptr;
+  }
+  const LoadOptions own_options = options_of_draft_model(options);
+  const model::Checkpoint checkpoint = open_checkpoint(own_options);
+  require_same_vocabulary(spec, options.model, checkpoint.spec(), options.draft_model);
+  const EngineConfig own = resolve_options(own_options, checkpoint.spec());
+  note_memory(checkpoint, own);
+  const FixedThreads fixed;  // other threads may load models meanwhile
+  model::Model draft(checkpoint.spec(),
+                     model::load_weights(checkpoint, host_format(own), !own.cuda_device));
+  return place_draft_model(std::move(draft), own, checkpoint.parameter_count(), spec, config);
+}
+
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   require(!options.model.empty(), "--model: no model directory was given");
   const model::Checkpoint checkpoint = open_checkpoint(options);
-  const EngineConfig config = resolve_options(options, checkpoint.spec());
+  EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
   if (config.ranks > 1) {
     return place_ranks(parts_of(checkpoint, config), config, checkpoint.parameter_count());
@@ -72,12 +103,13 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   }
   auto calibration = load_calibration(options, checkpoint.spec());
   note_memory(checkpoint, config);
+  auto draft = load_draft_model(options, checkpoint.spec(), config);
   const FixedThreads fixed;  // other threads may load models meanwhile
   model::Model model(checkpoint.spec(),
                      model::load_weights(checkpoint, host_format(config), !config.cuda_device,
                                          /*shard=*/{}, options.on_layer));
   model.calibrate(std::move(calibration));
-  return place_model(std::move(model), config, checkpoint.parameter_count());
+  return place_model(std::move(model), config, checkpoint.parameter_count(), std::move(draft));
 }
 
 std::string model_digest(const LoadOptions& options) {

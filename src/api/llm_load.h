@@ -18,8 +18,9 @@ struct LoadedModel {
   model::Model model;  // with several ranks, rank 0's part
   EngineConfig engine;
   std::int64_t parameters = 0;
-  std::unique_ptr<RankTeam> team = {};          // null: this process has the whole model
-  std::unique_ptr<const Backend> backend = {};  // the whole model on its devices
+  std::unique_ptr<const LoadedModel> draft = {};  // drafts for it (engine.draft_model); may be null
+  std::unique_ptr<RankTeam> team = {};            // null: this process has the whole model
+  std::unique_ptr<const Backend> backend = {};    // the whole model on its devices
 
   [[nodiscard]] const model::ModelSpec& spec() const { return backend->spec(); }
   [[nodiscard]] kvcache::CacheShape cache_shape() const { return backend->cache_shape(); }
@@ -32,9 +33,23 @@ class RankEnded : public Error {
   RankEnded() : Error("this rank has done what rank 0 asked of it") {}
 };
 
-/// Puts `model` on the device that `config` names.
+/// Puts `model` on the device that `config` names. `draft`: the owner of config.draft_model.
 std::unique_ptr<const LoadedModel> place_model(model::Model model, const EngineConfig& config,
-                                               std::int64_t parameters);
+                                               std::int64_t parameters,
+                                               std::unique_ptr<const LoadedModel> draft = nullptr);
+
+/// Places a draft model with `own` configuration for a model with `config`, which gets it and a
+/// part of the memory for it.
+std::unique_ptr<const LoadedModel> place_draft_model(model::Model draft, const EngineConfig& own,
+                                                     std::int64_t parameters,
+                                                     const model::ModelSpec& spec,
+                                                     EngineConfig& config);
+
+/// Loads options.draft_model and places it; null if the option is not set. Throws Error if it has
+/// another vocabulary.
+std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
+                                                    const model::ModelSpec& spec,
+                                                    EngineConfig& config);
 
 /// Loads the model of `source` on config.ranks ranks. May throw RankEnded.
 std::unique_ptr<const LoadedModel> place_ranks(PartSource source, const EngineConfig& config,

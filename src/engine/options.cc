@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "engine/cache_memory.h"
+#include "engine/draft_options.h"
 #include "model/model.h"
 
 namespace winnow::engine {
@@ -138,24 +139,6 @@ void require_whole_groups(const EngineConfig& config, const model::ModelSpec& mo
           config.cache.traits().name, config.ranks, heads);
 }
 
-// The number of tokens to draft in a step.
-int parse_speculate(std::string_view text) {
-  constexpr int kDefault = 8;
-  constexpr std::string_view kLookup = "lookup";
-  if (text.empty()) {
-    return 0;
-  }
-  int most = text == kLookup ? kDefault : 0;
-  if (text.starts_with("lookup:")) {
-    const std::string_view number = text.substr(kLookup.size() + 1);
-    const auto [end, code] = std::from_chars(number.begin(), number.end(), most);
-    most = code == std::errc() && end == number.end() ? most : 0;
-  }
-  require(most >= 1 && most <= kMostDrafted,
-          "--speculate {}: expected lookup or lookup:N, N tokens from 1 to {}", text, kMostDrafted);
-  return most;
-}
-
 }  // namespace
 
 std::size_t least_cache_bytes(const kvcache::CacheConfig& config,
@@ -272,7 +255,9 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require(!config.cuda_device || !options.deterministic,
           "--deterministic: runs on the CPU only so far");
   config.deterministic = options.deterministic;
-  config.draft_tokens = parse_speculate(options.speculate);
+  config.draft_tokens = parse_speculate(options);
+  require(config.ranks == 1 || options.draft_model.empty(),
+          "--draft-model with --tensor-parallel: runs on one rank only");
   config.weights = parse_weights(options.weights, !config.cuda_device);
   config.fp8_products = computation.fp8_products;
   require(!config.fp8_products || (config.cuda_device && config.weights == WeightStorage::fp8),

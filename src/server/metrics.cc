@@ -28,6 +28,7 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
       page);
   add("winnow_preemptions_total", "counter", "Preempted sequences.", engine.preemptions, page);
   add("winnow_engine_steps_total", "counter", "Batches run.", engine.steps, page);
+  add("winnow_drafts_total", "counter", "Drafts that steps have verified.", engine.drafts, page);
   add("winnow_drafted_tokens_total", "counter", "Tokens that speculation has drafted.",
       engine.drafted_tokens, page);
   add("winnow_accepted_tokens_total", "counter", "Drafted tokens that were right.",
@@ -42,6 +43,13 @@ void add_engine(const engine::EngineStats& engine, std::string& page) {
   add("winnow_prefix_misses_total", "counter", "Sequences without a prefix in the cache.",
       engine.prefix_misses, page);
   add("winnow_prefixes", "gauge", "States in the prefix cache.", engine.prefixes, page);
+}
+
+void add_draft_model(const engine::DraftMemory& memory, std::string& page) {
+  add("winnow_draft_kv_bytes", "gauge", "Bytes of the draft model's cache pages handed out.",
+      memory.bytes, page);
+  add("winnow_draft_kv_capacity_bytes", "gauge", "Bytes of all cache pages of the draft model.",
+      memory.capacity_bytes, page);
 }
 
 void add_host(const engine::HostTierStats& host, std::string& page) {
@@ -110,6 +118,7 @@ void add_engine_seconds(const EngineReport& report, std::string& page) {
     page += fmt::format("{}{{part=\"{}\"}} {:.6f}\n", kName, name, seconds);
   };
   part("plan", report.engine.plan_seconds);
+  part("draft", report.engine.draft_seconds);
   part("forward", report.engine.forward_seconds);
   part("sample", report.engine.sample_seconds);
   part("deliver", report.deliver_seconds);
@@ -184,6 +193,9 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
   add_engine_seconds(report, page);
   add("winnow_generated_tokens_total", "counter", "Tokens of answers.", generated_tokens_.load(),
       page);
+  if (report.engine.draft_memory.capacity_bytes > 0) {
+    add_draft_model(report.engine.draft_memory, page);
+  }
   if (report.engine.host) {
     add_host(*report.engine.host, page);
   }

@@ -67,6 +67,11 @@ std::string vllm_metrics(const engine::EngineStats& engine, const CacheBlocks& b
       "Tokens looked for: winnow_prompt_tokens_total.", engine.prompt_tokens);
   put("vllm:prefix_cache_hits_total", "counter", "Tokens found: winnow_prefix_tokens_total.",
       engine.reused_tokens);
+  put("vllm:spec_decode_num_drafts_total", "counter", "As winnow_drafts_total.", engine.drafts);
+  put("vllm:spec_decode_num_draft_tokens_total", "counter", "As winnow_drafted_tokens_total.",
+      engine.drafted_tokens);
+  put("vllm:spec_decode_num_accepted_tokens_total", "counter", "As winnow_accepted_tokens_total.",
+      engine.accepted_tokens);
   constexpr std::string_view kFinished = "vllm:request_success_total";
   describe(kFinished, "counter", "Samples by why they ended.", page);
   for (const auto& [reason, count] : answers.samples) {

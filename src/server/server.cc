@@ -203,6 +203,7 @@ Server::Server(const LoadOptions& options, ServerConfig config)
                      {"model", parts_->service.config().model_name},
                      {"device", options.device},
                      {"weights", options.weights},
+                     {"draft_model", options.draft_model},
                      {"host", config.http.host},
                      {"port", port()},
                      {"tls", !config.http.tls_cert.empty()},

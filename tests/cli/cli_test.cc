@@ -148,6 +148,36 @@ TEST(Generate, SpeculationChangesNoAnswer) {
   }
 }
 
+TEST(Generate, ADraftModelChangesNoAnswer) {
+  for (const Words& how : {Words{}, Words{"--temperature", "0.5", "--seed", "3", "--n", "2"},
+                           Words{"--kv-gib", "0.1"}}) {
+    Words words{"generate", "--model",   kRetrofitted, "--prompt",     kPrompt,  "--max-tokens",
+                "24",       "--threads", "1",          "--ignore-eos", "--json", "--deterministic"};
+    words.insert(words.end(), how.begin(), how.end());
+    const json plain = run_json(words);
+    words.insert(words.end(), {"--draft-model", kRetrofitted, "--speculate", "model:5"});
+    const json drafted = run_json(words);
+    EXPECT_EQ(drafted.at("text"), plain.at("text"));
+    EXPECT_GT(drafted.at("accepted_tokens"), 0);
+    if (how.empty()) {  // a model agrees with itself
+      EXPECT_EQ(drafted.at("accepted_tokens"), drafted.at("drafted_tokens"));
+    }
+  }
+}
+
+TEST(Generate, ADraftModelIsRefusedByName) {
+  const auto error = [](Words more) {
+    Words words{"generate", "--model", kBase, "--prompt", "x", "--draft-model", kBase};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 1);
+    return result.err;
+  };
+  EXPECT_THAT(error({"--speculate", "lookup"}), HasSubstr("--speculate lookup: excludes"));
+  EXPECT_THAT(error({"--tensor-parallel", "2"}), HasSubstr("runs on one rank only"));
+  EXPECT_THAT(error({"--kv-gib", "0.0006"}), HasSubstr("with --draft-model it has no room"));
+}
+
 TEST(Generate, AStopStringEndsTheTextBeforeIt) {
   const std::string text = generate(kBase).at("text");
   const std::string stop = text.substr(text.size() / 2, 1);
@@ -710,6 +740,20 @@ TEST(Bench, MeasuresAStepThatVerifiesADraft) {
   EXPECT_EQ(result.at("drafted"), 3);
   EXPECT_EQ(result.at("verify_runs").size(), 2U);
   EXPECT_GT(result.at("verify_steps_per_s"), 0);
+}
+
+TEST(Bench, MeasuresTheDraftsOfAModel) {
+  const json result =
+      run_json({"bench", "--model", kRetrofitted, "--depth", "64", "--generate", "4", "--repeat",
+                "2", "--threads", "1", "--json", "--speculate", "model:3", "--draft-model", kBase});
+  EXPECT_EQ(result.at("drafted"), 3);
+  EXPECT_EQ(result.at("draft_model"), kBase);
+  EXPECT_EQ(result.at("draft_runs").size(), 2U);
+  EXPECT_GT(result.at("drafts_per_s"), 0);
+  const json load = run_json({"bench", "--model", kRetrofitted, "--draft-model", kRetrofitted,
+                              "--load", "40/40", "--requests", "3", "--threads", "1", "--json"});
+  EXPECT_GT(load.at("accepted_tokens"), 0);
+  EXPECT_GT(load.at("steps").at("draft_seconds"), 0);
 }
 
 TEST(Bench, HeadsMayKeepUnlikeShares) {

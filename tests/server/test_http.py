@@ -138,13 +138,13 @@ def test_metrics_are_prometheus(server):
 
 
 def test_the_manual_lists_the_metrics(tmp_path):
-    with serving("--host-gib", "0.1", "--cache-dir", str(tmp_path)) as s:
+    with serving("--host-gib", "0.1", "--cache-dir", str(tmp_path), "--draft-model", "assets/base") as s:
         page = httpx.get(s.url + "/metrics").text
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.M))
     told = re.findall(r"^# HELP (winnow_\S+) (.*)\.$", page, re.M)
     manual = (ROOT / "docs" / "serving-production.md").read_text()
     assert len(told) > 40
-    assert {"winnow_host_bytes", "winnow_stored_prefix_bytes"} <= kinds.keys()
+    assert {"winnow_host_bytes", "winnow_stored_prefix_bytes", "winnow_draft_kv_bytes"} <= kinds.keys()
     for name, meaning in told:
         assert f"| `{name}` | {kinds[name]} | {meaning} |" in manual
 
@@ -157,7 +157,7 @@ def test_dashboard_and_alerts_ask_for_metrics_that_exist(server):
         assert asked and asked <= known, file
     parts = {dict(labels)["part"] for name, labels in metrics(server)
              if name == "winnow_engine_seconds_total"}
-    assert parts == {"plan", "forward", "sample", "deliver", "idle"}
+    assert parts == {"plan", "draft", "forward", "sample", "deliver", "idle"}
 
 
 def test_keep_alive_and_pipelining(server):

@@ -1,15 +1,17 @@
 """Drafts: the same answers, whoever asks for them, and what /metrics counts of them."""
 import pytest
-from conftest import serving
+from conftest import ROOT, serving
 from test_http import metrics, post, wait_until
 
+SMALL = str(ROOT / "assets" / "dms-cr8")  # a model agrees with itself
 SENTENCE = "The sea was calm, and the ships lay quiet in the harbour until the morning. "
 BODY = {"prompt": 4 * SENTENCE, "max_tokens": 40, "ignore_eos": True, "seed": 4}
 
 
-@pytest.fixture(scope="module")
-def drafting():
-    with serving("--deterministic", "--speculate", "lookup") as server:
+@pytest.fixture(scope="module", params=[("--speculate", "lookup"), ("--draft-model", SMALL)],
+                ids=["lookup", "model"])
+def drafting(request):
+    with serving("--deterministic", *request.param) as server:
         yield server
 
 
@@ -45,6 +47,21 @@ def test_drafts_are_right_where_a_text_repeats_itself(drafting):
     answer = post(drafting, BODY | {"temperature": 0} | repeats)
     assert SENTENCE.startswith(answer.json()["choices"][0]["text"][:len(SENTENCE)])
     wait_until(lambda: counts(drafting)[1] >= accepted + 15)
+
+
+def test_metrics_of_a_draft_model():
+    with serving("--draft-model", SMALL, "--kv-gib", "0.5", "--metrics-names", "vllm", "--model-name", "m") as server:
+        post(server, BODY | {"temperature": 0})
+        wait_until(lambda: counts(server)[1] >= 20)
+        told = metrics(server)
+        labels = (("engine", "0"), ("model_name", "m"))
+        for name, own in (("drafts", "drafts"), ("draft_tokens", "drafted_tokens"),
+                          ("accepted_tokens", "accepted_tokens")):
+            assert told[f"vllm:spec_decode_num_{name}_total", labels] == told[f"winnow_{own}_total", ()] > 0
+        both = told["winnow_draft_kv_capacity_bytes", ()] + told["winnow_kv_capacity_bytes", ()]
+        assert told["winnow_draft_kv_capacity_bytes", ()] == 2 ** 27 and both <= 2 ** 29
+        assert 0 < told["winnow_draft_kv_bytes", ()] <= told["winnow_draft_kv_capacity_bytes", ()]
+        assert told["winnow_engine_seconds_total", (("part", "draft"),)] > 0
 
 
 def test_a_request_may_ask_for_drafts(server):

@@ -140,7 +140,12 @@ void add_bench(CLI::App& app, Run& run) {
       ->description(fmt::format(
           "{}: steps for which a marked entry stays visible (default: the checkpoint's, else 256)",
           kvcache::list_rules("and", [](const auto& rule) { return rule.marks; })));
-  add_speculate_flag(*command, options->load.speculate);
+  add_speculation_flags(*command, options->load);
+  FlagGroup(*command, "Cache and computation")
+      .open_option("--draft-shape", options->draft_shape, "NAME",
+                   "A draft model with random weights: one of the shapes of --shape, with its "
+                   "vocabulary made the model's (no default)")
+      ->excludes(command->get_option("--draft-model"));
 }
 
 }  // namespace winnow::cli

@@ -23,6 +23,7 @@ class Bench {
         config_(config),
         plan_(plan),
         backend_(backend),
+        drafter_(config.draft_model != nullptr ? engine::make_drafter(config) : nullptr),
         runner_(backend.make_runner(config)) {
     Random random(1);
     // In addition to the measured steps, two steps count what queries see and one warms up.
@@ -265,6 +266,9 @@ class Bench {
     if (plan_.drafted > 0) {
       result_.verify_steps_per_s.push_back(measure_verify(sequences.front()));
     }
+    if (drafter_) {
+      result_.drafts_per_s.push_back(measure_draft());
+    }
     seen_ += decode_step(sequences, true);
   }
 
@@ -288,11 +292,35 @@ class Bench {
     return static_cast<double>(plan_.generate) / elapsed.count();
   }
 
+  // Drafts of a model, each after one more token that it had not drafted. Returns drafts per
+  // second.
+  double measure_draft() {
+    const int depth = plan_.decode_depth() + 1;
+    std::unique_ptr<engine::DraftState> state;
+    const auto draft = [&](int tokens) {
+      engine::DraftTask task{.tokens = std::span(tokens_).first(static_cast<std::size_t>(tokens)),
+                             .most = plan_.drafted,
+                             .state = &state};
+      drafter_->draft(std::span(&task, 1), plan_.drafted);
+      return !task.draft.empty();
+    };
+    for (int chunks = depth / config_.step_tokens + 2; !draft(depth); --chunks) {
+      require(chunks > 0, "the draft model has no room for {} tokens: see --kv-gib", depth);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    for (int step = 1; step <= plan_.generate; ++step) {
+      draft(depth + step);
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    return static_cast<double>(plan_.generate) / elapsed.count();
+  }
+
   const model::ModelSpec& model_;
   const engine::EngineConfig& config_;
   BenchPlan plan_;
   int longest_ = 0;
   const engine::Backend& backend_;
+  std::unique_ptr<engine::Drafter> drafter_;  // null: no draft model
   std::unique_ptr<engine::Runner> runner_;
   std::int64_t seen_ = 0;  // entries seen, in two steps of each repetition
   std::vector<std::int32_t> next_;

@@ -44,6 +44,7 @@ struct BenchResult {
   std::vector<double> prefill_tokens_per_s;  // one for each repetition
   std::vector<double> decode_tokens_per_s;
   std::vector<double> verify_steps_per_s;  // of one sequence, then undone; with drafted tokens
+  std::vector<double> drafts_per_s;        // of one sequence, with a draft model
   // Of all sequences together, when decoding begins.
   std::size_t kv_bytes = 0;
   std::size_t dense_bytes = 0;

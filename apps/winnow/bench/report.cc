@@ -46,6 +46,10 @@ std::string title(const BenchOptions& options, const Setup& setup) {
   return text + fmt::format(", {} threads", thread_count());
 }
 
+std::string draft_name(const BenchOptions& options) {
+  return options.draft_shape.empty() ? options.load.draft_model : options.draft_shape;
+}
+
 // Adds a line to a table.
 void add_row(std::string& text, const std::string& name, const std::string& value) {
   text += fmt::format("  {:<24}{}\n", name, value);
@@ -94,6 +98,11 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
     json["verify_steps_per_s"] = median(r.verify_steps_per_s);
     json["verify_runs"] = r.verify_steps_per_s;
   }
+  if (!r.drafts_per_s.empty()) {
+    json["draft_model"] = draft_name(options);
+    json["drafts_per_s"] = median(r.drafts_per_s);
+    json["draft_runs"] = r.drafts_per_s;
+  }
   if (setup.plan.computed) {
     json["computed"] = std::min(*setup.plan.computed, r.batch);
   }
@@ -127,6 +136,12 @@ std::string table(const BenchOptions& options, const Setup& setup, const FixedBa
         fmt::format("{:>10.2f} steps/s  {:.2f} times as long as a decode step",
                     median(r.verify_steps_per_s),
                     median(r.decode_tokens_per_s) / median(r.verify_steps_per_s)));
+  }
+  if (!r.drafts_per_s.empty()) {
+    row(fmt::format("draft {} @ {}", setup.plan.drafted, setup.plan.decode_depth()),
+        fmt::format("{:>10.2f} drafts/s {:.2f} times as long as a decode step, by {}",
+                    median(r.drafts_per_s), median(r.decode_tokens_per_s) / median(r.drafts_per_s),
+                    draft_name(options)));
   }
   row("decode floor",
       fmt::format("{:>10.2f} tokens/s  {}", report.floor_tokens_per_s(),
@@ -168,11 +183,16 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
                      {"prefill_seconds", result.throughput.prefill_seconds},
                      {"decode_seconds", result.throughput.decode_seconds},
                      {"plan_seconds", result.stats.plan_seconds},
+                     {"draft_seconds", result.stats.draft_seconds},
                      {"sample_seconds", result.stats.sample_seconds}}},
                    {"kv",
                     {{"most_bytes", result.most_bytes},
                      {"capacity_bytes", result.stats.capacity_bytes},
                      {"compression_ratio", result.compression_ratio}}}});
+  if (result.stats.drafts > 0) {
+    json["drafted_tokens"] = result.stats.drafted_tokens;
+    json["accepted_tokens"] = result.stats.accepted_tokens;
+  }
   if (const auto& host = result.stats.host) {
     json["host"] = {{"saved", host->saved},
                     {"restored", host->restored},
@@ -200,6 +220,12 @@ std::string table(const BenchOptions& options, const Setup& setup, const FullLoa
   add_row(
       text, "sequences at a time",
       fmt::format("{:>10} at most, {} preempted", result.most_running, result.stats.preemptions));
+  if (result.stats.drafts > 0) {
+    add_row(
+        text, "drafts",
+        fmt::format("{:>10} of {} tokens accepted, {:.2f} s drafting", result.stats.accepted_tokens,
+                    result.stats.drafted_tokens, result.stats.draft_seconds));
+  }
   if (const auto& host = result.stats.host) {
     add_row(text, "host memory",
             fmt::format("{:>10} states there and {} back, {:.2f} s waited", host->saved,

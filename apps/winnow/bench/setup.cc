@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/threads.h"
+#include "engine/draft_options.h"
 #include "engine/options.h"
 #include "engine/state_source.h"
 #include "engine/weight_memory.h"
@@ -182,13 +183,16 @@ Setup set_up(const BenchOptions& options, model::ModelSpec config, std::string n
   if (rule.learned_alone()) {
     load.cr.reset();  // means a rate here
   }
+  if (!options.draft_shape.empty()) {
+    load.draft_model = options.draft_shape;
+  }
   setup.engine = engine::resolve_options(load, setup.config);
   if (setup.load) {
     setup.engine.max_sequences = options.max_sequences.value_or(setup.engine.max_sequences);
   } else {
     setup.plan.drafted = setup.engine.draft_tokens;
     require(setup.plan.drafted == 0 || (options.batches == std::vector{1} && !options.fit),
-            "--speculate: is measured with one sequence, or under --load; it excludes --batch and "
+            "speculation is measured with one sequence, or under --load; it excludes --batch and "
             "--fit");
     setup.engine.max_sequences = setup.plan.batch.value_or(BenchPlan::kMostFitted);
   }
@@ -253,6 +257,24 @@ engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
   return source;
 }
 
+// The draft model: from --draft-model, or with random weights; null if there is none.
+std::unique_ptr<const engine::LoadedModel> place_draft_model(const BenchOptions& options,
+                                                             Setup& setup) {
+  if (options.draft_shape.empty()) {
+    return engine::load_draft_model(options.load, setup.config, setup.engine);
+  }
+  auto shape = find_shape(options.draft_shape);
+  require(shape.has_value(), "--draft-shape {}: expected one of {}", options.draft_shape,
+          fmt::join(shape_names(), ", "));
+  shape->vocab = setup.config.vocab;
+  const engine::EngineConfig own =
+      engine::resolve_options(engine::options_of_draft_model(options.load), *shape);
+  model::Model draft(*shape,
+                     model::random_weights(*shape, DType::bf16, 2, engine::host_format(own)));
+  return engine::place_draft_model(std::move(draft), own, /*parameters=*/0, setup.config,
+                                   setup.engine);
+}
+
 }  // namespace
 
 std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& options, Setup& setup) {
@@ -269,12 +291,13 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
         parallel::device_of_rank(*setup.engine.cuda_device, 0));  // making weights may take minutes
   }
   auto calibration = engine::load_calibration(options.load, source.whole);
+  auto draft = place_draft_model(options, setup);
   model::Model model(source.whole, source.load({}));
   model.calibrate(std::move(calibration));
   if (source.drawn) {
     model.draw_decisions(*source.drawn);
   }
-  return engine::place_model(std::move(model), setup.engine, /*parameters=*/0);
+  return engine::place_model(std::move(model), setup.engine, /*parameters=*/0, std::move(draft));
 }
 
 }  // namespace winnow::cli

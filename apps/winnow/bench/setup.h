@@ -18,6 +18,7 @@ namespace winnow::cli {
 struct BenchOptions {
   LoadOptions load;
   std::string shape;
+  std::string draft_shape;
   std::optional<int> context;
   std::optional<int> depth;
   std::optional<int> prefill;

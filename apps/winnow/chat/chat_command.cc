@@ -157,7 +157,7 @@ void add_chat(CLI::App& app, Run& run) {
   add_generation_config_flag(sampling, flags->generation_config);
   flags->command = command;
   add_load_flags(*command, flags->load);
-  add_speculate_flag(*command, flags->load.speculate);
+  add_speculation_flags(*command, flags->load);
 }
 
 }  // namespace winnow::cli
