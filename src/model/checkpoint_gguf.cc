@@ -46,7 +46,7 @@ bool is_of_other_inputs(std::string_view name) {
 }
 
 /// The layer of a tensor; -1 for tensors around the layers.
-int layer_of(std::string_view name) {
+int layer_in_block(std::string_view name) {
   constexpr std::string_view kLayer = "blk.";
   int layer = -1;
   if (name.starts_with(kLayer)) {
@@ -61,7 +61,7 @@ void check_all_are_used(const gguf::File& file, const ModelSpec& spec,
                         const std::set<std::string>& used) {
   const int layers = spec.layer_count() + predicting_layers(file);
   for (const auto& [name, tensor] : file.tensors()) {
-    const int layer = layer_of(name);
+    const int layer = layer_in_block(name);
     const bool predicts = layer >= spec.layer_count() && layer < layers;
     require(used.contains(name) || is_of_rope(name) || is_of_other_inputs(name) || predicts,
             "{}: tensor {} has no place in the model that the file describes", file.path().string(),
