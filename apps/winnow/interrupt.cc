@@ -7,13 +7,13 @@ namespace {
 
 volatile std::sig_atomic_t signalled = 0;
 
-void note(int signal) {
+void remember(int signal) {
   signalled = signal;
 }
 
 void catch_once(int signal) {
   struct sigaction action = {};
-  action.sa_handler = note;
+  action.sa_handler = remember;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigemptyset(&action.sa_mask);
   ::sigaction(signal, &action, nullptr);

@@ -26,7 +26,7 @@ struct TokenizeOptions {
 
 // The input of a chat template.
 struct Chat {
-  Conversation conversation;
+  winnow::Conversation conversation;
   bool add_generation_prompt = true;
   ordered_json variables = ordered_json::object();
 };
