@@ -280,7 +280,9 @@ void obey_first(Member& member, parallel::Communicator& ranks) {
       ranks.gather(member.obey(message).bytes());
     }
   } catch (const std::exception& error) {
-    ranks.fail(fmt::format("rank {}: {}", ranks.rank(), error_text(error)));
+    const std::string why = fmt::format("rank {}: {}", ranks.rank(), error_text(error));
+    ranks.fail(why);
+    throw Error(why);
   }
 }
 

@@ -108,7 +108,8 @@ void send_to_all(parallel::Communicator& ranks, std::span<const std::byte> messa
 /// Receives a message of send_to_all().
 std::vector<std::byte> receive_from_first(parallel::Communicator& ranks);
 
-/// Executes rank 0's commands until it ends the group. An error of this rank ends the group, too.
+/// Executes rank 0's commands until it ends the group. An error of this rank ends the group, too:
+/// it is thrown as an Error that names the rank.
 void obey_first(Member& member, parallel::Communicator& ranks);
 
 }  // namespace winnow::engine

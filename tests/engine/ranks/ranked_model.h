@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/cpu_runner.h"
 #include "engine/ranks/member.h"
 #include "engine/ranks/ranked_backend.h"
@@ -37,7 +38,10 @@ class RankedModel {
       threads_.emplace_back([this, rank] {
         const CpuBackend local(*parts_[rank], ranks_[rank].get());
         Member member(local, spec_, {static_cast<int>(rank), static_cast<int>(parts_.size())});
-        obey_first(member, *ranks_[rank]);
+        try {
+          obey_first(member, *ranks_[rank]);
+        } catch (const Error&) {  // rank 0 throws it, too
+        }
       });
     }
     std::unique_ptr<const Backend> first =
