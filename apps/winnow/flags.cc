@@ -94,8 +94,9 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
   add_threads_flag(group, options.threads);
   group.option("--device", options.device, "DEVICE", "Where to compute: cpu, cuda or cuda:N");
   group.option("--tensor-parallel", options.tensor_parallel, "N",
-               "Ranks that each compute a part of the model: processes started by mpirun or srun, "
-               "else threads; with --device cuda one GPU each. At most as many as query heads");
+               "Ranks that each compute a part of the model: processes started by mpirun, srun or "
+               "torchrun, else threads; with --device cuda one GPU each. At most as many as query "
+               "heads");
   group.option("--chunk", options.chunk, "N",
                "Most prompt tokens per step; 0: 512 on the CPU, 8192 on a CUDA device");
   group.flag("--deterministic", options.deterministic,

@@ -87,8 +87,8 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
              "Where to train: cpu, cuda or cuda:N (bf16, activations kept where they fit)");
   run.option("--data-parallel", flags.data_parallel, "N",
              "Ranks that each compute a share of the batch and keep a part of the optimiser's "
-             "state: processes started by mpirun or srun, else threads; with --device cuda one "
-             "GPU each");
+             "state: processes started by mpirun, srun or torchrun, else threads; with --device "
+             "cuda one GPU each");
   run.option("--zero-stage", flags.zero_stage, "N",
              "What ranks share out: 1: the optimiser's state; 3: weights and gradients too, which "
              "are whole for a layer or two at a time (less memory)");
