@@ -19,7 +19,7 @@
 #include "engine/ranks/member.h"
 #include "engine/ranks/ranked_backend.h"
 #include "engine/state_file.h"
-#include "parallel/mpi_ranks.h"
+#include "parallel/process_ranks.h"
 #include "parallel/rank_device.h"
 #include "parallel/same_settings.h"
 #include "parallel/thread_ranks.h"
@@ -133,10 +133,10 @@ RankTeam::~RankTeam() {
 }
 
 void RankTeam::join_processes() {
-  const int size = parallel::launched_as()->size;
-  require(size == config_.ranks, "--tensor-parallel {}: {} ranks were started", config_.ranks,
-          size);
-  ranks_ = parallel::join_mpi_ranks();
+  const auto launched = *parallel::launched_as();
+  require(launched.size == config_.ranks, "--tensor-parallel {}: {} ranks were started",
+          config_.ranks, launched.size);
+  ranks_ = parallel::join_process_ranks(launched);
   parallel::require_same_settings(*ranks_, describe(source_, config_));
 }
 

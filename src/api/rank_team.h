@@ -25,7 +25,7 @@ struct PartSource {
 };
 PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config);
 
-/// The ranks are processes started by an MPI launcher, or else threads of this process. Rank 0
+/// The ranks are processes that a launcher has started, or else threads of this process. Rank 0
 /// answers requests; the others execute its commands (engine/ranks/member.h).
 class RankTeam {
  public:

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/error_text.h"
-#include "parallel/mpi_ranks.h"
+#include "parallel/process_ranks.h"
 #include "parallel/single_rank.h"
 #include "parallel/thread_ranks.h"
 
@@ -22,18 +22,22 @@ std::string message_from(const Communicator& ranks, const std::exception& error)
   return ranks.rank() == 0 || what.starts_with(rank) ? what : rank + what;
 }
 
-// If this process fails, the launcher ends the others.
-void as_process(int count, const char* flag, const Work& work) {
-  const int started = launched_as()->size;
-  require(started == count, "{} {}: {} ranks were started", flag, count, started);
-  const auto ranks = join_mpi_ranks();
+// If this process fails, an MPI launcher ends the others. TCP ranks tell each other.
+void as_process(const LaunchedAs& launched, int count, const char* flag, const Work& work) {
+  require(launched.size == count, "{} {}: {} ranks were started", flag, count, launched.size);
+  const auto ranks = join_process_ranks(launched);
+  std::string why;
   try {
-    work(*ranks);
+    return work(*ranks);
   } catch (const Error& error) {
-    fail("{}", message_from(*ranks, error));
+    why = message_from(*ranks, error);
   } catch (const std::bad_alloc& error) {
-    fail("{}", message_from(*ranks, error));
+    why = message_from(*ranks, error);
   }
+  if (launched.transport == Transport::tcp) {
+    ranks->fail(why);
+  }
+  throw Error(why);
 }
 
 void on_thread(Communicator& ranks, const Work& work) noexcept {
@@ -66,8 +70,8 @@ void on_ranks(int count, const char* flag, const Work& work) {
   if (count == 1) {
     return work(single_rank());
   }
-  if (launched_as()) {
-    return as_process(count, flag, work);
+  if (const auto launched = launched_as()) {
+    return as_process(*launched, count, flag, work);
   }
   on_threads(count, work);
 }

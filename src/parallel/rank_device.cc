@@ -2,7 +2,7 @@
 
 #include "base/device_list.h"
 #include "base/error.h"
-#include "parallel/mpi_ranks.h"
+#include "parallel/launched_as.h"
 
 namespace winnow::parallel {
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
-#include "parallel/mpi_ranks.h"
+#include "parallel/launched_as.h"
 #include "train/backend.h"
 #include "train/cuda/memory_plan.h"
 #include "train/decoder.h"

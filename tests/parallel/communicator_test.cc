@@ -1,5 +1,5 @@
-// What ranks tell each other, as threads of one process and, under `mpirun parallel_test`, as
-// processes.
+// What ranks tell each other, as threads of one process, also over TCP, and as processes that a
+// launcher has started (mpi_processes_test.py, tcp_processes_test.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,10 +12,11 @@
 
 #include "base/error.h"
 #include "base/error_text.h"
-#include "parallel/mpi_ranks.h"
 #include "parallel/on_ranks.h"
+#include "parallel/process_ranks.h"
 #include "parallel/same_settings.h"
 #include "parallel/single_rank.h"
+#include "parallel/tcp_threads.h"
 #include "parallel/thread_ranks.h"
 
 namespace winnow::parallel {
@@ -246,18 +247,38 @@ TEST(ThreadRanksBroadcast, WaitsForTheFirstAsLongAsItTakes) {
   });
 }
 
-// Of all processes that `mpirun -n N parallel_test --gtest_filter='MpiRanks.*'` starts.
-TEST(MpiRanks, Converse) {
+class TcpRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, TcpRanks, ::testing::Values(2, 3, 5));
+
+TEST_P(TcpRanks, Converse) {
+  testing::on_tcp_threads(testing::local_group(GetParam()), [](Communicator& ranks) {
+    for (const Conversation converse : kConversations) {
+      converse(ranks);
+    }
+  });
+}
+
+// Of all processes that `mpirun -n N parallel_test --gtest_filter='ProcessRanks.*'` starts.
+TEST(ProcessRanks, Converse) {
   const auto place = launched_as();
   if (!place) {
-    GTEST_SKIP() << "not started by mpirun";
+    GTEST_SKIP() << "not started by a launcher";
   }
-  const auto ranks = join_mpi_ranks();
+  const auto ranks = join_process_ranks(*place);
   EXPECT_EQ(ranks->rank(), place->rank);
   EXPECT_EQ(ranks->size(), place->size);
   for (const Conversation converse : kConversations) {
     converse(*ranks);
   }
+}
+
+// For tcp_processes_test.py: does not notice what happens to the others, as in a call to a device.
+TEST(ProcessRanks, DISABLED_AreBusy) {
+  const auto ranks = join_process_ranks(launched_as().value());
+  ranks->meet();
+  fmt::print("busy\n");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::minutes(2));
 }
 
 }  // namespace

@@ -2,21 +2,17 @@
 
     tests/parallel/mpi_processes_test.py MPIRUN WINNOW PARALLEL_TEST
 """
-import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = "tests/fixtures/models/dms-own"
+from processes import ROOT, Processes
+
 # Open MPI: as root and on fewer cores than ranks, as in a container. Others ignore these.
 ENVIRONMENT = os.environ | {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -35,85 +31,47 @@ def run(words: list[str]) -> subprocess.CompletedProcess:
     return subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
 
 
-def logits(output: pathlib.Path, *more: str) -> list[str]:
-    return [WINNOW, "logits", "--model", MODEL, "--tokens", "1,2,3,4,5,6,7,8,9,10", "--dtype", "fp32",
-            "--threads", "1", "--output", str(output), *more]
-
-
-class Processes(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.output = pathlib.Path(self.folder.name) / "logits.safetensors"
-
+class MpiProcesses(Processes):
     def test_they_converse(self):
-        result = run(mpirun([PARALLEL_TEST, "--gtest_filter=MpiRanks.*"], ranks=3))
+        result = run(mpirun([PARALLEL_TEST, "--gtest_filter=ProcessRanks.*"], ranks=3))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertEqual(len(re.findall(r"PASSED.*1 test", result.stdout)), 3)
 
     def test_they_compute_what_threads_do(self):
-        alone = run(logits(self.output, "--tensor-parallel", "2"))
+        alone = run(self.logits("--tensor-parallel", "2"))
         self.assertEqual(alone.returncode, 0, alone.stderr)
         threads = self.output.read_bytes()
         self.output.unlink()
-        result = run(mpirun(logits(self.output, "--tensor-parallel", "2"), ranks=2))
+        result = run(mpirun(self.logits("--tensor-parallel", "2"), ranks=2))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(self.output.read_bytes(), threads)
 
     def test_their_number_is_checked(self):
-        result = run(mpirun(logits(self.output, "--tensor-parallel", "2"), ranks=3))
+        result = run(mpirun(self.logits("--tensor-parallel", "2"), ranks=3))
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("--tensor-parallel 2: 3 ranks were started", result.stderr)
         self.assertFalse(self.output.exists())
 
     def test_their_settings_are_compared(self):
-        commands = [logits(self.output, "--tensor-parallel", "2", "--chunk", chunk) for chunk in ("7", "8")]
+        commands = [self.logits("--tensor-parallel", "2", "--chunk", chunk) for chunk in ("7", "8")]
         result = run(mpirun(*commands))
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("rank 1: has tokens per step 8, rank 0 has tokens per step 7", result.stderr)
         self.assertFalse(self.output.exists())
 
     def test_a_server_ends_with_a_rank(self):
-        command = [WINNOW, "serve", "--model", "assets/dms-cr8", "--port", "0", "--tensor-parallel", "2",
-                   "--threads", "1"]
+        command = self.serving()
         with open(pathlib.Path(self.folder.name) / "log", "w+") as log:
             server = subprocess.Popen(mpirun(command, ranks=2), cwd=ROOT, env=ENVIRONMENT, stdout=log,
                                       stderr=subprocess.STDOUT)
             self.addCleanup(server.wait)
             self.addCleanup(server.terminate)
             port = self.wait_for_port(pathlib.Path(log.name))
-            body = json.dumps({"prompt": "The sea was", "max_tokens": 4, "temperature": 0}).encode()
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body,
-                                             {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                self.assertEqual(json.load(answer)["usage"]["completion_tokens"], 4)
+            self.assertEqual(self.ask(port)["usage"]["completion_tokens"], 4)
             os.kill(self.ranks_of(server)[-1], signal.SIGKILL)
             started = time.monotonic()
             self.assertNotEqual(server.wait(timeout=60), 0)
             self.assertLess(time.monotonic() - started, 30)
-
-    def training(self, out: str, *more: str, steps: int = 12) -> list[str]:
-        return [WINNOW, "train", "--init", str(self.shape()), "--out", str(self.in_folder(out)),
-                "--data", str(self.in_folder("data.jsonl")), "--length", "32", "--batch", "4", "--steps", str(steps),
-                "--save-every", "5", "--dtype", "fp32", "--threads", "1", "--data-parallel", "2", *more]
-
-    def in_folder(self, name: str) -> pathlib.Path:
-        return pathlib.Path(self.folder.name) / name
-
-    def shape(self) -> pathlib.Path:
-        """A model of a few numbers, and something to read."""
-        shape = self.in_folder("shape")
-        if not shape.exists():
-            shape.mkdir()
-            for name in ("tokenizer.json", "tokenizer_config.json"):
-                shutil.copy(ROOT / "assets/base" / name, shape)
-            config = json.loads((ROOT / "assets/base/config.json").read_text())
-            config |= {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-                       "num_attention_heads": 4, "head_dim": 8, "torch_dtype": "float32"}
-            (shape / "config.json").write_text(json.dumps(config))
-            lines = [json.dumps({"text": f"Number {i} is followed by {i + 1}."}) for i in range(60)]
-            self.in_folder("data.jsonl").write_text("\n".join(lines) + "\n")
-        return shape
 
     def test_they_train_what_threads_do(self):
         for stage in ("1", "3"):
@@ -141,11 +99,7 @@ class Processes(unittest.TestCase):
             launcher = subprocess.Popen(mpirun(command, ranks=2), cwd=ROOT, env=ENVIRONMENT,
                                         stdout=log, stderr=subprocess.STDOUT)
             self.addCleanup(launcher.wait)
-            state = self.in_folder("out") / "training/state.safetensors"
-            for _ in range(600):
-                if state.exists():
-                    break
-                time.sleep(0.1)
+            self.wait_for_state("out")
             os.kill(self.ranks_of(launcher)[-1], signal.SIGKILL)
             started = time.monotonic()
             self.assertNotEqual(launcher.wait(timeout=60), 0)
@@ -173,11 +127,7 @@ class Processes(unittest.TestCase):
             launcher = subprocess.Popen(mpirun(command, ranks=2), cwd=ROOT, env=ENVIRONMENT, text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.addCleanup(launcher.kill)
-            state = self.in_folder(f"out{stopped}") / "training/state.safetensors"
-            for _ in range(600):
-                if state.exists():
-                    break
-                time.sleep(0.1)
+            self.wait_for_state(f"out{stopped}")
             rank = self.ranks_of(launcher)[stopped]
             os.kill(rank, signal.SIGSTOP)
             self.addCleanup(lambda pid=rank: pathlib.Path(f"/proc/{pid}").exists() and os.kill(pid, signal.SIGKILL))
@@ -187,18 +137,6 @@ class Processes(unittest.TestCase):
             self.assertNotEqual(launcher.returncode, 0)
             self.assertIn(f"rank {other} has heard nothing of rank {stopped} for 20 s", output)
 
-    def losses(self, out: str) -> list[tuple[int, float]]:
-        lines = (self.in_folder(out) / "training/metrics.jsonl").read_text().split("\n")[:-1]  # whole ones
-        return [(line["step"], line["loss"]) for line in map(json.loads, lines)]
-
-    def wait_for_port(self, log: pathlib.Path) -> int:
-        for _ in range(600):
-            found = re.search(r'"?port"?[=:] ?(\d+)', log.read_text())
-            if found:
-                return int(found[1])
-            time.sleep(0.1)
-        self.fail(log.read_text())
-
     @staticmethod
     def ranks_of(launcher: subprocess.Popen) -> list[int]:
         children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
@@ -206,5 +144,5 @@ class Processes(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    MPIRUN, WINNOW, PARALLEL_TEST = sys.argv[1:4]
+    MPIRUN, Processes.winnow, PARALLEL_TEST = sys.argv[1:4]
     unittest.main(argv=sys.argv[:1])

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "parallel/mpi_ranks.h"
+#include "parallel/launched_as.h"
 #include "parallel/rank_device.h"
 #include "train/backend.h"
 #include "train/cuda/decoder.h"

@@ -11,7 +11,7 @@
 #include "ops/cuda/recurrent/recurrent_rows.h"
 #include "ops/cuda/segment_average.h"
 #include "ops/cuda/training/training_delta.h"
-#include "parallel/mpi_ranks.h"
+#include "parallel/launched_as.h"
 #include "parallel/rank_device.h"
 #include "train/fp8_matrices.h"
 #include "train/parameters.h"
