@@ -11,7 +11,6 @@
 #include "engine/draft_options.h"
 #include "engine/weight_memory.h"
 #include "model/checkpoint.h"
-#include "parallel/rank_device.h"
 
 namespace winnow::engine {
 
@@ -98,8 +97,7 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
     return place_ranks(parts_of(checkpoint, config), config, checkpoint.parameter_count());
   }
   if (config.cuda_device) {
-    require_device(parallel::device_of_rank(*config.cuda_device,
-                                            0));  // before loading weights, which may take minutes
+    require_device(*config.cuda_device);  // before loading weights, which may take minutes
   }
   auto calibration = load_calibration(options, checkpoint.spec());
   note_memory(checkpoint, config);

@@ -39,7 +39,7 @@ void require_devices(int first, int ranks) {
 
 EngineConfig config_of(EngineConfig config, int rank) {
   if (config.cuda_device) {
-    config.cuda_device = parallel::device_of_rank(*config.cuda_device, rank);
+    config.cuda_device = parallel::device_of_rank(*config.cuda_device, rank, config.ranks);
   }
   return config;
 }

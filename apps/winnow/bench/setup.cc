@@ -287,8 +287,8 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
     return engine::place_ranks(std::move(source), setup.engine, /*parameters=*/0);
   }
   if (setup.engine.cuda_device) {
-    require_device(
-        parallel::device_of_rank(*setup.engine.cuda_device, 0));  // making weights may take minutes
+    require_device(parallel::device_of_rank(
+        *setup.engine.cuda_device, 0, setup.engine.ranks));  // making weights may take minutes
   }
   auto calibration = engine::load_calibration(options.load, source.whole);
   auto draft = place_draft_model(options, setup);

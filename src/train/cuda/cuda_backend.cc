@@ -392,7 +392,7 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& options,
                                            const FindTensor& base, Parameters& parameters,
                                            parallel::Communicator& ranks) {
   TrainingOptions own = options;
-  own.cuda_device = parallel::device_of_rank(*options.cuda_device, ranks.rank());
+  own.cuda_device = parallel::device_of_rank(*options.cuda_device, ranks.rank(), ranks.size());
   winnow::cuda::use_device(*own.cuda_device);
   cuda::require_supported(own, student_config(own, base_config));
   return std::make_unique<CudaBackend>(own, base_config, base, parameters, ranks);

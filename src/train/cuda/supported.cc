@@ -130,7 +130,7 @@ void require_supported(const TrainingOptions& options, const model::ModelSpec& s
 void require_devices(const TrainingOptions& options, const model::ModelSpec& base) {
   const int ranks = parallel::launched_as() ? 1 : options.ranks;  // of this process
   for (int rank = 0; rank < ranks; ++rank) {
-    winnow::cuda::use_device(parallel::device_of_rank(*options.cuda_device, rank));
+    winnow::cuda::use_device(parallel::device_of_rank(*options.cuda_device, rank, options.ranks));
     require_supported(options, student_config(options, base));
   }
 }
