@@ -1,11 +1,13 @@
-"""The part `processes` of scripts/multi-gpu-check.sh: ranks that mpirun starts, beside ranks that are threads.
+"""The part `processes` of scripts/multi-gpu-check.sh: ranks that are processes, as torchrun starts them, beside threads.
 
 On devices the processes exchange results through NCCL. NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 makes it use
 sockets, as between hosts."""
 import json
+import os
 import pathlib
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -17,11 +19,29 @@ TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}  # of logits: bf16 sums in another order
 SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 
 
-def launched(ranks: int, command: list[str]) -> list[str]:
-    launcher = ["mpirun", "--oversubscribe", "--bind-to", "none"]
-    for name in SOCKETS:
-        launcher += ["-x", name]
-    return [*launcher, "-n", str(ranks), *command]
+# Starts ranks 1 to N - 1 in the background and rank 0 in front; fails if one of them fails.
+SCRIPT = """
+for ((rank = 1; rank < WORLD_SIZE; ++rank)); do
+  RANK=$rank LOCAL_RANK=$rank "$@" > /dev/null &
+  others+=($!)
+done
+RANK=0 LOCAL_RANK=0 "$@"
+code=$?
+for other in "${others[@]}"; do wait "$other" || code=$?; done
+exit $code
+"""
+
+
+def group(ranks: int) -> dict[str, str]:
+    """What a launcher tells the ranks of one group."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def launched(command: list[str]) -> list[str]:
+    return ["bash", "-c", SCRIPT, "launch", *command]
 
 
 def tensors(file: pathlib.Path) -> dict[str, tuple]:
@@ -48,10 +68,11 @@ class Processes(Trial):
         files = [self.work / f"{how}.safetensors" for how in ("threads", "processes")]
         text = " ".join(f"Number {i} is followed by {i + 1}." for i in range(60))
         (self.work / "tokens.txt").write_text(",".join(str(byte) for byte in text.encode()))
-        for file, how in zip(files, (lambda c: c, lambda c: launched(self.ranks, c))):
+        for file, how in zip(files, (list, launched)):
             command = self.split("logits", "--model", str(self.base), "--tokens-file",
                                  str(self.work / "tokens.txt"), "--output", str(file), *flags)
-            row = self.check.run("processes", f"logits, {name}, {file.stem}", how(command), env)
+            row = self.check.run("processes", f"logits, {name}, {file.stem}", how(command),
+                                 env | group(self.ranks) if how is launched else env)
             if "error" in row:
                 return [name, self.check.note("processes", name, **row)["error"], ""]
         one, other = (tensors(file) for file in files)
@@ -63,47 +84,51 @@ class Processes(Trial):
         return [f"logits, {name}", f"{len(one['logits'])} numbers, the same live entries: {same}",
                 f"differ by {worst:.2g} at most"]
 
-    def train(self, env: dict) -> list:
-        row = self.check.run("processes", "train, processes",
-                             launched(self.ranks, self.training("processes", self.ranks)), env)
+    def train(self) -> list:
+        row = self.check.run("processes", "train, processes", launched(self.training("processes", self.ranks)),
+                             group(self.ranks))
         if "error" in row:
             return ["training", self.check.note("processes", "train", **row)["error"], ""]
         (step, loss), (_, whole) = self.last_loss("processes"), self.last_loss("whole")
-        wrong = {} if abs(loss - whole) <= 0.01 * whole else {"error": f"loss {loss}, of threads {whole}"}
+        wrong = {} if abs(loss - whole) <= 0.02 * whole else {"error": f"loss {loss}, of threads {whole}"}
         self.check.note("processes", "train", step=step, loss=loss, threads=whole, **wrong)
         return ["training, stage 1", f"step {step}, loss {loss:.4f}", f"threads: {whole:.4f}"]
 
-    def kill_one(self) -> list:
-        """Kills one rank in the middle of a run; how long until all have ended, and what they say."""
-        log = self.check.out / "logs/processes-killed.log"
-        process = self.start(launched(self.ranks, self.split(
-            "generate", "--model", str(self.base), "--prompt", "Number 7 is", "--max-tokens", "4000",
-            "--ignore-eos")), log.name)
-        time.sleep(20 if self.device == "cuda" else 5)
-        found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-        if process.poll() is not None or len(found) < self.ranks:
-            process.kill()
-            return ["a rank killed", self.check.note("processes", "kill", error="the run ended too soon")["error"], ""]
+    def lose_one(self, name: str, kind: signal.Signals) -> list:
+        """Kills or stops the last rank in the middle of an answer; how long until rank 0 has ended, and what it says."""
+        command = self.split("generate", "--model", str(self.base), "--prompt", "Number 7 is", "--max-tokens", "4000",
+                             "--ignore-eos")
+        log, about = self.check.out / f"logs/processes-{name}.log", group(self.ranks)
+        with open(log, "w") as file:
+            ranks = [subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | about | {
+                "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(self.ranks)]
+        deadline = time.monotonic() + 60
+        while log.stat().st_size < 200 and time.monotonic() < deadline:  # until it writes its answer
+            time.sleep(0.1)
         begin = time.monotonic()
-        subprocess.run(["kill", f"-{signal.SIGKILL.value}", found[-1]], check=True)
+        ranks[-1].send_signal(kind)
         try:
-            process.wait(60)
+            ranks[0].wait(60)
         except subprocess.TimeoutExpired:
+            pass
+        took, code = time.monotonic() - begin, ranks[0].poll()
+        for process in ranks:
             process.kill()
-        took = time.monotonic() - begin
-        self.check.note("processes", "kill", seconds=round(took, 2), exit=process.returncode,
-                        **({"error": "the others did not end within 30 s"} if took > 30 else {}))
-        return ["a rank killed in the middle of generating", f"all ended after {took:.1f} s",
-                f"exit status {process.returncode}"]
+            process.wait()
+        said = [line for line in log.read_text(errors="replace").splitlines() if "error" in line]
+        wrong = {} if code and took <= 30 else {"error": f"rank 0 ended with {code} after {took:.0f} s"}
+        self.check.note("processes", f"rank {name}", seconds=round(took, 2), exit=code, said=said, **wrong)
+        return [f"the last rank {name} in the middle of an answer", f"rank 0 ends after {took:.1f} s",
+                said[-1].strip() if said else "nothing"]
 
     def speed(self) -> list[list]:
         check, rows = self.check, []
         shape = "smollm2-135m" if check.args.dry_run else "llama-3.1-8b"
         command = self.split("bench", "--json", "--shape", shape, "--context", str(check.args.context), "--generate",
                              str(check.args.generate), "--repeat", str(check.args.repeat), "--batch", check.args.batch)
-        for name, how, env in (("threads", command, {}), ("processes", launched(self.ranks, command), {}),
-                               ("processes over sockets", launched(self.ranks, command), SOCKETS)):
-            if check.args.dry_run and env:
+        for name, how, env in (("threads", command, {}), ("processes", launched(command), group(self.ranks)),
+                               ("processes over sockets", launched(command), SOCKETS | group(self.ranks))):
+            if check.args.dry_run and "sockets" in name:
                 continue
             row = check.run("processes", f"speed, {name}", how, env)
             row["results"] = objects(row.pop("stdout"))
@@ -124,7 +149,7 @@ def run(check) -> str:
         rows.append(trial.compare(name, flags, {}))
     if not check.args.dry_run:
         rows.append(trial.compare("dense, over sockets", ["--cache", "dense"], SOCKETS))
-    rows += [trial.train({}), trial.kill_one()]
+    rows += [trial.train(), trial.lose_one("killed", signal.SIGKILL), trial.lose_one("stopped", signal.SIGSTOP)]
     rows += trial.speed()
     shutil.rmtree(trial.work)
     return table(["what processes did", "result", "beside threads"], rows)
