@@ -358,7 +358,9 @@ bool ModelDrafter::drop_idle() {
 }
 
 void ModelDrafter::keep(Tokens tokens, std::unique_ptr<SequenceState> cache) {
-  if (keeps_prefixes_ && cache && cache->length() >= kLeastPrefix) {
+  // A step that failed may have left a cache of another length.
+  if (keeps_prefixes_ && cache && cache->length() >= kLeastPrefix &&
+      cache->length() == static_cast<int>(tokens.size())) {
     prefixes_.insert(tokens, std::move(cache));
   }
   while (prefixes_.size() > kMostPrefixes) {

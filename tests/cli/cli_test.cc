@@ -175,7 +175,7 @@ TEST(Generate, ADraftModelIsRefusedByName) {
   };
   EXPECT_THAT(error({"--speculate", "lookup"}), HasSubstr("--speculate lookup: excludes"));
   EXPECT_THAT(error({"--tensor-parallel", "2"}), HasSubstr("runs on one rank only"));
-  EXPECT_THAT(error({"--kv-gib", "0.0006"}), HasSubstr("with --draft-model it has no room"));
+  EXPECT_THAT(error({"--kv-gib", "0.0002"}), HasSubstr("with --draft-model it has no room"));
 }
 
 TEST(Generate, AStopStringEndsTheTextBeforeIt) {
