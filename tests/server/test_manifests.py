@@ -37,3 +37,26 @@ def test_labels_of_the_second_model_are_what_prometheus_and_the_router_look_for(
     assert "--selector app=winnow-second " in after
     assert "--model-name=second" in after and "subPath: second," in after
     assert 'model="second"' in second_model("keda.yaml")[1]
+
+
+@pytest.mark.parametrize("unit", ["winnow@.service", "routers/winnow-router.service"])
+def test_units_start_again_however_often_they_failed(unit):
+    text = (ROOT / "packaging" / unit).read_text()
+    before, service = re.sub(r"^#.*\n", "", text, flags=re.M).split("[Service]\n")
+    assert "\nStartLimitIntervalSec=0\n" in before  # else five failures in 10 s are the last
+    assert re.search(r"^Restart=(on-failure|always)\nRestartSec=\d+$", service, re.M)
+
+
+def test_prefixes_of_two_versions_fit_in_the_claim():
+    text = (MANIFESTS / "kubernetes.yaml").read_text()
+    size = int(re.search(r"--cache-dir-size=(\d+)", text)[1])
+    assert 2 * size < int(re.search(r"storage: (\d+)Gi", text)[1])
+
+
+def test_the_router_of_the_unit_is_started_as_the_page_says():
+    def flags(text, end):
+        command = text[text.index("vllm-router --host"):]
+        return command[:command.index(end)].replace("\\\n", " ").split()
+    unit = (MANIFESTS / "winnow-router.service").read_text()
+    page = (ROOT / "docs" / "many-devices.md").read_text()
+    assert flags(unit, "$SERVERS") == flags(page, "--worker-urls")
