@@ -130,7 +130,7 @@ void add_engine_seconds(const EngineReport& report, std::string& page) {
 // A counter that first appears as 1 has not grown for Prometheus: the first failure would be
 // missed.
 Metrics::Metrics()
-    : requests_{{"completed", 0}, {"cancelled", 0}, {"failed", 0}},
+    : requests_{{"completed", 0}, {"cancelled", 0}, {"refused", 0}, {"failed", 0}},
       samples_{{"stop", 0}, {"length", 0}, {"error", 0}, {"abort", 0}} {
   constexpr std::array kStatuses{200, 429, 500, 503};
   for (const RouteEntry& entry : routes()) {
@@ -219,9 +219,11 @@ std::string Metrics::render(const EngineReport& report, const HttpLoad& http,
     page += fmt::format("winnow_http_requests_total{{route=\"{}\",status=\"{}\"}} {}\n", key.first,
                         key.second, count);
   }
-  describe("winnow_requests_total", "counter",
-           "Completion requests by outcome: completed, cancelled (the client left) or failed.",
-           page);
+  describe(
+      "winnow_requests_total", "counter",
+      "Completion requests by outcome: completed, cancelled (the client left), refused (an error "
+      "of the client that their run showed) or failed.",
+      page);
   for (const auto& [outcome, count] : requests_) {
     page += fmt::format("winnow_requests_total{{outcome=\"{}\"}} {}\n", outcome, count);
   }

@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "base/build_commit.h"
 #include "base/error.h"
 #include "engine/prefix_store.h"
+#include "model/cost.h"
 #include "ops/kv_page.h"
 #include "server/base_model.h"
 #include "server/engine_thread.h"
@@ -135,6 +138,61 @@ std::unique_ptr<KvEvents> open_events(const ServerConfig& config, const engine::
   return events;
 }
 
+// The ratio that the model was trained for; 0: not known.
+double trained_ratio(const model::ModelSpec& spec, const kvcache::RuleTraits& rule) {
+  if (rule.has_budget) {
+    return 0.0;
+  }
+  if (rule.merges) {
+    return spec.dmc ? spec.dmc->target_cr : 0.0;
+  }
+  return rule.marks && spec.dms ? spec.dms->target_cr : 0.0;
+}
+
+// Entries of a sequence of so many tokens, compressed as the model was trained to; 0: not known.
+double expected_entries(const engine::LoadedModel& model, double tokens) {
+  const double dense = model::dense_entries(model.spec(), tokens);
+  const kvcache::RuleTraits& rule = model.engine.cache.traits();
+  if (rule.keeps_all) {
+    return dense;
+  }
+  const double ratio = trained_ratio(model.spec(), rule);
+  if (ratio <= 0.0) {
+    return 0.0;
+  }
+  const auto window = static_cast<double>(std::max(model.engine.cache.window, 0));
+  const double kept = model::dense_entries(model.spec(), std::min(tokens, window));
+  return kept + (dense - kept) / ratio;
+}
+
+// Warns if the cache is not expected to hold one sequence as long as the context.
+void check_capacity(const engine::LoadedModel& model, int context, std::size_t capacity, Log& log) {
+  const kvcache::CacheShape shape = model.cache_shape();
+  const double bytes =
+      expected_entries(model, context) *
+      static_cast<double>(shape.page_layout(model.engine.cache.format).entry_bytes());
+  if (bytes > static_cast<double>(capacity)) {
+    log.write(LogLevel::warn, "capacity",
+              {{"message",
+                fmt::format("a sequence of --max-context {} tokens takes about {:.3g} "
+                            "GiB, and the cache has {:.3g} (--kv-gib): requests that "
+                            "fill it end with 400",
+                            context, bytes / 0x1p30, static_cast<double>(capacity) / 0x1p30)}});
+  }
+}
+
+// Warns if connections run out before answers do: clients then get 503 instead of the 429 after
+// which routers try another server.
+void check_connections(int connections, int requests, Log& log) {
+  if (connections <= requests) {
+    log.write(
+        LogLevel::warn, "limits",
+        {{"message", fmt::format("--max-connections {} is not above --max-requests {}: clients "
+                                 "get 503 before 429; idle connections count, too",
+                                 connections, requests)}});
+  }
+}
+
 }  // namespace
 
 // In order of dependence.
@@ -216,6 +274,9 @@ Server::Server(const LoadOptions& options, ServerConfig config)
                      {"max_requests", config.engine.most_samples},
                      {"max_connections", config.http.max_connections},
                      {"sampling", to_json(parts_->service.config().limits.sampling)}});
+  check_capacity(*parts_->model, parts_->service.context(),
+                 parts_->engine->report().engine.capacity_bytes, parts_->log);
+  check_connections(config.http.max_connections, config.engine.most_samples, parts_->log);
 }
 
 Server::~Server() = default;

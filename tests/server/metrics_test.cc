@@ -17,6 +17,7 @@ TEST(Metrics, CountersOfFailuresAreThereBeforeTheFirst) {
   for (const std::string line : {
            "winnow_requests_total{outcome=\"completed\"} 0\n",
            "winnow_requests_total{outcome=\"cancelled\"} 0\n",
+           "winnow_requests_total{outcome=\"refused\"} 0\n",
            "winnow_requests_total{outcome=\"failed\"} 0\n",
            "winnow_http_requests_total{route=\"/v1/completions\",status=\"200\"} 0\n",
            "winnow_http_requests_total{route=\"/v1/chat/completions\",status=\"429\"} 0\n",

@@ -43,7 +43,8 @@ def test_limits_stand_beside_what_they_limit():
         assert [told[f"winnow_max_{what}", ()] for what in ("sequences", "requests", "connections")] == [2, 7, 30]
         assert httpx.get(s.url + "/props").json()["total_slots"] == 2
         text = httpx.get(s.url + "/metrics").text
-        assert "outcome: completed, cancelled (the client left) or failed" in text
+        assert "outcome: completed, cancelled (the client left), refused (an error of the client that their " \
+            "run showed) or failed" in text
 
 
 def test_the_log_tells_what_is_served_and_leaves_out_probes():

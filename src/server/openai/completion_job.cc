@@ -275,7 +275,7 @@ void CompletionJob::fail(const ApiError& error) {
   } else {
     reply_->send(to_response(error));
   }
-  close("failed");
+  close(error.status() < 500 ? "refused" : "failed");
 }
 
 void CompletionJob::close(std::string_view outcome) {
@@ -283,11 +283,12 @@ void CompletionJob::close(std::string_view outcome) {
     return;
   }
   service_.metrics().count_request(outcome, usage_);
+  const bool erred = outcome == "failed" || outcome == "refused";
   for (const Slot& slot : slots_) {
     const FinishReason reason = slot.choice.finish();
     service_.metrics().count_sample(reason == FinishReason::stop     ? "stop"
                                     : reason == FinishReason::length ? "length"
-                                    : outcome == "failed"            ? "error"
+                                    : erred                          ? "error"
                                                                      : "abort");
   }
   service_.metrics().whole_request.observe_since(start_);
