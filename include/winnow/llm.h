@@ -59,8 +59,8 @@ struct LoadOptions {
   std::string weights = "auto";  // auto (as stored), int8, int4 or, on cuda, fp8 (while loading)
   std::string device = "cpu";    // cpu, cuda or cuda:N
   /// Ranks that each compute a part of the model: the processes that a launcher (mpirun, srun,
-  /// torchrun) has started, or else threads of this one; at most as many as query heads. In processes
-  /// other than the first, load() returns only by an error, when the first has ended.
+  /// torchrun) has started, or else threads of this one; at most as many as query heads. In
+  /// processes other than the first, load() returns only by an error, when the first has ended.
   /// docs/many-devices.md
   int tensor_parallel = 1;
   /// Speculation: lookup or lookup:N. What followed the last tokens where the text had them before

@@ -74,7 +74,7 @@ bool has_one_format(const DeviceModel& model) {
 
 bool WholeStep::takes(const DeviceModel& model, const kvcache::cuda::DeviceCache& cache) {
   using Kind = kvcache::cuda::DecisionSource::Kind;
-  if (!model.is_plain()) {  // the first layer may have no attention
+  if (!model.is_plain() || !model.can_sum_rows()) {  // the first layer may have no attention
     return false;
   }
   const kvcache::cuda::Projection projection = model.projection(0, nullptr, {});
