@@ -89,7 +89,9 @@ class Check:
         self.say(f"{part}: {name}")
         begin = time.monotonic()
         log = self.out / "logs" / (re.sub(r"[^\w.-]+", "-", f"{part}-{name}-{len(self.rows)}") + ".log")
-        shown = " ".join(pathlib.Path(word).name if i == 0 else word for i, word in enumerate(command))
+        winnow = self.binary("winnow") or "winnow"
+        shown = " ".join(pathlib.Path(word).name if i == 0 or word == winnow else word
+                         for i, word in enumerate(command))
         try:
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=self.args.limit,
                                   env=os.environ | (env or {}))

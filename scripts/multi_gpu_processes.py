@@ -90,7 +90,7 @@ class Processes(Trial):
         if "error" in row:
             return ["training", self.check.note("processes", "train", **row)["error"], ""]
         (step, loss), (_, whole) = self.last_loss("processes"), self.last_loss("whole")
-        wrong = {} if abs(loss - whole) <= 0.02 * whole else {"error": f"loss {loss}, of threads {whole}"}
+        wrong = {} if abs(loss - whole) <= 0.05 * whole else {"error": f"loss {loss}, of threads {whole}"}
         self.check.note("processes", "train", step=step, loss=loss, threads=whole, **wrong)
         return ["training, stage 1", f"step {step}, loss {loss:.4f}", f"threads: {whole:.4f}"]
 
