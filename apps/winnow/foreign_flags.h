@@ -105,6 +105,7 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"SGLang", "--speculative-draft-model-path", "--draft-model"},
     ForeignFlag{"SGLang", "--speculative-num-steps", "--speculate", " model:N"},
     ForeignFlag{"llama.cpp", "-m", "--model"},
+    ForeignFlag{"llama.cpp", "-hf", "--model"},
     ForeignFlag{"llama.cpp", "-p", "--prompt"},
     ForeignFlag{"llama.cpp", "-n", "--max-tokens"},
     ForeignFlag{"llama.cpp", "-t", "--threads"},

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <future>
 #include <stdexcept>
 
 #include "base/error.h"
+#include "parallel/tcp/link.h"
 #include "parallel/tcp_threads.h"
 
 namespace winnow::parallel {
@@ -106,6 +108,29 @@ TEST(JoinTcpRanks, RefusesARankThatIsThere) {
   EXPECT_THAT(twins[0].get(), HasSubstr("rank 1 is there already"));
   EXPECT_EQ(join_later(as_rank(group, 2)).get(), "no error");
   EXPECT_EQ(twins[1].get(), "no error");
+  EXPECT_EQ(first.get(), "no error");
+}
+
+// Its end is no reason to count the group as complete when the last of the others arrives.
+TEST(JoinTcpRanks, WaitsForARankThatHasEndedToComeAgain) {
+  const TcpGroup group = local_group(3);
+  auto first = join_later(group);
+  boost::asio::io_context io;
+  {
+    std::vector<tcp::socket> ended;
+    for (const TcpLine line : {TcpLine::data, TcpLine::watch}) {
+      ended.push_back(connect(io, group));
+      const TcpHello hello = tcp_hello(as_rank(group, 1), line);
+      boost::asio::write(ended.back(), boost::asio::buffer(&hello, sizeof(hello)));
+      TcpAnswer answer;
+      boost::asio::read(ended.back(), boost::asio::buffer(&answer, sizeof(answer)));
+      EXPECT_EQ(answer.verdict, TcpAnswer::Verdict::taken);
+    }
+  }
+  auto second = join_later(as_rank(group, 2));
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  EXPECT_EQ(join_later(as_rank(group, 1)).get(), "no error");
+  EXPECT_EQ(second.get(), "no error");
   EXPECT_EQ(first.get(), "no error");
 }
 

@@ -213,17 +213,18 @@ class Host {
     }
   }
 
-  [[nodiscard]] std::vector<std::size_t> missing_ranks() const {
+  [[nodiscard]] std::vector<std::size_t> missing_ranks() {
     std::vector<std::size_t> ranks;
     for (std::size_t rank = 1; rank < places_.size(); ++rank) {
-      if (!places_[rank].data || !places_[rank].watch) {
-        ranks.push_back(rank);
+      Place& place = places_[rank];
+      if (!place.data || !place.watch || has_closed(*place.data) || has_closed(*place.watch)) {
+        ranks.push_back(rank);  // not here, or gone again
       }
     }
     return ranks;
   }
-  [[nodiscard]] bool is_complete() const { return missing_ranks().empty(); }
-  [[nodiscard]] std::string missing() const {
+  [[nodiscard]] bool is_complete() { return missing_ranks().empty(); }
+  [[nodiscard]] std::string missing() {
     const auto ranks = missing_ranks();
     return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
   }
