@@ -57,7 +57,7 @@ struct DecodeEntries {
 /// before the step throughout, while archive_counts advance layer by layer, by at most one per row.
 ///
 /// Kernels are captured in graphs with programmatic dependent launch. Before its predecessor is
-/// complete, attend() already reads the plan, `slots`, the tables, and all pages except the two
+/// complete, attend() already reads the plan, the tables, and all pages except the two
 /// that the new token may modify: the window page of its slot and the last planned archive page.
 /// Therefore the kernel directly before the first attend() must call release_successor() after
 /// wait_for_predecessor(): then all before it are complete, as each ends after its predecessor.

@@ -24,9 +24,11 @@ __device__ std::uint32_t bits_of(Pair x) {
   return bits;
 }
 
-/// Each format defines: Pair, the 16-bit type of its products; pair(words, i), codes 2i and
-/// 2i + 1 as a Pair's bits; kWeightBits, the power of two by which weights are multiplied
-/// before they are rounded, so that weights with a small scale stay normal numbers.
+/// Each format defines: Pair, the 16-bit type of its products; round(a, b), two numbers as a Pair;
+/// pair(words, i), codes 2i and 2i + 1 as a Pair's bits; kBytes of a code, or kCodeBits is
+/// specialised (q4_codes.cuh); kScaled, whether entries have scales; kWeightBits, the power of two
+/// by which weights are multiplied before they are rounded, so that weights with a small scale stay
+/// normal numbers.
 struct Bf16Codes {
   using Pair = __nv_bfloat162;
   static constexpr int kBytes = 2;

@@ -1,4 +1,5 @@
 // Reads codes from memory, eight neighbouring channels at a time, for code that does not read whole
+// pages.
 #pragma once
 
 #include <cstdint>

@@ -185,7 +185,7 @@ TEST_P(CudaDecodeAttention, AHeadWithoutNumbersSaysSo) {
   }
 }
 
-// More pages than a block looks up at a time: the same few pages repeated.
+// More pages than a warp looks up at a time: the same few pages repeated.
 TEST_P(CudaDecodeAttention, LongRuns) {
   const auto [format, dim, group] = GetParam();
   if (group != 4) {
