@@ -5,7 +5,8 @@
 #   scripts/package.sh wheel BUILD    a Python wheel: package, program and libraries (from PyPI: the
 #                                     tools that build it)
 # Tarball and wheel run on x86-64 systems whose glibc is not older than this one's. They do not
-# include CUDA's libraries: a CUDA build needs a toolkit (libcublasLt) where it runs.
+# include CUDA's libraries: a CUDA build needs a toolkit (libcublasLt) where it runs, and NCCL if it
+# was built with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +31,7 @@ make_deb() {
 # Prints the libraries that a program loads, without glibc's and the device drivers': "name path".
 libraries_of() {
   ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' |
-    grep -vE '^(libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcublas|libcublasLt)\.so'
+    grep -vE '^(libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcublas|libcublasLt|libnccl)\.so'
 }
 
 make_tarball() {
@@ -62,7 +63,7 @@ make_wheel() {
     --config-settings=cmake.define.WINNOW_PROGRAM="$work/program" \
     --config-settings=build-dir="$work/build" ./python
   PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair --exclude 'libcuda.so*' \
-    --exclude 'libcublas*.so*' --wheel-dir "$packages" "$work"/winnow-*.whl >/dev/null
+    --exclude 'libcublas*.so*' --exclude 'libnccl.so*' --wheel-dir "$packages" "$work"/winnow-*.whl >/dev/null
   rm -rf "$work"
 }
 

@@ -1,6 +1,6 @@
-// A warp's attention of one row's queries over tiles of pages, which it reads from shared memory or,
-// in 8 and 4 bits, holds in registers. Lane 4 r + c, r < 8 and c < 4, in the products [16, 16] x
-// [16, 8]:
+// A warp's attention of one row's queries over tiles of pages, which it reads from shared memory
+// or, in 8 and 4 bits, holds in registers. Lane 4 r + c, r < 8 and c < 4, in the products [16, 16]
+// x [16, 8]:
 //   scores [query head, entry] = queries x keys: the lane reads a quarter (c) of the channels of
 //     entries r and r + 8. Channels may be multiplied in any order, so the lane's data is its
 //     operand without rearranging.
