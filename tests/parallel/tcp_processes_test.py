@@ -4,6 +4,7 @@
 """
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -20,9 +21,22 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("OMPI_", "PMI_", "SLURM_", "TORCHELASTIC_", "LOCAL_"))}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+def listen(port: int) -> socket.socket | None:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None
+
+
+def free_port(count: int = 1) -> int:
+    """The first of `count` free ports, not of those that the system gives to connections of other tests."""
+    while True:
+        first = random.randrange(20_000, 32_000)
+        servers = [listen(first + i) for i in range(count)]
+        for server in filter(None, servers):
+            server.close()
+        if all(servers):
+            return first
 
 
 class Group:
@@ -103,7 +117,7 @@ class TcpProcesses(Processes):
         self.assertEqual(group.output(1), "")
 
     def test_torchruns_port_stays_its_own(self):
-        with socket.create_server(("127.0.0.1", 0)) as store:
+        with socket.create_server(("127.0.0.1", free_port(2))) as store:
             self.succeed(*[self.logits("--tensor-parallel", "2")] * 2, MASTER_PORT=str(store.getsockname()[1]),
                          TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RUN_ID="none", LOCAL_WORLD_SIZE="2")
 
@@ -122,7 +136,7 @@ class TcpProcesses(Processes):
         self.assertFalse(self.output.exists())
 
     def test_a_taken_port_is_named(self):
-        with socket.create_server(("127.0.0.1", 0)) as other:
+        with socket.create_server(("127.0.0.1", free_port())) as other:
             port = other.getsockname()[1]
             group = Group(self, self.logits("--tensor-parallel", "2"), size=2, MASTER_PORT=str(port))
             self.assertEqual(group.wait(within=30), [1])
