@@ -3,33 +3,22 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
 #include <utility>
 
-#include "engine/runner.h"
+#include "engine/forwarding_runner.h"
 
 namespace winnow::engine::testing {
 
 /// Does what another backend does, and damages each copy once it is made.
-class DamagingBackend : public Backend {
+class DamagingBackend : public ForwardingBackend {
  public:
   using Damage = std::function<void(HostCopy&)>;
 
   DamagingBackend(std::unique_ptr<const Backend> inner, Damage damage)
-      : inner_(std::move(inner)), damage_(std::move(damage)) {}
-  [[nodiscard]] const model::ModelSpec& spec() const override { return inner_->spec(); }
-  [[nodiscard]] kvcache::CacheShape cache_shape() const override { return inner_->cache_shape(); }
-  [[nodiscard]] std::size_t weight_bytes_per_step(int sequences) const override {
-    return inner_->weight_bytes_per_step(sequences);
-  }
-  [[nodiscard]] double read_bandwidth() const override { return inner_->read_bandwidth(); }
-  [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
-    return inner_->memory_in_use();
-  }
+      : ForwardingBackend(*inner), owned_(std::move(inner)), damage_(std::move(damage)) {}
   [[nodiscard]] std::unique_ptr<engine::Runner> make_runner(const EngineConfig& config,
                                                             int tokens) const override {
-    return std::make_unique<Runner>(inner_->make_runner(config, tokens), damage_);
+    return std::make_unique<Runner>(inner().make_runner(config, tokens), damage_);
   }
 
  private:
@@ -55,41 +44,19 @@ class DamagingBackend : public Backend {
     Damage damage_;
   };
 
-  class Runner : public engine::Runner {
+  class Runner : public ForwardingRunner {
    public:
     Runner(std::unique_ptr<engine::Runner> inner, Damage damage)
-        : inner_(std::move(inner)), damage_(std::move(damage)) {}
-    std::unique_ptr<SequenceState> open(const kvcache::SequenceLimits& limits) override {
-      return inner_->open(limits);
-    }
-    std::unique_ptr<SequenceState> restore(const kvcache::SequenceLimits& limits,
-                                           const kvcache::SavedSequence& saved) override {
-      return inner_->restore(limits, saved);
-    }
+        : ForwardingRunner(std::move(inner)), damage_(std::move(damage)) {}
     std::unique_ptr<HostCopies> make_host_copies(std::size_t max_bytes) override {
-      return std::make_unique<Copies>(inner_->make_host_copies(max_bytes), damage_);
+      return std::make_unique<Copies>(ForwardingRunner::make_host_copies(max_bytes), damage_);
     }
-    [[nodiscard]] kvcache::PageNeed need(const SequenceState& sequence, int tokens) const override {
-      return inner_->need(sequence, tokens);
-    }
-    [[nodiscard]] bool has_room(const kvcache::PageNeed& need) const override {
-      return inner_->has_room(need);
-    }
-    void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
-                 std::span<std::int32_t> next) override {
-      inner_->forward(shares, logits, next);
-    }
-    [[nodiscard]] std::size_t page_bytes() const override { return inner_->page_bytes(); }
-    [[nodiscard]] std::size_t state_bytes() const override { return inner_->state_bytes(); }
-    [[nodiscard]] std::size_t capacity_bytes() const override { return inner_->capacity_bytes(); }
-    [[nodiscard]] bool forks_share_pages() const override { return inner_->forks_share_pages(); }
 
    private:
-    std::unique_ptr<engine::Runner> inner_;
     Damage damage_;
   };
 
-  std::unique_ptr<const Backend> inner_;
+  std::unique_ptr<const Backend> owned_;
   Damage damage_;
 };
 

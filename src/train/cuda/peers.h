@@ -1,13 +1,13 @@
 // What the ranks of a training run on devices exchange.
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
 
-#include "base/error.h"
 #include "parallel/cuda/nccl_arrays.h"
 #include "parallel/cuda/peer_ranks.h"
 #include "train/cuda/copies.h"
@@ -43,11 +43,10 @@ class Peers {
   /// Waits for the host threads of all ranks.
   void meet() const { host_.meet(); }
 
-  /// The pointers that the ranks pass, by rank. Throws Error for processes.
+  /// The pointers that the ranks pass, by rank. Only for threads.
   template <class T>
   [[nodiscard]] std::vector<T*> addresses_of(T* own) const {
-    require(arrays_ == nullptr,
-            "--zero-stage 3 with --device cuda: start one process, without a launcher");
+    assert(arrays_ == nullptr);
     if (!devices_) {
       return {own};
     }
