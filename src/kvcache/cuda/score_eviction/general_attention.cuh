@@ -23,7 +23,7 @@ class GeneralAttention {
   static constexpr int kBits = ops::cuda::kFormatBits<Format>;
   static constexpr int kDim = 0;
   static constexpr bool kScaled = Format::kLargest > 0.0F;
-  static constexpr float kWeightBits = 0.0F;
+  static constexpr float kWeightExponent = 0.0F;
   using Code = std::conditional_t<kBits == 4, ops::cuda::CodePair,
                                   std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>>;
 

@@ -13,8 +13,6 @@
 
 namespace winnow::kvcache::cuda {
 
-inline constexpr int kMostGroup = 8;
-
 // Queries in shared memory: padding puts the quarters of a head's channels into different banks.
 __host__ __device__ constexpr int padded_quarter(int head_dim) {
   return head_dim / 4 + 4;
@@ -34,7 +32,7 @@ class MatrixAttention {
   static constexpr int kDim = D;
   static constexpr bool kScaled = Codes::kScaled;
   /// The factor of the weights, as a power of two.
-  static constexpr float kWeightBits = Codes::kWeightBits;
+  static constexpr float kWeightExponent = Codes::kWeightExponent;
   using Code = std::conditional_t<kBits == 4, ops::cuda::CodePair,
                                   std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>>;
 
@@ -69,8 +67,9 @@ class MatrixAttention {
 
  private:
   struct Sums {
-    float2 of_warps[kScoreEvictionWarps][kMostGroup];  // reference, sum of exponentials
-    float2 totals[kMostGroup];                         // reference, inverse sum
+    float2 of_warps[kScoreEvictionWarps]
+                   [ops::cuda::kMostOwnGroup];  // reference, sum of exponentials
+    float2 totals[ops::cuda::kMostOwnGroup];    // reference, inverse sum
   };
   static __device__ constexpr ops::cuda::PageAddress address() { return {D, kBits}; }
   static constexpr int kQuarter = padded_quarter(D);

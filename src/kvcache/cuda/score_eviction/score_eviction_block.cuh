@@ -104,7 +104,7 @@ class ScoreEvictionBlock {
       float sum = 0.0F;
       for (int g = 0; g < a_.group; ++g) {
         const float2 total = attention_.total(g);
-        sum += exp2f(weights_[g * a_.stride + i] - total.x + Attention::kWeightBits) * total.y;
+        sum += exp2f(weights_[g * a_.stride + i] - total.x + Attention::kWeightExponent) * total.y;
       }
       if (a_.by_layer) {
         __stcg(sums + i, sum);

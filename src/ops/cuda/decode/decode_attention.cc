@@ -91,7 +91,7 @@ void DecodePlan::attend_to(int layer, const DecodeEntries& entries, float scale,
                                   std::is_same_v<Out, bf16>,
                                   scale * std::numbers::log2e_v<float>,
                                   group_,
-                                  part_bits(layout_.format())};
+                                  part_exponent(layout_.format())};
   launch_attention(layout_.format(), layout_.head_dim(), arguments, stream);
   launch_splitk_reduce(layout_.format(), layout_.head_dim(), arguments, stream);
 }

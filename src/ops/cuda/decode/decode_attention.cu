@@ -15,6 +15,10 @@ constexpr int kThreads = kDecodeWarps * kWarpSize;
 template <class Codes>
 constexpr bool kReadsAhead = kCodeBits<Codes> <= 8;
 
+// Q4Format::kRotated.
+template <class Codes>
+constexpr bool kAreRotated = kCodeBits<Codes> == 4;
+
 // Blocks per multiprocessor; registers must suffice for that many.
 template <int D>
 constexpr int kResidentBlocks = D <= 80 ? 4 : 3;
@@ -32,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<D>)
                                              memory + warp * warp_bytes(D, kCodeBits<Codes>, group),
                                              states[warp])
       .run([&](int row, const auto& attention, bool whole) {
-        if (whole && writes_whole_rows(arguments, kCodeBits<Codes>)) {
+        if (whole && writes_whole_rows(arguments, kAreRotated<Codes>)) {
           attention.each_quad(group, [&](int quad, const float4& out, float sum) {
             write_output(arguments, std::size_t(row) * group * (D / 4) + quad,
                          output_of({.sum = sum, .out = out}));
@@ -47,10 +51,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<D>)
 
 using Kernel = void (*)(DecodeArguments);
 
-static_assert(Bf16Codes::kWeightBits == part_bits(EntryFormat::bf16));
-static_assert(F8Codes::kWeightBits == part_bits(EntryFormat::f8e4m3));
-static_assert(I8Codes::kWeightBits == part_bits(EntryFormat::i8));
-static_assert(Q4Codes::kWeightBits == part_bits(EntryFormat::q4));
+static_assert(Bf16Codes::kWeightExponent == part_exponent(EntryFormat::bf16));
+static_assert(F8Codes::kWeightExponent == part_exponent(EntryFormat::f8e4m3));
+static_assert(I8Codes::kWeightExponent == part_exponent(EntryFormat::i8));
+static_assert(Q4Codes::kWeightExponent == part_exponent(EntryFormat::q4));
 
 Kernel kernel_for(EntryFormat format, int head_dim) {
   return with_shape(format, head_dim, [&]<EntryFormat kType, int D>() -> Kernel {
@@ -71,7 +75,7 @@ int resident_workers(EntryFormat format, int head_dim, int group) {
   const int shared = shared_bytes(format, head_dim, group);
   int blocks = 0;
   winnow::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           shared_bytes(format, head_dim, kMostGroup)),
+                                           shared_bytes(format, head_dim, kMostOwnGroup)),
                       "shared memory of decode attention");
   winnow::cuda::check(
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, shared),

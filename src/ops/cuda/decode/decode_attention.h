@@ -103,9 +103,9 @@ class DecodePlan {
     std::int32_t tiles;
     std::int32_t window_entries;
     std::int32_t archive_pages;
-    std::int32_t state_row;  // -1: there is none
-    std::int32_t written;    // the window page that holds the new token's slot, -1 without a window
-    std::int32_t first_run;  // the first run that holds tiles of the row
+    std::int32_t state_row;       // -1: there is none
+    std::int32_t new_token_page;  // the window page with the new token's slot; -1: no window
+    std::int32_t first_run;       // the first run that holds tiles of the row
     std::int32_t runs;
   };
   /// Tiles [begin, begin + count) of all rows' tiles; the first of them belongs to row `row`.

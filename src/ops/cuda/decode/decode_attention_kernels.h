@@ -5,9 +5,6 @@
 
 namespace winnow::ops::cuda {
 
-/// Query heads per KV head.
-inline constexpr int kMostGroup = 8;
-
 /// Warps per block of the attention.
 inline constexpr int kDecodeWarps = 4;
 
@@ -16,8 +13,8 @@ __host__ __device__ constexpr int tile_pages(int head_dim) {
   return head_dim <= 64 ? 2 : 1;
 }
 
-/// A part's sum and output are multiplied by 2 to this power (kv_codes.cuh: kWeightBits).
-constexpr float part_bits(EntryFormat format) {
+/// A part's sum and output are multiplied by 2 to this power (kv_codes.cuh: kWeightExponent).
+constexpr float part_exponent(EntryFormat format) {
   switch (format) {
     case EntryFormat::f8e4m3:
     case EntryFormat::i8:
@@ -39,7 +36,7 @@ struct DecodeArguments {
   bool bf16_out;
   float scale;  // of the scores, times log2(e)
   int group;
-  float part_bits;
+  float part_exponent;
 };
 
 /// The index of run `run`'s part of row `row` among all parts: runs and rows both ascend, so no

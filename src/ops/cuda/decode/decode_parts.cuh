@@ -45,9 +45,9 @@ inline __device__ float4 output_of(const Part& part) {
 }
 
 /// Whether a warp that has all of a row writes its output. Not if more belongs to it than the pages
-/// have, nor if it is to be rotated back.
-inline __device__ bool writes_whole_rows(const DecodeArguments& arguments, int code_bits) {
-  return code_bits > 4 && arguments.entries.open_scores == nullptr;
+/// have, nor if values were stored rotated: the reduction rotates the output back.
+inline __device__ bool writes_whole_rows(const DecodeArguments& arguments, bool are_rotated) {
+  return !are_rotated && arguments.entries.open_scores == nullptr;
 }
 
 inline __device__ void write_output(const DecodeArguments& arguments, std::size_t quad,
@@ -69,7 +69,7 @@ inline __device__ Part open_part(const DecodeArguments& arguments, int row, int 
   const float score = __ldcg(entries.open_scores + row * arguments.group + head);
   const auto* value =
       reinterpret_cast<const float4*>(entries.open_values) + state_row * head_quads + quad;
-  return {score * arguments.scale + arguments.part_bits, 1.0F, __ldcg(value)};
+  return {score * arguments.scale + arguments.part_exponent, 1.0F, __ldcg(value)};
 }
 
 /// A warp writes row `number` of D channels, rotated back.

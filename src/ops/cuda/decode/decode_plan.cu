@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kPlanThreads = 1024;
-constexpr int kLeastPages = 2;  // per run: a part must not cost more than it saves
+constexpr int kLeastRunPages = 2;  // per run: a part must not cost more than it saves
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 // Inclusive sums over a block's threads; `total` receives the sum of all.
@@ -37,7 +37,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
                                     int layer, int row, int tile_pages) {
   const int slot = entries.slots[row / entries.kv_heads];
   if (slot < 0) {
-    return {.state_row = -1, .written = -1};
+    return {.state_row = -1, .new_token_page = -1};
   }
   const int length = entries.lengths[slot];
   const int reach = entries.reaches != nullptr ? entries.reaches[layer] : 0;
@@ -50,7 +50,7 @@ __device__ DecodePlan::Row plan_row(const DecodeEntries& entries, const std::int
   planned.archive_pages = pages_for(counts[planned.state_row] + (length + 1 > ring ? 1 : 0));
   const int pages = pages_for(planned.window_entries) + planned.archive_pages;
   planned.tiles = (pages + tile_pages - 1) / tile_pages;
-  planned.written = ring > 0 ? length % ring / kPageEntries : -1;
+  planned.new_token_page = ring > 0 ? length % ring / kPageEntries : -1;
   return planned;
 }
 
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   if (thread == 0) {
     arguments.reports[blockIdx.x] = {tiles, longest};
   }
-  const int least = max(1, kLeastPages / arguments.tile_pages);
+  const int least = max(1, kLeastRunPages / arguments.tile_pages);
   const Cut cut{tiles, min(plan.workers, max(1, tiles / least))};
   for (int row = thread; row < plan.batch_rows; row += kPlanThreads) {
     DecodePlan::Row& planned = rows[row];

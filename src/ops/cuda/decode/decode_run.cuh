@@ -60,7 +60,7 @@ __device__ TilePage find_page(const DecodeArguments& arguments, int row, int til
   TilePage page;
   page.row_ends = tile + 1 == planned.begin + planned.tiles;
   if (archived < 0) {
-    if (token_taken || j != planned.written) {
+    if (token_taken || j != planned.new_token_page) {
       page.listed = __ldcg(entries.window_pages + state_row * entries.window_stride + j);
       page.before = j * kPageEntries;
       page.count = planned.window_entries;

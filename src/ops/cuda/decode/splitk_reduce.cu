@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kMostThreads)
                          int heads) {
   winnow::cuda::release_successor();
   const DecodePlan::View& plan = arguments.plan;
-  const bool has_whole_rows = writes_whole_rows(arguments, Rotated > 0 ? 4 : 8);
+  const bool has_whole_rows = writes_whole_rows(arguments, Rotated > 0);
   const HeadsReduction<Rotated> reduction(arguments, head_quads, heads);
   int row = static_cast<int>(blockIdx.x);
   DecodePlan::Row planned = plan.rows[row];

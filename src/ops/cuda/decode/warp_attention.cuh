@@ -8,9 +8,9 @@
 //     of entries 2c, 2c + 1, 2c + 8 and 2c + 9. Their weights are in the same lane, as the result
 //     of the first product.
 // Weights are the exponentials of softmax, not yet divided by their sum. They are multiplied by 2
-// to the power kWeightBits, with small scales of values to keep them normal numbers (kv_codes.cuh).
-// A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15 hold the
-// remainders of rounding rows 0 to 7 to 16 bits, at no cost.
+// to the power kWeightExponent, with small scales of values to keep them normal numbers
+// (kv_codes.cuh). A group has at most 8 query heads, yet the left operand has 16 rows: rows 8 to 15
+// hold the remainders of rounding rows 0 to 7 to 16 bits, at no cost.
 #pragma once
 
 #include <cmath>
@@ -269,7 +269,7 @@ class WarpAttention {
     float x[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      x[i] = exp2_fast(scores[i] - (reference_ - Codes::kWeightBits));
+      x[i] = exp2_fast(scores[i] - (reference_ - Codes::kWeightExponent));
       sum_ += x[i];
       x[i] *= scales[i];
     }

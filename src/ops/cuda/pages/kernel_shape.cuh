@@ -13,31 +13,31 @@ namespace winnow::ops::cuda {
 /// How entries of a format are rounded (entry_codes.cuh), and their codes as operands
 /// (kv_codes.cuh).
 template <EntryFormat kType>
-struct Kernels;
+struct FormatTypes;
 template <>
-struct Kernels<EntryFormat::bf16> {
+struct FormatTypes<EntryFormat::bf16> {
   using Format = Bf16Format;
   using Codes = Bf16Codes;
 };
 template <>
-struct Kernels<EntryFormat::f8e4m3> {
+struct FormatTypes<EntryFormat::f8e4m3> {
   using Format = F8Format;
   using Codes = F8Codes;
 };
 template <>
-struct Kernels<EntryFormat::i8> {
+struct FormatTypes<EntryFormat::i8> {
   using Format = I8Format;
   using Codes = I8Codes;
 };
 template <>
-struct Kernels<EntryFormat::q4> {
+struct FormatTypes<EntryFormat::q4> {
   using Format = Q4Format;
   using Codes = Q4Codes;
 };
 template <EntryFormat kType>
-using FormatOf = typename Kernels<kType>::Format;
+using FormatOf = typename FormatTypes<kType>::Format;
 template <EntryFormat kType>
-using CodesOf = typename Kernels<kType>::Codes;
+using CodesOf = typename FormatTypes<kType>::Codes;
 
 /// f.operator()<D>() for the head dimension, one of those that has_own_kernels() names.
 template <class F>

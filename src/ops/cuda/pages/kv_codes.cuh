@@ -26,14 +26,14 @@ __device__ std::uint32_t bits_of(Pair x) {
 
 /// Each format defines: Pair, the 16-bit type of its products; round(a, b), two numbers as a Pair;
 /// pair(words, i), codes 2i and 2i + 1 as a Pair's bits; kBytes of a code, or kCodeBits is
-/// specialised (q4_codes.cuh); kScaled, whether entries have scales; kWeightBits, the power of two
-/// by which weights are multiplied before they are rounded, so that weights with a small scale stay
-/// normal numbers.
+/// specialised (q4_codes.cuh); kScaled, whether entries have scales; kWeightExponent, the power of
+/// two by which weights are multiplied before they are rounded, so that weights with a small scale
+/// stay normal numbers.
 struct Bf16Codes {
   using Pair = __nv_bfloat162;
   static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
-  static constexpr float kWeightBits = 0.0F;
+  static constexpr float kWeightExponent = 0.0F;
   static __device__ Pair round(float a, float b) { return __floats2bfloat162_rn(a, b); }
   template <int Words>
   static __device__ std::uint32_t pair(const std::uint32_t (&words)[Words], int i) {
@@ -46,7 +46,7 @@ struct ScaledCodes {
   using Pair = __half2;
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
-  static constexpr float kWeightBits = 8.0F;
+  static constexpr float kWeightExponent = 8.0F;
   static __device__ Pair round(float a, float b) { return __floats2half2_rn(a, b); }
 };
 

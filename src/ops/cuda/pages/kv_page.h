@@ -18,7 +18,7 @@ inline constexpr int kMostOwnHeadDim = 128;
 /// kernels support all others.
 constexpr bool has_own_kernels(int head_dim, int group) {
   return group <= kMostOwnGroup &&
-         (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == kMostOwnHeadDim);
+         (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128);
 }
 
 /// Layout of a page of kPageEntries entries of one KV head in device memory (bf16, f8e4m3, i8 or

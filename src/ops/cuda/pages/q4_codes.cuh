@@ -11,7 +11,7 @@ namespace winnow::ops::cuda {
 struct Q4Codes {
   using Pair = __half2;
   static constexpr bool kScaled = true;
-  static constexpr float kWeightBits =
+  static constexpr float kWeightExponent =
       2.0F;  // the scale is an entry's root mean square, not 1 / 127 of its maximum
   static __device__ Pair round(float a, float b) { return __floats2half2_rn(a, b); }
   template <int Words>

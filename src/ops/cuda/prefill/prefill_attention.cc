@@ -10,7 +10,6 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-constexpr int kMostGroup = 8;
 
 constexpr std::size_t round_up(std::size_t x, std::size_t to) {
   return (x + to - 1) / to * to;
@@ -24,7 +23,7 @@ GatheredRows rows_for(int band_entries, std::size_t archive_stride, std::byte* m
 
 // next_tile and tile_order precede the gathered rows; their tiles have at least 16 tokens.
 std::size_t order_bytes(int band_entries, int kv_heads) {
-  constexpr int kLeastTokens = kLeastTileRows / kMostGroup;
+  constexpr int kLeastTokens = kLeastTileRows / kMostOwnGroup;
   const int tiles = (band_entries / kLeastTokens + 1) * kv_heads;
   return kAlignment + round_up(static_cast<std::size_t>(tiles) * sizeof(std::int32_t), kAlignment);
 }
