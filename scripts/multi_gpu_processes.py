@@ -1,7 +1,7 @@
 """The part `processes` of scripts/multi-gpu-check.sh: ranks that are processes, as torchrun starts them, beside threads.
 
-On devices the processes exchange results through NCCL. NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 makes it use
-sockets, as between hosts."""
+Devices of one machine read each other's memory, also from several processes; --rank-exchange nccl makes them use
+NCCL, and with NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 that uses sockets, as between hosts."""
 import json
 import os
 import pathlib
@@ -17,6 +17,7 @@ from report_text import number, objects, table
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}  # of logits: bf16 sums in another order
 SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+NCCL = ["--rank-exchange", "nccl"]
 
 
 # Starts ranks 1 to N - 1 in the background and rank 0 in front; fails if one of them fails.
@@ -59,6 +60,7 @@ class Processes(Trial):
         self.base = self.work / "whole"
 
     def split(self, *command: str) -> list[str]:
+        """A command of all ranks."""
         return [self.winnow, *command, "--device", self.device, "--tensor-parallel", str(self.ranks), *self.threads]
 
     def compare(self, name: str, flags: list[str], env: dict) -> list:
@@ -67,8 +69,9 @@ class Processes(Trial):
         text = " ".join(f"Number {i} is followed by {i + 1}." for i in range(60))
         (self.work / "tokens.txt").write_text(",".join(str(byte) for byte in text.encode()))
         for file, how in zip(files, (list, launched)):
+            through = flags if how is launched else [flag for flag in flags if flag not in NCCL]
             command = self.split("logits", "--model", str(self.base), "--tokens-file",
-                                 str(self.work / "tokens.txt"), "--output", str(file), *flags)
+                                 str(self.work / "tokens.txt"), "--output", str(file), *through)
             row = self.check.run("processes", f"logits, {name}, {file.stem}", how(command),
                                  env | group(self.ranks) if how is launched else env)
             if "error" in row:
@@ -125,8 +128,10 @@ class Processes(Trial):
         command = self.split("bench", "--json", "--shape", shape, "--context", str(check.args.context), "--generate",
                              str(check.args.generate), "--repeat", str(check.args.repeat), "--batch", check.args.batch)
         for name, how, env in (("threads", command, {}), ("processes", launched(command), group(self.ranks)),
-                               ("processes over sockets", launched(command), SOCKETS | group(self.ranks))):
-            if check.args.dry_run and "sockets" in name:
+                               ("processes, NCCL", launched([*command, *NCCL]), group(self.ranks)),
+                               ("processes, NCCL over sockets", launched([*command, *NCCL]),
+                                SOCKETS | group(self.ranks))):
+            if check.args.dry_run and "NCCL" in name:
                 continue
             row = check.run("processes", f"speed, {name}", how, env)
             row["results"] = objects(row.pop("stdout"))
@@ -143,10 +148,12 @@ def run(check) -> str:
     write_model(trial.model)
     trial.train_to_the_end("whole", trial.ranks)
     rows = []
-    for name, flags in (("dense", ["--cache", "dense"]), ("streaming", ["--cache", "streaming", "--cr", "4"])):
+    for name, flags in (("dense", ["--cache", "dense"]), ("streaming", ["--cache", "streaming", "--cr", "4"]),
+                        ("TOVA", ["--cache", "tova", "--cr", "4"])):
         rows.append(trial.compare(name, flags, {}))
     if not check.args.dry_run:
-        rows.append(trial.compare("dense, over sockets", ["--cache", "dense"], SOCKETS))
+        rows.append(trial.compare("dense, NCCL", ["--cache", "dense", *NCCL], {}))
+        rows.append(trial.compare("dense, NCCL over sockets", ["--cache", "dense", *NCCL], SOCKETS))
     rows += [trial.train(), trial.lose_one("killed", signal.SIGKILL), trial.lose_one("stopped", signal.SIGSTOP)]
     rows += trial.speed()
     shutil.rmtree(trial.work)

@@ -97,6 +97,9 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
                "Ranks that each compute a part of the model: processes started by mpirun, srun or "
                "torchrun, else threads; with --device cuda one GPU each. At most as many as query "
                "heads");
+  group.option("--rank-exchange", options.rank_exchange, "HOW",
+               "How GPUs exchange results: auto (through each other's memory where they can reach "
+               "it, else NCCL) or nccl");
   group.option("--chunk", options.chunk, "N",
                "Most prompt tokens per step; 0: 512 on the CPU, 8192 on a CUDA device");
   group.flag("--deterministic", options.deterministic,

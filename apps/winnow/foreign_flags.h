@@ -37,6 +37,7 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"vLLM", "--no-enable-prefix-caching", "--no-prefix-cache"},
     ForeignFlag{"vLLM", "--lora-modules", "--lora"},
     ForeignFlag{"vLLM", "--tensor-parallel-size", "--tensor-parallel"},
+    ForeignFlag{"vLLM", "--disable-custom-all-reduce", "--rank-exchange", " nccl"},
     ForeignFlag{"vLLM", "--speculative-config", "--speculate", ", or --draft-model MODEL"},
     ForeignFlag{"vLLM", "--kv-events-config", "--kv-events"},
     ForeignFlag{"vLLM", "--enable-auto-tool-choice", "", "not needed: drop it"},

@@ -63,6 +63,9 @@ struct LoadOptions {
   /// processes other than the first, load() returns only by an error, when the first has ended.
   /// docs/many-devices.md
   int tensor_parallel = 1;
+  /// How ranks on CUDA devices exchange results: auto (through each other's memory, where the
+  /// devices of one machine can reach it; else NCCL) or nccl.
+  std::string rank_exchange = "auto";
   /// Speculation: lookup or lookup:N. What followed the last tokens where the text had them before
   /// is taken for a draft of up to N (8) tokens, which one step verifies. Answers stay the same.
   /// With a `draft_model`: model or model:N. Empty: none, or with a draft model model:8.

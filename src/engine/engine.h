@@ -52,6 +52,7 @@ struct EngineConfig {
   bool fp8_products = false;       // for prompts and large batches, with fp8 weights on a device
   std::optional<int> cuda_device;  // nullopt: the CPU
   int ranks = 1;                   // each with a part of the model
+  bool ranks_use_nccl = false;     // on devices, even where these reach each other's memory
 };
 
 /// Tokens that went through the model, and the time they took.

@@ -247,7 +247,12 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
           "--tensor-parallel {}: expected 1 to {}", options.tensor_parallel, kMostRanks);
   EngineConfig config;
   config.ranks = options.tensor_parallel;
+  require(options.rank_exchange == "auto" || options.rank_exchange == "nccl",
+          "--rank-exchange {}: expected auto or nccl", options.rank_exchange);
+  config.ranks_use_nccl = options.rank_exchange == "nccl";
   config.cuda_device = parse_device(options.device);
+  require(!config.ranks_use_nccl || (config.ranks > 1 && config.cuda_device),
+          "--rank-exchange nccl: is for --tensor-parallel with --device cuda");
   const Computation computation = parse_dtype(options.dtype);
   config.compute = computation.type;
   require(!config.cuda_device || config.compute == DType::bf16,

@@ -118,6 +118,8 @@ class Backend {
   /// Bytes of the device's own memory that this or other processes use now; nullopt: it uses the
   /// host's memory.
   [[nodiscard]] virtual std::optional<std::size_t> memory_in_use() const = 0;
+  /// How ranks on devices exchange results: "memory" (each other's) or "nccl"; else empty.
+  [[nodiscard]] virtual std::string_view rank_exchange() const { return {}; }
   /// Makes a runner with its own cache. `tokens` > 0: the most that its sequences hold together.
   [[nodiscard]] virtual std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                             int tokens = 0) const = 0;

@@ -39,6 +39,7 @@ class Bench {
     next_.resize(static_cast<std::size_t>(result_.batch));
     plan_.depth ? run_at_depth() : run_from_start();
     result_.memory_in_use = backend_.memory_in_use();
+    result_.rank_exchange = backend_.rank_exchange();
     const std::size_t entry =
         model::cache_shape(model_).page_layout(config_.cache.format).entry_bytes();
     result_.entry_bytes_per_step =

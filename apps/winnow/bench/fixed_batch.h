@@ -55,6 +55,7 @@ struct BenchResult {
   engine::PathNames paths;                   // of the measured prompts and steps
   std::vector<GrowthPoint> growth;           // if requested, after each chunk
   std::optional<std::size_t> memory_in_use;  // of the device, at the end
+  std::string_view rank_exchange;            // Backend::rank_exchange()
 };
 
 /// Runs random tokens through a model. Shows progress; throws Interrupted after a Ctrl-C.

@@ -109,6 +109,9 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const Setup& setup,
   if (!r.paths.prompt.empty()) {
     json["paths"] = {{"prefill", r.paths.prompt}, {"decode", r.paths.step}};
   }
+  if (!r.rank_exchange.empty()) {
+    json["rank_exchange"] = r.rank_exchange;
+  }
   if (r.memory_in_use) {
     json["memory_in_use_bytes"] = *r.memory_in_use;
   }
@@ -155,6 +158,9 @@ std::string table(const BenchOptions& options, const Setup& setup, const FixedBa
                               bytes(r.dense_bytes), r.compression_ratio));
   if (!r.paths.prompt.empty()) {
     row("fast paths", fmt::format("{} in prefill, {} in decode", r.paths.prompt, r.paths.step));
+  }
+  if (!r.rank_exchange.empty()) {
+    row("ranks exchange by", std::string(r.rank_exchange));
   }
   if (r.memory_in_use) {
     row("memory in use", fmt::format("{:>10} of the device", bytes(*r.memory_in_use)));

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "model/cuda/fast_paths.h"
 #include "ops/cuda/linear/fp8_support.h"
+#include "parallel/cuda/nccl_ranks.h"
 
 namespace winnow::engine {
 namespace {
@@ -51,7 +52,9 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const model::Model& model, const EngineConfig& config, parallel::Communicator* ranks)
       : device_(use(config.cuda_device.value_or(0))),
-        ranks_(ranks != nullptr ? parallel::cuda::make_device_ranks(*ranks, device_) : nullptr),
+        ranks_(ranks == nullptr        ? nullptr
+               : config.ranks_use_nccl ? parallel::cuda::make_nccl_ranks(*ranks)
+                                       : parallel::cuda::make_device_ranks(*ranks, device_)),
         model_(model, format_of(config.weights), ranks_.get()) {
     if (config.fp8_products) {
       const std::string problem = ops::cuda::Fp8Support::here().problem();
@@ -71,6 +74,10 @@ class CudaBackend : public Backend {
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
     use(device_);
     return winnow::cuda::total_memory() - winnow::cuda::free_memory();
+  }
+
+  [[nodiscard]] std::string_view rank_exchange() const override {
+    return ranks_ == nullptr ? "" : ranks_->share_memory() ? "memory" : "nccl";
   }
 
   [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,

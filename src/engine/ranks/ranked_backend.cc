@@ -195,6 +195,9 @@ class RankedBackend : public Backend {
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
     return group_.local().memory_in_use();
   }
+  [[nodiscard]] std::string_view rank_exchange() const override {
+    return group_.local().rank_exchange();
+  }
   [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                     int tokens) const override {
     return std::make_unique<RankedRunner>(group_, config, tokens);

@@ -23,13 +23,13 @@ OutputHead::OutputHead(const DeviceModel& model, int rows)
       vocab_(static_cast<std::size_t>(model.vocab())),
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),
-      logits_(is_first() ? rows_of(rows) * vocab_ : 0),
+      logits_(ranks_ == nullptr ? rows_of(rows) * vocab_ : 0),
       rows_(rows_of(rows)),
       masks_(rows_of(rows), vocab_) {
   if (auto* ranks = model.ranks()) {
     token_cuts_ = model.token_cuts();
     own_logits_.ensure(rows_of(rows) * static_cast<std::size_t>(own_tokens_.size()));
-    first_logits_ = ranks->share_of_first(logits_.data(), rows_of(rows) * vocab_);
+    ranks->reserve_gathered(rows_of(rows) * vocab_);
   }
 }
 
@@ -58,15 +58,13 @@ void OutputHead::complete_logits(int rows, cudaStream_t stream) const {
                         spec_.final_soft_cap, stream);
   }
   if (ranks_ != nullptr) {
-    ranks_->gather(
-        {.own = own_logits_.data(), .whole = first_logits_, .rows = rows, .cuts = token_cuts_},
-        stream);
+    ranks_->gather({.own = own_logits_.data(), .rows = rows, .cuts = token_cuts_}, stream);
   }
 }
 
 void OutputHead::sample(int rows, cudaStream_t stream) {
-  ops::cuda::sample_tokens(logits_.data(), rows, static_cast<int>(vocab_), rows_.data(),
-                           tokens_.data(), stream);
+  ops::cuda::sample_tokens(logits(), rows, static_cast<int>(vocab_), rows_.data(), tokens_.data(),
+                           stream);
 }
 
 void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
@@ -97,7 +95,7 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
       sample(static_cast<int>(group), stream.get());
     }
     if (logits.data != nullptr) {
-      read_back(logits.row(first).data(), logits_.data(), group * vocab_ * sizeof(float));
+      read_back(logits.row(first).data(), this->logits(), group * vocab_ * sizeof(float));
     }
     if (!tokens.empty()) {
       read_back(tokens.data() + first, tokens_.data(), group * sizeof(std::int32_t));

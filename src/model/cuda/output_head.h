@@ -22,8 +22,10 @@ class OutputHead {
   [[nodiscard]] ops::cuda::SkinnyGemm layer(const ops::cuda::SkinnyInput& input,
                                             bool with_logits) const;
   [[nodiscard]] const std::int32_t* tokens() const { return tokens_.data(); }
-  /// Null on all ranks but the first.
-  [[nodiscard]] float* logits() const { return logits_.data(); }
+  /// Only on the first rank.
+  [[nodiscard]] float* logits() const {
+    return ranks_ != nullptr ? ranks_->gathered() : logits_.data();
+  }
   /// The product's output: logits of this rank's tokens [rows, own_vocab()].
   [[nodiscard]] float* own_logits() const {
     return ranks_ != nullptr ? own_logits_.data() : logits_.data();
@@ -63,9 +65,8 @@ class OutputHead {
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
-  winnow::cuda::DeviceBuffer<float> logits_;      // [rows, vocab], on rank 0
+  winnow::cuda::DeviceBuffer<float> logits_;      // [rows, vocab], without ranks
   winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own tokens], with ranks
-  float* first_logits_ = nullptr;                 // rank 0's logits_
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
   TokenMasks masks_;
   ops::cuda::SkinnyScratch scratch_;

@@ -2,6 +2,7 @@
 // asks of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,10 +13,9 @@
 
 namespace winnow::parallel::cuda {
 
-/// A matrix on rank 0 that has columns of every rank.
+/// A matrix that has columns of every rank.
 struct RankColumns {
   const float* own = nullptr;  // [rows, this rank's columns]
-  float* whole = nullptr;      // [rows, all columns], from share_of_first()
   int rows = 0;
   std::span<const int> cuts{};  // rank r has columns [cuts[r], cuts[r + 1])
 
@@ -59,20 +59,30 @@ class DeviceRanks {
   /// shared memory.
   [[nodiscard]] virtual const RowInboxes* row_inboxes() const = 0;
 
-  /// The address that gather() needs on every rank, for rank 0's matrix `whole` of up to `floats`
-  /// floats. Waits for all ranks.
-  [[nodiscard]] virtual float* share_of_first(float* whole, std::size_t floats) = 0;
-  /// Copies all ranks' columns to rank 0.
+  /// Makes room on each rank for `bytes` bytes that kernels of all ranks read and write, filled
+  /// with zeros whenever the room grows. As reserve_parts(). Only with shared memory.
+  virtual void reserve_shared(std::size_t bytes) = 0;
+  /// That memory, by rank. Null for ranks that there are not.
+  [[nodiscard]] virtual std::array<std::byte*, kMostRanks> shared() const = 0;
+
+  /// Makes room on rank 0 for a matrix of `floats` floats, as reserve_parts().
+  virtual void reserve_gathered(std::size_t floats) = 0;
+  /// Rank 0's matrix, which gather() fills. Only for rank 0.
+  [[nodiscard]] virtual float* gathered() const = 0;
+  /// Copies all ranks' columns to gathered() [rows, all columns].
   virtual void gather(const RankColumns& columns, cudaStream_t stream) const = 0;
+
+  /// The least of what the ranks pass. Waits for the host threads of all ranks.
+  [[nodiscard]] virtual int least(int own) const = 0;
 
   /// Changes when memory has moved, which makes recorded graphs invalid.
   [[nodiscard]] virtual int generation() const = 0;
 };
 
 /// Meets the other ranks of `host`, which must outlive the result. `device`: this rank's, which
-/// must be the current one. Threads of one process read each other's memory; throws Error if a
-/// device cannot read that of another one. Processes use NCCL; throws Error if winnow was built
-/// without it.
+/// must be the current one. Threads of one process read each other's memory, and so do processes of
+/// one machine if make_peer_access() can; throws Error if a device cannot read that of another
+/// thread. Other processes use NCCL; throws Error if winnow was built without it.
 std::unique_ptr<DeviceRanks> make_device_ranks(Communicator& host, int device);
 
 }  // namespace winnow::parallel::cuda

@@ -1,9 +1,11 @@
 #include "parallel/cuda/peer_ranks.h"
 
 #include <algorithm>
-#include <cstring>
+#include <exception>
+#include <utility>
 
 #include "base/error.h"
+#include "parallel/all_values.h"
 
 namespace winnow::parallel::cuda {
 namespace {
@@ -14,17 +16,17 @@ std::size_t index_of(DeviceRanks::Place place) {
 
 }  // namespace
 
-PeerRanks::PeerRanks(Communicator& host, int device) : host_(host), device_(device) {
+PeerRanks::PeerRanks(Communicator& host, std::unique_ptr<PeerAccess> access, int device)
+    : host_(host), access_(std::move(access)), device_(device) {
   require(size() <= kMostRanks, "{} ranks on CUDA devices: expected at most {}", size(),
           kMostRanks);
-  allow_access(device);
   renew(flags_, std::size_t{kMostRanks} * kMostBlocks * sizeof(std::uint32_t));
   epochs_.ensure(kMostBlocks);
   epochs_.fill(0);
-  arrivals_ = {.rank = rank(), .ranks = size(), .flags = {}, .epochs = epochs_.data()};
-  std::ranges::transform(flags_, arrivals_.flags.begin(), [](const auto& memory) {
-    return reinterpret_cast<std::uint32_t*>(memory->data());
-  });
+  arrivals_ = {.rank = rank(),
+               .ranks = size(),
+               .flags = addresses_of<std::uint32_t>(flags_),
+               .epochs = epochs_.data()};
 }
 
 PeerRanks::~PeerRanks() {
@@ -32,59 +34,46 @@ PeerRanks::~PeerRanks() {
   cudaGetDevice(&current);
   cudaSetDevice(device_);
   cudaDeviceSynchronize();
+  if (!access_->drops_alone() && std::uncaught_exceptions() == 0) {
+    release_all();
+  }
   cudaSetDevice(current);
 }
 
-void PeerRanks::allow_access(int device) const {
-  for (void* shown : exchange(reinterpret_cast<void*>(static_cast<std::intptr_t>(device)))) {
-    const auto peer = static_cast<int>(reinterpret_cast<std::intptr_t>(shown));
-    if (peer == device) {
-      continue;
+void PeerRanks::release_all() noexcept {
+  try {
+    for (SharedMemory* all :
+         {&flags_, &parts_[0], &parts_[1], &parts_[2], &shared_.of, &gathered_, &inboxes_}) {
+      access_->release(*all);
     }
-    int can = 0;
-    winnow::cuda::check(cudaDeviceCanAccessPeer(&can, device, peer), "look for peer devices");
-    require(can != 0, "{} ranks: device {} cannot read the memory of device {}", size(), device,
-            peer);
-    if (const cudaError_t code = cudaDeviceEnablePeerAccess(peer, 0);
-        code != cudaErrorPeerAccessAlreadyEnabled) {
-      winnow::cuda::check(code, "read a peer device's memory");
-    }
-    cudaGetLastError();  // clears the error that access was enabled before
+  } catch (const Error&) {
+    return;  // another rank has failed, which ends all
   }
 }
 
-std::vector<void*> PeerRanks::exchange(void* own) const {
-  std::vector<void*> all(static_cast<std::size_t>(size()));
-  const auto shown = host_.gather(std::as_bytes(std::span(&own, 1)));
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    require(shown[i].size() == sizeof(void*), "rank {} does something else than rank 0", i);
-    std::memcpy(&all[i], shown[i].data(), sizeof(void*));
-  }
-  host_.broadcast(std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
-void PeerRanks::renew(SharedBytes& all, std::size_t bytes) {
+void PeerRanks::renew(SharedMemory& all, std::size_t bytes) {
   ++generation_;
   if (!all.empty()) {
-    winnow::cuda::check(cudaDeviceSynchronize(), "wait for a device");
-    host_.meet();  // no rank reads it any more
-    all.clear();
+    access_->release(all);
   }
-  auto own = std::make_shared<Bytes>(bytes);
-  own->fill(0);
-  std::shared_ptr<const Bytes> shown = std::move(own);
-  for (const void* other : exchange(&shown)) {
-    all.push_back(*static_cast<const std::shared_ptr<const Bytes>*>(other));
+  PeerAccess::Memory own = winnow::cuda::allocate(std::max<std::size_t>(bytes, 1));
+  winnow::cuda::check(cudaMemset(own.get(), 0, bytes), "fill");
+  winnow::cuda::wait_for_default_stream();
+  all = access_->exchange(std::move(own));
+}
+
+void PeerRanks::grow(Growing& all, std::size_t bytes) {
+  if (bytes > all.bytes) {
+    all.bytes = bytes;
+    renew(all.of, bytes);
   }
-  host_.meet();  // all ranks have taken it
 }
 
 void PeerRanks::reserve_parts(std::size_t floats) {
   const std::size_t bytes = floats * sizeof(float);
   if (bytes > part_bytes_) {
     part_bytes_ = bytes;
-    for (SharedBytes& parts : parts_) {
+    for (SharedMemory& parts : parts_) {
       renew(parts, bytes);
     }
   }
@@ -105,14 +94,12 @@ void PeerRanks::reserve_rows(int rows, int cols) {
                      .passes = row_counts_.data(),
                      .arrived = row_counts_.data() + 1};
   renew(inboxes_, kPlaces * static_cast<std::size_t>(size()) * stride * sizeof(uint2));
-  std::ranges::transform(inboxes_, inboxes.of.begin(), [](const auto& memory) {
-    return reinterpret_cast<uint2*>(memory->data());
-  });
+  inboxes.of = addresses_of<uint2>(inboxes_);
   row_inboxes_ = winnow::cuda::DeviceBuffer<RowInboxes>(std::span<const RowInboxes>(&inboxes, 1));
 }
 
 void* PeerRanks::part(Place place) const {
-  return parts_[index_of(place)][static_cast<std::size_t>(rank())]->data();
+  return parts_[index_of(place)][static_cast<std::size_t>(rank())].get();
 }
 
 void PeerRanks::sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
@@ -120,18 +107,33 @@ void PeerRanks::sum(Place place, bool in_16_bits, float* sum, bool add, std::siz
   Parts parts;
   parts.in_16_bits = in_16_bits;
   std::ranges::transform(parts_[index_of(place)], parts.of.begin(),
-                         [](const auto& memory) { return memory->data(); });
+                         [](const auto& memory) { return memory.get(); });
   sum_parts(arrivals_, parts, sum, add, count, stream);
 }
 
-float* PeerRanks::share_of_first(float* whole, std::size_t /*floats*/) {
-  return static_cast<float*>(exchange(whole).front());
+void PeerRanks::reserve_shared(std::size_t bytes) {
+  grow(shared_, bytes);
+}
+
+void PeerRanks::reserve_gathered(std::size_t floats) {
+  if (floats > gathered_floats_) {
+    gathered_floats_ = floats;
+    renew(gathered_, rank() == 0 ? floats * sizeof(float) : 0);
+  }
+}
+
+float* PeerRanks::gathered() const {
+  return gathered_.empty() ? nullptr : static_cast<float*>(gathered_.front().get());
+}
+
+int PeerRanks::least(int own) const {
+  return std::ranges::min(all_values(host_, own));
 }
 
 void PeerRanks::gather(const RankColumns& columns, cudaStream_t stream) const {
   gather_columns(arrivals_,
                  {.own = columns.own,
-                  .whole = columns.whole,
+                  .whole = gathered(),
                   .rows = columns.rows,
                   .cols = columns.cols(rank()),
                   .first = columns.first(rank()),

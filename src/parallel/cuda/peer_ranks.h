@@ -1,7 +1,7 @@
-// Ranks that are threads of one process, whose devices read and write each other's memory (NVLink,
-// or PCIe if it allows that).
+// Ranks whose devices read and write each other's memory (NVLink, or PCIe if it allows that).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -9,14 +9,15 @@
 
 #include "base/cuda/device.h"
 #include "parallel/cuda/device_ranks.h"
+#include "parallel/cuda/peer_access.h"
 
 namespace winnow::parallel::cuda {
 
 class PeerRanks final : public DeviceRanks {
  public:
   /// As make_device_ranks().
-  PeerRanks(Communicator& host, int device);
-  /// Waits for this rank's kernels. Other ranks keep the shared memory that they use.
+  PeerRanks(Communicator& host, std::unique_ptr<PeerAccess> access, int device);
+  /// Waits for this rank's kernels. Processes also wait for each other, except after an exception.
   ~PeerRanks() override;
   PeerRanks(const PeerRanks&) = delete;
   PeerRanks& operator=(const PeerRanks&) = delete;
@@ -31,30 +32,49 @@ class PeerRanks final : public DeviceRanks {
   [[nodiscard]] bool share_memory() const override { return true; }
   void reserve_rows(int rows, int cols) override;
   [[nodiscard]] const RowInboxes* row_inboxes() const override { return row_inboxes_.data(); }
-  [[nodiscard]] float* share_of_first(float* whole, std::size_t floats) override;
+  void reserve_shared(std::size_t bytes) override;
+  [[nodiscard]] std::array<std::byte*, kMostRanks> shared() const override {
+    return addresses_of<std::byte>(shared_.of);
+  }
+  void reserve_gathered(std::size_t floats) override;
+  [[nodiscard]] float* gathered() const override;
   void gather(const RankColumns& columns, cudaStream_t stream) const override;
+  [[nodiscard]] int least(int own) const override;
   [[nodiscard]] int generation() const override { return generation_; }
 
-  /// Returns the pointers that the ranks pass, by rank. Waits for the host threads of all ranks.
-  [[nodiscard]] std::vector<void*> exchange(void* own) const;
-
  private:
-  using Bytes = winnow::cuda::DeviceBuffer<std::byte>;
-  /// Memory of each rank, by rank. Every rank keeps all of it alive.
-  using SharedBytes = std::vector<std::shared_ptr<const Bytes>>;
+  /// Memory of each rank, by rank.
+  using SharedMemory = std::vector<PeerAccess::Memory>;
+  struct Growing {
+    SharedMemory of;
+    std::size_t bytes = 0;  // of each rank
+  };
 
-  void allow_access(int device) const;
-  /// Replaces the memory of all ranks by `bytes` bytes each, filled with zeros.
-  void renew(SharedBytes& all, std::size_t bytes);
+  template <class T>
+  [[nodiscard]] static std::array<T*, kMostRanks> addresses_of(const SharedMemory& all) {
+    std::array<T*, kMostRanks> addresses = {};
+    std::ranges::transform(all, addresses.begin(),
+                           [](const auto& memory) { return static_cast<T*>(memory.get()); });
+    return addresses;
+  }
+  void release_all() noexcept;
+  /// Replaces the memory of all ranks by `bytes` bytes on this one, filled with zeros.
+  void renew(SharedMemory& all, std::size_t bytes);
+  /// The same if that is more than before.
+  void grow(Growing& all, std::size_t bytes);
 
   Communicator& host_;
+  std::unique_ptr<PeerAccess> access_;
   int device_;
-  SharedBytes flags_;
+  SharedMemory flags_;
   winnow::cuda::DeviceBuffer<std::uint32_t> epochs_;
   Arrivals arrivals_;
-  std::array<SharedBytes, kPlaces> parts_;
+  std::array<SharedMemory, kPlaces> parts_;
   std::size_t part_bytes_ = 0;
-  SharedBytes inboxes_;
+  Growing shared_;
+  SharedMemory gathered_;  // rank 0's matrix, and nothing of the others
+  std::size_t gathered_floats_ = 0;
+  SharedMemory inboxes_;
   winnow::cuda::DeviceBuffer<RowInboxes> row_inboxes_;
   winnow::cuda::DeviceBuffer<std::uint32_t> row_counts_;  // passes, arrived
   std::size_t row_stride_ = 0;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/cuda/launch.cuh"
+#include "parallel/cuda/rank_flags.cuh"
 #include "parallel/cuda/rank_sums.h"
 #include "parallel/cuda/row_exchange.cuh"
 
@@ -12,20 +13,6 @@ namespace {
 
 constexpr int kThreads = 1024;  // enough to keep the links busy
 constexpr int kRowThreads = 1024;
-
-__device__ void store_release(std::uint32_t* to, std::uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-
-__device__ std::uint32_t load_acquire(const std::uint32_t* from) {
-  std::uint32_t value = 0;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
-}
-
-__device__ bool has_come(std::uint32_t flag, std::uint32_t epoch) {
-  return static_cast<std::int32_t>(flag - epoch) >= 0;
-}
 
 // Sets the flag for which the same block of `peer` waits.
 __device__ void arrive(const Arrivals& arrivals, int peer, std::uint32_t epoch) {

@@ -3,33 +3,10 @@
 
 #include <cstdint>
 
+#include "parallel/cuda/rank_flags.cuh"
 #include "parallel/cuda/rank_sums.h"
 
 namespace winnow::parallel::cuda {
-
-inline __device__ std::uint64_t nanoseconds() {
-  std::uint64_t time = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-  return time;
-}
-
-/// Repeats `look` until it returns true. After kPatience a rank must have failed: fails the kernel.
-template <class Look>
-__device__ void wait_until(const Look& look) {
-  constexpr std::uint64_t kPatience = 30'000'000'000;  // Communicator's, in ns
-  constexpr int kLooks = 4096;
-  for (int i = 0; i < kLooks; ++i) {
-    if (look()) {
-      return;
-    }
-  }
-  const std::uint64_t begin = nanoseconds();
-  while (!look()) {
-    if (nanoseconds() - begin > kPatience) {
-      __trap();
-    }
-  }
-}
 
 /// The epoch that is stored with the numbers of sum `number` of this pass.
 inline __device__ std::uint32_t epoch_of(const RowInboxes& inboxes, std::uint32_t number) {

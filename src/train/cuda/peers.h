@@ -3,13 +3,13 @@
 
 #include <cassert>
 #include <memory>
-#include <optional>
 #include <span>
-#include <type_traits>
 #include <vector>
 
+#include "parallel/all_values.h"
 #include "parallel/cuda/nccl_arrays.h"
-#include "parallel/cuda/peer_ranks.h"
+#include "parallel/cuda/peer_access.h"
+#include "parallel/cuda/rank_sums.h"
 #include "train/cuda/copies.h"
 
 namespace winnow::train::cuda {
@@ -31,7 +31,7 @@ class Peers {
     if (host.size() > 1) {
       host.meet();  // others may still begin
       if (host.in_one_process()) {
-        devices_.emplace(host, device);
+        parallel::cuda::allow_peer_access(host, device);
       } else {
         arrays_ = parallel::cuda::make_nccl_arrays(host);
       }
@@ -47,15 +47,8 @@ class Peers {
   template <class T>
   [[nodiscard]] std::vector<T*> addresses_of(T* own) const {
     assert(arrays_ == nullptr);
-    if (!devices_) {
-      return {own};
-    }
     meet();  // others may still be loading
-    std::vector<T*> all;
-    for (void* address : devices_->exchange(const_cast<std::remove_const_t<T>*>(own))) {
-      all.push_back(static_cast<T*>(address));
-    }
-    return all;
+    return parallel::all_values(host_, own);
   }
 
   template <class T>
@@ -66,7 +59,7 @@ class Peers {
   /// Waits until the work of all ranks in their streams is complete, so that others may read or
   /// replace its results. NCCL does that by itself.
   void settle(const winnow::cuda::Stream& stream) const {
-    if (devices_) {
+    if (size() > 1 && arrays_ == nullptr) {
       stream.synchronize();
       meet();
     }
@@ -99,7 +92,6 @@ class Peers {
 
  private:
   parallel::Communicator& host_;
-  std::optional<parallel::cuda::PeerRanks> devices_;          // of several threads
   std::unique_ptr<const parallel::cuda::RankArrays> arrays_;  // of several processes
 };
 

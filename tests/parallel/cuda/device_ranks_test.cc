@@ -188,8 +188,7 @@ TEST_P(CudaRanks, GatherColumns) {
     constexpr int kCols = 1003;
     constexpr int kRows = 5;
     constexpr std::size_t kAll = std::size_t{kRows} * kCols;
-    const DeviceBuffer<float> whole(ranks.rank() == 0 ? kAll : 0);
-    float* first = ranks.share_of_first(whole.data(), kAll);
+    ranks.reserve_gathered(kAll);
     std::vector<int> cuts;
     for (int rank = 0; rank <= ranks.size(); ++rank) {
       cuts.push_back(kCols * rank / ranks.size());
@@ -203,15 +202,44 @@ TEST_P(CudaRanks, GatherColumns) {
         own.insert(own.end(), all.begin() + row * kCols + begin, all.begin() + row * kCols + end);
       }
       const DeviceBuffer<float> part{std::span<const float>(own)};
-      ranks.gather({.own = part.data(), .whole = first, .rows = kRows, .cuts = cuts}, stream.get());
+      ranks.gather({.own = part.data(), .rows = kRows, .cuts = cuts}, stream.get());
       stream.synchronize();
       if (ranks.rank() == 0) {
         std::vector<float> got(all.size());
-        whole.read(got);
+        winnow::cuda::check(cudaMemcpy(got.data(), ranks.gathered(), got.size() * sizeof(float),
+                                       cudaMemcpyDeviceToHost),
+                            "read the matrix");
         ASSERT_EQ(got, all);
       }
       ranks.reserve_parts(static_cast<std::size_t>(8 << round));  // all meet
     }
+  });
+}
+
+TEST_P(CudaRanks, ReadWhatOthersWriteToSharedMemory) {
+  if (through() == Through::nccl) {
+    GTEST_SKIP() << "NCCL shares no memory";
+  }
+  on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
+    for (const std::size_t count : {16U, 4096U}) {
+      ranks.reserve_shared(count);
+      std::byte* own = ranks.shared()[static_cast<std::size_t>(ranks.rank())];
+      std::vector<std::byte> bytes(count);
+      winnow::cuda::check(cudaMemcpy(bytes.data(), own, count, cudaMemcpyDeviceToHost), "read");
+      EXPECT_EQ(std::ranges::count(bytes, std::byte{0}), static_cast<std::ptrdiff_t>(count));
+      ranks.meet();  // all have seen the zeros
+      winnow::cuda::check(cudaMemsetAsync(own, 1 + ranks.rank(), count, stream.get()), "write");
+      stream.synchronize();
+      ranks.meet();
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        const std::byte* from = ranks.shared()[static_cast<std::size_t>(rank)];
+        winnow::cuda::check(cudaMemcpy(bytes.data(), from, count, cudaMemcpyDeviceToHost), "read");
+        EXPECT_EQ(std::ranges::count(bytes, static_cast<std::byte>(1 + rank)),
+                  static_cast<std::ptrdiff_t>(count));
+      }
+      ranks.meet();
+    }
+    EXPECT_EQ(ranks.least(ranks.rank() + 3), 3);
   });
 }
 

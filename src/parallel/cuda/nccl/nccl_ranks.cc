@@ -1,10 +1,12 @@
 #include "parallel/cuda/nccl_ranks.h"
 
+#include <algorithm>
 #include <array>
 #include <exception>
 
 #include "base/cuda/device.h"
 #include "base/error.h"
+#include "parallel/all_values.h"
 #include "parallel/cuda/nccl/nccl_group.h"
 
 namespace winnow::parallel::cuda {
@@ -66,13 +68,23 @@ class NcclRanks final : public DeviceRanks {
   }
   [[nodiscard]] const RowInboxes* row_inboxes() const override { return nullptr; }
 
-  [[nodiscard]] float* share_of_first(float* whole, std::size_t floats) override {
-    if (floats > most_received_) {
-      most_received_ = floats;
+  void reserve_shared(std::size_t /*bytes*/) override {
+    fail("devices share memory only within one machine");
+  }
+  [[nodiscard]] std::array<std::byte*, kMostRanks> shared() const override { return {}; }
+
+  void reserve_gathered(std::size_t floats) override {
+    if (floats > most_gathered_) {
+      most_gathered_ = floats;
       make_room();  // on all ranks, so that all record graphs again
+      gathered_.ensure(rank() == 0 ? floats : 0);
       received_.ensure(rank() == 0 ? floats : 0);
     }
-    return whole;
+  }
+  [[nodiscard]] float* gathered() const override { return gathered_.data(); }
+
+  [[nodiscard]] int least(int own) const override {
+    return std::ranges::min(all_values(host_, own));
   }
 
   // Parts arrive one after another, each [rows, columns of its rank].
@@ -98,7 +110,7 @@ class NcclRanks final : public DeviceRanks {
     for (int from = 0; rank() == 0 && from < size(); ++from) {
       const std::size_t width = sizeof(float) * static_cast<std::size_t>(columns.cols(from));
       winnow::cuda::check(
-          cudaMemcpy2DAsync(columns.whole + columns.first(from),
+          cudaMemcpy2DAsync(gathered() + columns.first(from),
                             sizeof(float) * static_cast<std::size_t>(columns.all_cols()),
                             from == 0 ? columns.own : received(from), width, width, rows,
                             cudaMemcpyDeviceToDevice, stream),
@@ -118,7 +130,8 @@ class NcclRanks final : public DeviceRanks {
   Communicator& host_;
   NcclGroup group_;
   std::array<DeviceBuffer<float>, kPlaces> parts_;
-  std::size_t most_received_ = 0;
+  std::size_t most_gathered_ = 0;
+  DeviceBuffer<float> gathered_;  // on rank 0
   DeviceBuffer<float> received_;  // on rank 0: columns of all ranks, one rank after another
   int generation_ = 0;
 };
