@@ -94,7 +94,8 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   EngineConfig config = resolve_options(options, checkpoint.spec());
   set_threads(options.threads);
   if (config.ranks > 1) {
-    return place_ranks(parts_of(checkpoint, config), config, checkpoint.parameter_count());
+    return place_ranks(parts_of(checkpoint, config, load_calibration(options, checkpoint.spec())),
+                       config, checkpoint.parameter_count());
   }
   if (config.cuda_device) {
     require_device(*config.cuda_device);  // before loading weights, which may take minutes

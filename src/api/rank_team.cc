@@ -19,6 +19,7 @@
 #include "engine/ranks/member.h"
 #include "engine/ranks/ranked_backend.h"
 #include "engine/state_file.h"
+#include "model/shard_calibration.h"
 #include "parallel/process_ranks.h"
 #include "parallel/rank_device.h"
 #include "parallel/same_settings.h"
@@ -64,7 +65,8 @@ void obey_with(const model::Model& part, const model::ModelSpec& whole, const En
 
 // A digest by which ranks check that they have the same model: its description, and a few bytes of
 // each tensor. (Whole files may be more than a rank reads otherwise.)
-std::string digest_of(const model::Checkpoint& checkpoint) {
+std::string digest_of(const model::Checkpoint& checkpoint,
+                      const kvcache::Calibration* calibration) {
   constexpr std::size_t kSample = 64;
   Sha256 digest;
   digest.update(checkpoint.spec().config.text);
@@ -82,15 +84,21 @@ std::string digest_of(const model::Checkpoint& checkpoint) {
       digest.update(std::span(tensor.data, std::min(kSample, tensor.bytes())));
     }
   }
+  if (calibration != nullptr) {
+    for (const kvcache::LayerCalibration& layer : calibration->layers) {
+      digest.update(std::as_bytes(std::span(layer.means)));
+      digest.update(std::as_bytes(std::span(layer.lengths)));
+    }
+  }
   return digest.finish();
 }
 
 std::string describe(const PartSource& source, const EngineConfig& config) {
   const StateKind kind(source.digest, model::cache_shape(source.whole), config);
-  std::string text =
-      fmt::format("version {}\nranks {}\ntokens per step {}\ninstructions {}\n",
-                  with_build_commit(WINNOW_VERSION), config.ranks, config.step_tokens,
-                  fmt::join(read_processor().instruction_sets, ", "));
+  std::string text = fmt::format(
+      "version {}\nranks {}\nexchange {}\ntokens per step {}\ninstructions {}\n",
+      with_build_commit(WINNOW_VERSION), config.ranks, config.ranks_use_nccl ? "nccl" : "auto",
+      config.step_tokens, fmt::join(read_processor().instruction_sets, ", "));
   for (const auto& [name, value] : kind.description()) {
     text += fmt::format("{} {}\n", name, value);
   }
@@ -99,14 +107,17 @@ std::string describe(const PartSource& source, const EngineConfig& config) {
 
 }  // namespace
 
-PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config) {
+PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config,
+                    std::shared_ptr<const kvcache::Calibration> calibration) {
+  std::string digest = digest_of(checkpoint, calibration.get());
   return {.whole = checkpoint.spec(),
           .load =
               [checkpoint, config](const model::Shard& shard) {
                 return model::load_weights(checkpoint, host_format(config), !config.cuda_device,
                                            shard);
               },
-          .digest = digest_of(checkpoint)};
+          .digest = std::move(digest),
+          .calibration = std::move(calibration)};
 }
 
 RankTeam::RankTeam(PartSource source, const EngineConfig& config)
@@ -166,6 +177,10 @@ model::Model RankTeam::load_part_of(const parallel::Communicator& ranks) const {
                     model::ModelPart{shard, source_.whole});
   if (source_.drawn) {
     part.draw_decisions(*source_.drawn);
+  }
+  if (source_.calibration != nullptr) {
+    part.calibrate(std::make_shared<const kvcache::Calibration>(
+        model::shard_calibration(*source_.calibration, source_.whole, shard)));
   }
   return part;
 }

@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/runner.h"
+#include "kvcache/calibration.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "parallel/communicator.h"
@@ -22,8 +23,10 @@ struct PartSource {
   std::function<model::Weights(const model::Shard&)> load;
   std::string digest;                                 // must be the same on all ranks
   std::optional<kvcache::DrawnDecisions> drawn = {};  // for benchmarks: Model::draw_decisions()
+  std::shared_ptr<const kvcache::Calibration> calibration = {};  // of the whole model, or null
 };
-PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config);
+PartSource parts_of(const model::Checkpoint& checkpoint, const EngineConfig& config,
+                    std::shared_ptr<const kvcache::Calibration> calibration = nullptr);
 
 /// The ranks are processes that a launcher has started, or else threads of this process. Rank 0
 /// answers requests; the others execute its commands (engine/ranks/member.h).

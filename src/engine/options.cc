@@ -280,10 +280,8 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   require((!config.cache.traits().notes_queries() && !config.cache.traits().calibrated) ||
               !model.has_latents(),
           "--cache {}: does not run with latent attention", config.cache.traits().name);
-  // With several ranks, tests showed that whether memory suffices depends on other sequences. And a
-  // rank does not know which of the statistics belong to its heads.
-  require(config.ranks == 1 || (config.cache.traits().budget_of != kvcache::BudgetOf::answer &&
-                                !config.cache.traits().calibrated),
+  // With several ranks, tests showed that whether memory suffices depends on other sequences.
+  require(config.ranks == 1 || config.cache.traits().budget_of != kvcache::BudgetOf::answer,
           "--cache {} with --tensor-parallel: runs on one rank only", config.cache.traits().name);
   require_whole_groups(config, model);
   config.cache.cr = resolve_cr(options, config.cache.rule);

@@ -6,7 +6,10 @@
 #include "api/llm_session.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint_testing.h"
+#include "engine/calibration_file.h"
+#include "kvcache/any_calibration.h"
 #include "kvcache/every_rule.h"
+#include "kvcache/rule_traits.h"
 #include "model/fixture.h"
 #include "winnow/llm.h"
 
@@ -98,7 +101,20 @@ TEST_P(TensorParallel, ComputesWhatOneRankDoes) {
 std::vector<std::string> rules_over_ranks() {
   std::vector<std::string> names = winnow::testing::every_baseline_name();
   std::erase(names, "random");  // rejected: it runs on one rank only
+  names.emplace_back("triattention");
   return names;
+}
+
+// Under `rule`, with made-up statistics in `directory` if it needs any.
+void set_rule(LoadOptions& options, const std::string& rule, const fs::path& directory) {
+  options.cache = rule;
+  options.cr = 4.0;
+  if (kvcache::traits_of(*kvcache::parse_rule(rule)).calibrated) {
+    const fs::path file = directory / "calibration.safetensors";
+    const auto shape = model::cache_shape(model::Checkpoint::open(options.model).spec());
+    write_calibration(file, *winnow::testing::any_calibration(shape), shape);
+    options.calibration = file.string();
+  }
 }
 
 // Ranks 0 and 1 hold the first KV head of each layer, 2 and 3 the second.
@@ -107,9 +123,9 @@ TEST(TensorParallelRules, ThatScoreByAllQueriesOfAHeadTakeNoMoreRanksThanKvHeads
   const Expected text(directory / "expected.safetensors");
   for (const std::string& rule : rules_over_ranks()) {
     SCOPED_TRACE(rule);
+    const TempDir calibration;
     LoadOptions options = options_for(directory, 1);
-    options.cache = rule;
-    options.cr = 4.0;
+    set_rule(options, rule, calibration.path());
     const Outcome alone = feed_in_chunks(*load_model(options), text.tokens(), 9);
     options.tensor_parallel = 4;
     if (rule != "tova" && rule != "streaming") {
@@ -133,9 +149,9 @@ INSTANTIATE_TEST_SUITE_P(Rules, TensorParallelRule, ::testing::ValuesIn(rules_ov
 TEST_P(TensorParallelRule, DropsWhatOneRankDoes) {
   const fs::path directory = winnow::testing::fixture_models() / "llama-untied";
   const Expected text(directory / "expected.safetensors");
+  const TempDir calibration;
   LoadOptions options = options_for(directory, 1);
-  options.cache = GetParam();
-  options.cr = 4.0;
+  set_rule(options, GetParam(), calibration.path());
   const Outcome alone = feed_in_chunks(*load_model(options), text.tokens(), 9);
   options.tensor_parallel = 2;
   const Outcome together = feed_in_chunks(*load_model(options), text.tokens(), 9);

@@ -217,10 +217,6 @@ TEST(Options, CalibrationGoesWithRulesThatNeedIt) {
   std::get<model::AttentionSpec>(unturned.layers[1].mixer).rope.reset();
   EXPECT_THAT(error("triattention", "c", unturned),
               StartsWith("--cache triattention: layer 1 has no RoPE"));
-  LoadOptions split = cache_and_cr("triattention", 4);
-  split.tensor_parallel = 2;
-  EXPECT_THAT(options_error([&](auto& o) { o = split; }),
-              StartsWith("--cache triattention with --tensor-parallel"));
 }
 
 TEST(Options, RulesOfBothKindsNeedAModelAndARatio) {

@@ -283,6 +283,7 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
   if (setup.evict_rate) {
     source.drawn = {.rate = *setup.evict_rate, .spread = setup.head_spread};
   }
+  source.calibration = engine::load_calibration(options.load, source.whole);
   if (setup.engine.ranks > 1) {
     return engine::place_ranks(std::move(source), setup.engine, /*parameters=*/0);
   }
@@ -290,10 +291,9 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
     require_device(parallel::device_of_rank(
         *setup.engine.cuda_device, 0, setup.engine.ranks));  // making weights may take minutes
   }
-  auto calibration = engine::load_calibration(options.load, source.whole);
   auto draft = place_draft_model(options, setup);
   model::Model model(source.whole, source.load({}));
-  model.calibrate(std::move(calibration));
+  model.calibrate(source.calibration);
   if (source.drawn) {
     model.draw_decisions(*source.drawn);
   }

@@ -101,9 +101,6 @@ class CudaBackend : public Backend {
   [[nodiscard]] MemoryPlan plan_memory(const EngineConfig& config, int tokens,
                                        std::size_t wanted) const {
     const bool sees_all = !config.cache.traits().drops() && !config.cache.traits().selects;
-    require(ranks_ == nullptr || !config.cache.traits().drops(),
-            "--cache {} with --tensor-parallel: takes CPU ranks only",
-            kvcache::rule_name(config.cache.rule));
     const bool pads =
         !model_.has_plain_layers() || !model_.can_sum_rows() ||
         (ranks_ != nullptr && model_.spec().experts() != nullptr) ||

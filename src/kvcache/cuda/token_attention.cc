@@ -4,10 +4,12 @@
 
 namespace winnow::kvcache::cuda {
 
-TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch) : cache_(cache) {
+TokenAttention::TokenAttention(const DeviceCache& cache, int most_batch,
+                               parallel::cuda::DeviceRanks* ranks)
+    : cache_(cache) {
   const CacheShape& shape = cache.shape();
   if (cache.drops_each()) {
-    score_eviction_.emplace(cache, most_batch);
+    score_eviction_.emplace(cache, most_batch, ranks);
   } else if (cache.selects()) {
     quest_.emplace(cache, most_batch, shape.layers);
   }

@@ -19,8 +19,10 @@ namespace winnow::kvcache::cuda {
 /// be captured in a graph, which is valid as long as the cache's generation() is the same.
 class TokenAttention {
  public:
-  /// For steps of up to `most_batch` sequences.
-  TokenAttention(const DeviceCache& cache, int most_batch);
+  /// For steps of up to `most_batch` sequences. `ranks`: those that share the model's heads, or
+  /// null; all of them make one.
+  TokenAttention(const DeviceCache& cache, int most_batch,
+                 parallel::cuda::DeviceRanks* ranks = nullptr);
 
   /// Grows buffers to match the cache's tables. To be called when those have grown, before a step
   /// is put into a stream.

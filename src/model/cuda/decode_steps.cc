@@ -28,7 +28,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       most_(most_step_sequences(most_padded)),
       paths_(model, matrices, call_of(most_padded, most_)),
       kernel_(make_step_kernel(model, cache, head)),
-      attention_(cache, most_step_sequences(0)),
+      attention_(cache, most_step_sequences(0), model.ranks()),
       inputs_(elements_of(2, most_)),
       results_(elements_of(1, most_)),
       slots_(elements_of(1, most_)),
@@ -37,7 +37,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       queries_(elements_of(most_, model.query_width())),
       attended_(elements_of(most_, model.mixer_width())) {
   if (most_padded > 0) {
-    padded_attention_.emplace(cache, most_);
+    padded_attention_.emplace(cache, most_, model.ranks());
   }
 }
 
@@ -85,11 +85,6 @@ void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::
 
 // Graphs hold pointers to tables, which are reallocated when they grow.
 void DecodeSteps::renew_tables() {
-  if (const auto* ranks = model_.ranks();
-      ranks != nullptr && ranks_generation_ != ranks->generation()) {
-    graphs_.clear();
-    ranks_generation_ = ranks->generation();
-  }
   if (generation_ != cache_.generation()) {
     graphs_.clear();
     choices_.clear();
@@ -98,6 +93,12 @@ void DecodeSteps::renew_tables() {
       padded_attention_->reserve();
     }
     generation_ = cache_.generation();
+  }
+  // Last, because larger tables may need more memory of the ranks.
+  if (const auto* ranks = model_.ranks();
+      ranks != nullptr && ranks_generation_ != ranks->generation()) {
+    graphs_.clear();
+    ranks_generation_ = ranks->generation();
   }
 }
 

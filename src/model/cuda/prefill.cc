@@ -35,7 +35,7 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
   if (cache.drops()) {
     const kvcache::CacheShape& shape = cache.shape();
     if (cache.drops_each()) {
-      score_eviction_.emplace(cache, 1);
+      score_eviction_.emplace(cache, 1, model.ranks());
     } else {
       rounds_.emplace(cache);
     }

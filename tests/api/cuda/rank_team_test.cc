@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_testing.h"
 #include "engine/cpu_runner.h"
 #include "engine/cuda/cuda_backend_testing.h"
+#include "kvcache/any_calibration.h"
 #include "model/fixture.h"
 #include "winnow/llm.h"
 
@@ -26,9 +27,9 @@ class CudaRankTeam : public ::testing::TestWithParam<Case> {
   }
 };
 
-// Models that ranks on devices do not support (DeviceModel, CudaBackend).
-bool is_refused(const Case& c, const model::ModelSpec& spec) {
-  return kvcache::traits_of(c.rule).drops() || (spec.dms && spec.dms->per_layer) ||
+// Models that ranks on devices do not support (DeviceModel).
+bool is_refused(const model::ModelSpec& spec) {
+  return (spec.dms && spec.dms->per_layer) ||
          spec.attention().query_key_norm == model::AttentionSpec::QueryKeyNorm::whole ||
          spec.layer_embeddings.has_value() ||
          (spec.recurrent() != nullptr &&
@@ -45,14 +46,17 @@ PartSource source_of(const model::ModelSpec& spec, std::optional<ops::WeightForm
           .drawn = kvcache::DrawnDecisions{.rate = 0.7}};
 }
 
-void expect_like_the_cpu(const Case& c, const model::ModelSpec& config) {
+void expect_like_the_cpu(const Case& c, const model::ModelSpec& config,
+                         std::shared_ptr<const kvcache::Calibration> calibration = nullptr) {
+  PartSource source = source_of(config, {});
+  source.calibration = calibration;
   const EngineConfig on_cpu = engine_config(c, false);
   EngineConfig on_devices = engine_config(c, true);
   on_devices.ranks = 2;
-  if (is_refused(c, config)) {
+  if (is_refused(config)) {
     EXPECT_THROW(
         {
-          const auto team = place_ranks(source_of(config, {}), on_devices, 0);
+          const auto team = place_ranks(source, on_devices, 0);
           Session(*team->backend, on_devices, {200, 400});
         },
         Error);
@@ -62,11 +66,23 @@ void expect_like_the_cpu(const Case& c, const model::ModelSpec& config) {
   host.weights = c.weights == WeightStorage::fp8 ? WeightStorage::as_stored : c.weights;
   model::Model reference(config, model::random_weights(config, DType::bf16, 3, host_format(host)));
   reference.draw_decisions({.rate = 0.7});
+  reference.calibrate(std::move(calibration));
   const CpuBackend cpu(reference);
-  const auto team = place_ranks(source_of(config, {}), on_devices, 0);
+  const auto team = place_ranks(std::move(source), on_devices, 0);
   Session cpu_session(cpu, on_cpu, {200, 400});
   Session team_session(*team->backend, on_devices, {200, 400});
   feed_both(cpu_session, team_session, config, c);
+}
+
+TEST(CudaRankTeamStatistics, AreThoseOfTheRanksHeads) {
+  if (winnow::cuda::device_count() < 2) {
+    GTEST_SKIP() << "fewer than two CUDA devices";
+  }
+  Case c =
+      plain_case("calibrated", "llama", kvcache::RuleKind::triattention, ops::EntryFormat::bf16);
+  c.tolerance = 1.0;  // the last bit may decide what is dropped
+  const model::ModelSpec config = config_of(c);
+  expect_like_the_cpu(c, config, winnow::testing::any_calibration(model::cache_shape(config)));
 }
 
 int fewest_kv_heads(const model::ModelSpec& spec) {

@@ -27,7 +27,7 @@ class AttentionPair : public CachePair {
   explicit AttentionPair(const Case& c)
       : CachePair(c), attention_(device(), kMostBatch), quest_(make_quest()) {
     if (device().drops_each()) {
-      score_eviction_.emplace(device(), 1);
+      score_eviction_.emplace(device(), 1, nullptr);
     } else if (device().drops()) {
       rounds_.emplace(device());
     }

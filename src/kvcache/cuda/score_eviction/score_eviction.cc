@@ -31,26 +31,43 @@ bool scores_each(DeviceScore how) {
 
 }  // namespace
 
-ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int most_batch)
+ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int most_batch,
+                                               parallel::cuda::DeviceRanks* ranks)
     : cache_(cache),
+      ranks_(cache.config().traits().drops_by_layer() ? ranks : nullptr),
       shape_(shape_of(cache)),
       most_batch_(most_batch),
-      resident_blocks_(resident_score_eviction_blocks(shape_, cache.shape().most_group())),
+      rows_at_once_(most_batch),
       arrived_(static_cast<std::size_t>(most_batch)) {
-  require(scores_each(cache.config().traits().eviction->device_score),
-          "--cache {}: no kernel scores its entries after each token",
-          rule_name(cache.config().rule));
-  require(cache.shape().most_kv_heads() <= resident_blocks_,
-          "--cache {}: {} KV heads are more than the device runs at once",
-          rule_name(cache.config().rule), cache.shape().most_kv_heads());
+  const RuleTraits& rule = cache.config().traits();
+  require(scores_each(rule.eviction->device_score),
+          "--cache {}: no kernel scores its entries after each token", rule.name);
+  if (!rule.drops_by_layer()) {
+    return;
+  }
+  const int heads = cache.shape().most_kv_heads();
+  const int resident = resident_score_eviction_blocks(shape_, cache.shape().most_group());
+  require(heads <= resident, "--cache {}: {} KV heads are more than the device runs at once",
+          rule.name, heads);
+  rows_at_once_ = std::min(resident / heads, most_batch);
+  if (ranks_ != nullptr) {
+    require(ranks_->share_memory(),
+            "--cache {} with --tensor-parallel: the heads of a layer drop the same entries, which "
+            "takes devices that read each other's memory",
+            rule.name);
+    rows_at_once_ = ranks_->least(std::min(rows_at_once_, kMostMeetingRows));
+  }
 }
 
 void ScoreEvictionAttention::reserve() {
   const auto& shape = cache_.shape();
   const std::size_t rows = static_cast<std::size_t>(most_batch_ * shape.most_kv_heads());
-  const std::size_t entries = rows * cache_.view().entry_stride;
-  weights_.ensure(entries * static_cast<std::size_t>(shape.most_group()));
-  sums_.ensure(2 * entries);
+  const std::size_t stride = cache_.view().entry_stride;
+  weights_.ensure(rows * stride * static_cast<std::size_t>(shape.most_group()));
+  sums_.ensure(2 * rows * stride);
+  if (ranks_ != nullptr) {
+    ranks_->reserve_shared(RankScores::bytes(stride));
+  }
 }
 
 // The arguments that all launches for a step's or a chunk's tokens share.
@@ -76,6 +93,8 @@ ScoreEvictionArguments ScoreEvictionAttention::arguments(
           .weights = weights_.data(),
           .sums = sums_.data(),
           .arrived = arrived_.data(),
+          .ranks = ranks_ != nullptr ? RankScores(ranks_->rank(), ranks_->size(), ranks_->shared())
+                                     : RankScores(),
           .stride = cache_.view().entry_stride};
 }
 
@@ -93,12 +112,10 @@ void ScoreEvictionAttention::attend(const DecodeAppend& step,
                                     const ops::cuda::AttentionLogits& logits, bf16* out,
                                     cudaStream_t stream) const {
   ScoreEvictionArguments all = arguments(step.layer, logits);
-  const int heads = all.kv_heads;
-  // At most as many sequences as the device holds at once, because their heads wait for each other.
-  const int most = all.by_layer ? std::max(1, resident_blocks_ / heads) : step.batch;
-  const std::size_t width = static_cast<std::size_t>(heads * all.group * cache_.shape().head_dim);
-  for (int first = 0; first < step.batch; first += most) {
-    all.batch = std::min(most, step.batch - first);
+  const std::size_t width =
+      static_cast<std::size_t>(all.kv_heads * all.group * cache_.shape().head_dim);
+  for (int first = 0; first < step.batch; first += rows_at_once_) {
+    all.batch = std::min(rows_at_once_, step.batch - first);
     all.slots = step.slots + first;
     all.queries = step.queries + static_cast<std::size_t>(first) * width;
     all.out = out + static_cast<std::size_t>(first) * width;

@@ -7,13 +7,16 @@
 #include "kvcache/cuda/append/append.h"
 #include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
 #include "ops/cuda/general/attention_logits.h"
+#include "parallel/cuda/device_ranks.h"
 
 namespace winnow::kvcache::cuda {
 
 class ScoreEvictionAttention {
  public:
-  /// For up to `most_batch` sequences at once.
-  ScoreEvictionAttention(const DeviceCache& cache, int most_batch);
+  /// For up to `most_batch` sequences at once. `ranks`: those that share the model's heads, or
+  /// null; all of them make one. Throws Error if their heads must agree and they share no memory.
+  ScoreEvictionAttention(const DeviceCache& cache, int most_batch,
+                         parallel::cuda::DeviceRanks* ranks);
 
   /// Grows buffers to match the cache's tables. To be called when those have grown.
   void reserve();
@@ -34,9 +37,10 @@ class ScoreEvictionAttention {
   void launch(const ScoreEvictionArguments& arguments, cudaStream_t stream) const;
 
   const DeviceCache& cache_;
+  parallel::cuda::DeviceRanks* ranks_;  // if their heads must agree
   ScoreEvictionShape shape_;
   int most_batch_;
-  int resident_blocks_;
+  int rows_at_once_;
   winnow::cuda::DeviceBuffer<float> weights_;          // [most rows, group, entries]
   winnow::cuda::DeviceBuffer<float> sums_;             // [2, most rows, entries] TOVA
   winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;  // [most_batch] TOVA

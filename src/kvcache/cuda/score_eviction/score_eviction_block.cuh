@@ -1,7 +1,7 @@
 // A block handles a KV head of a sequence. For one token after another it appends the entry,
 // computes attention, and drops an entry over the budget (TOVA, H2O, VATP, random eviction). The
-// blocks of a layer's heads wait for each other only if they must agree (TOVA). docs/method.md;
-// kvcache/score_eviction.cc.
+// blocks of a layer's heads, on all ranks, wait for each other only if they must agree (TOVA).
+// docs/method.md; kvcache/score_eviction.cc.
 #pragma once
 
 #include "kvcache/cuda/candidate.cuh"
@@ -10,6 +10,7 @@
 #include "kvcache/cuda/score_eviction/entry_row.cuh"
 #include "kvcache/cuda/score_eviction/score_eviction_kernels.h"
 #include "kvcache/eviction/drawn_score.h"
+#include "parallel/cuda/rank_flags.cuh"
 
 namespace winnow::kvcache::cuda {
 
@@ -33,6 +34,9 @@ class ScoreEvictionBlock {
     count_ = *count_at_;
     budget_ = cache_.budgets[slot_];
     spared_ = {cache_.spared[slot_], cache_.spared[cache_.slots + slot_]};
+    if (a_.ranks.ranks > 1) {
+      meetings_ = own_flags().meetings[blockIdx.y];
+    }
   }
 
   __device__ void run() {
@@ -52,7 +56,7 @@ class ScoreEvictionBlock {
         note_weights(token);
       }
       if (a_.by_layer) {
-        meet(a_.arrived + blockIdx.y, gridDim.x * static_cast<std::uint32_t>(token + 1));
+        complete_sums(token);
       }
       if (count_ > budget_) {
         drop(choose(token, position + 1));
@@ -61,6 +65,9 @@ class ScoreEvictionBlock {
     }
     if (threadIdx.x == 0) {
       *count_at_ = count_;
+    }
+    if (a_.ranks.ranks > 1 && head_ == 0 && threadIdx.x == 0) {
+      own_flags().meetings[blockIdx.y] = meetings_ + static_cast<std::uint32_t>(a_.tokens);
     }
   }
 
@@ -161,7 +168,66 @@ class ScoreEvictionBlock {
     __syncthreads();
   }
 
+  // Waits until all heads of the layer have written what they found.
+  __device__ void complete_sums(int token) {
+    std::uint32_t* const arrived = a_.arrived + blockIdx.y;
+    if (a_.ranks.ranks == 1) {
+      meet(arrived, gridDim.x * static_cast<std::uint32_t>(token + 1));
+      return;
+    }
+    const auto before = static_cast<std::uint32_t>(2 * token);
+    meet(arrived, gridDim.x * (before + 1));
+    const int stride = static_cast<int>(gridDim.x) * kScoreEvictionThreads;
+    for (int i = head_ * kScoreEvictionThreads + threadIdx.x; i < count_; i += stride) {
+      __stcg(rank_sums(token, a_.ranks.rank) + i, sum_of_heads(token, i));
+    }
+    meet_ranks(arrived, gridDim.x * (before + 2),
+               meetings_ + static_cast<std::uint32_t>(token) + 1);
+  }
+
+  // The last block of this rank to come tells all ranks, this one too.
+  __device__ void meet_ranks(std::uint32_t* arrived, std::uint32_t all, std::uint32_t meeting) {
+    const RankScores& ranks = a_.ranks;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence_system();
+      if (atomicAdd(arrived, 1U) + 1 == all) {
+        __threadfence_system();
+        for (int to = 0; to < ranks.ranks; ++to) {
+          parallel::cuda::store_release(&ranks.flags[to]->arrived[ranks.rank][blockIdx.y], meeting);
+        }
+      }
+      for (int from = 0; from < ranks.ranks; ++from) {
+        const std::uint32_t* flag = &own_flags().arrived[from][blockIdx.y];
+        parallel::cuda::wait_until(
+            [&] { return parallel::cuda::has_come(parallel::cuda::load_acquire(flag), meeting); });
+      }
+      __threadfence_system();
+    }
+    __syncthreads();
+  }
+
+  [[nodiscard]] __device__ RowFlags& own_flags() const { return *a_.ranks.flags[a_.ranks.rank]; }
+
+  // Two alternating sets, also from one launch to the next: a rank may be one token ahead.
+  [[nodiscard]] __device__ float* rank_sums(int token, int rank) const {
+    const std::uint32_t set = (meetings_ + static_cast<std::uint32_t>(token)) % 2;
+    return a_.ranks.sums[rank] + (set * kMostMeetingRows + blockIdx.y) * a_.stride;
+  }
+
+  // Added in the same order on all ranks, so that they drop the same entries.
   [[nodiscard]] __device__ float layer_sum(int token, int entry) const {
+    if (a_.ranks.ranks == 1) {
+      return sum_of_heads(token, entry);
+    }
+    float sum = 0.0F;
+    for (int rank = 0; rank < a_.ranks.ranks; ++rank) {
+      sum += __ldcv(rank_sums(token, rank) + entry);
+    }
+    return sum;
+  }
+
+  [[nodiscard]] __device__ float sum_of_heads(int token, int entry) const {
     float sum = 0.0F;
     for (int head = 0; head < static_cast<int>(gridDim.x); ++head) {
       sum += __ldcg(sums_of(token, head) + entry);
@@ -204,6 +270,7 @@ class ScoreEvictionBlock {
   int count_;
   int budget_;
   Spared spared_;
+  std::uint32_t meetings_ = 0;  // of this row and its ranks, before this launch
 };
 
 }  // namespace winnow::kvcache::cuda

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "kvcache/cuda/append/step.h"
 #include "kvcache/cuda/cache_view.h"
+#include "kvcache/cuda/score_eviction/rank_scores.h"
 #include "kvcache/eviction/eviction.h"
 #include "ops/cuda/general/attention_logits.h"
 #include "ops/kv_page.h"
@@ -34,6 +35,7 @@ struct ScoreEvictionArguments {
   float* weights;          // [batch * kv_heads, group, stride] scratch
   float* sums;             // [2, batch * kv_heads, stride] TOVA: shared by a layer's heads
   std::uint32_t* arrived;  // [batch] TOVA: zero at launch
+  RankScores ranks;        // TOVA: of all heads of the layer
   std::size_t stride;      // capacity of a row in entries
 };
 
