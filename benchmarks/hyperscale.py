@@ -105,7 +105,7 @@ class Runner:
 
     def calibrate(self, base: Path, file: Path) -> None:
         if not file.exists() and any(text.startswith(CALIBRATED) for text in self.args.rules):
-            self.winnow("calibrate", "calibrate", "--model", str(base), "--text", str(self.args.text), "--output", str(file))
+            self.winnow("calibrate", "calibrate", "--model", str(base), "--text", str(self.args.plain_text), "--output", str(file))
 
     def evaluate(self, name: str, model: Path, flags: list[str]) -> None:
         device = self.idle.get()
@@ -154,7 +154,8 @@ def main() -> None:
     parser.add_argument("--students", nargs="*", default=[], metavar="NAME=DIR", help="train nothing: measure these and --base")
     parser.add_argument("--rules", nargs="*", default=list(RULES), metavar="RULE=CR,...",
                         help=f"on the base; {' and '.join(BUDGETS)} as STUDENT:RULE")  # fmt: skip
-    parser.add_argument("--text", type=Path, required=True, help="training data that is mixed in; with --students: text for calibration")
+    parser.add_argument("--text", type=Path, help="training data that is mixed in, unless --students are given")
+    parser.add_argument("--plain-text", type=Path, help="a text for rules that need statistics of queries")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--places", nargs="*", default=["cuda:0=10"], metavar="DEVICE=JOBS",
@@ -167,6 +168,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=48, help="problems at once")
     parser.add_argument("--kv-gib", type=float, default=10)
     args = parser.parse_args()
+    if not args.students and args.text is None:
+        parser.error("--text: training data, or --students")
+    if args.plain_text is None and any(text.startswith(CALIBRATED) for text in args.rules):
+        parser.error(f"--plain-text: {' and '.join(CALIBRATED)} needs it")
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
     runner = Runner(args)

@@ -29,7 +29,7 @@ struct CalibrateOptions {
 int run_calibrate(const CalibrateOptions& options) {
   engine::require_calibration(options.output);
   require(options.max_tokens >= 1, "--max-tokens {}: expected 1 or more", options.max_tokens);
-  const std::string text = read_file(options.text);
+  const std::string text = read_text(options.text);
   require(!text.empty(), "--text {}: is empty", options.text);
   const auto loaded = engine::load_model(options.load);
   require(!loaded->spec().has_latents(), "{}: queries of latent attention are not calibrated",

@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/note.h"
 #include "base/whole_file.h"
 #include "checkpoint/json_text.h"
+#include "tokenizer/utf8.h"
 
 namespace winnow::cli {
 
@@ -52,6 +54,19 @@ std::string read_file(const std::filesystem::path& path) {
     return read_standard_input();
   }
   return read_whole_file(path);
+}
+
+std::string read_text(const std::string& file) {
+  std::string text = read_file(file);
+  require(is_valid_utf8(text), "--text {}: is no text in UTF-8{}", file,
+          text.starts_with("\x28\xB5\x2F\xFD") || text.starts_with("\x1F\x8B")
+              ? ": it is compressed"
+              : "");
+  const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
+  require(!line.starts_with('{') || !nlohmann::json::accept(line),
+          "--text {}: expected plain text, found lines of JSON: jq -r .text {} writes their texts",
+          file, file);
+  return text;
 }
 
 bool output_is_terminal() {

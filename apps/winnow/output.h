@@ -26,6 +26,9 @@ std::string grouped(long long number);
 std::string read_standard_input();
 /// A whole file; "-" is standard input.
 std::string read_file(const std::filesystem::path& path);
+/// The file of --text. Throws Error if it is no UTF-8 (compressed, for instance), or lines of JSON,
+/// whose syntax would be read too.
+std::string read_text(const std::string& file);
 
 bool output_is_terminal();
 bool input_is_terminal();

@@ -74,6 +74,11 @@ TEST_F(Calibrate, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error_of(calibrate("README.md", file_, "0")), HasSubstr("--max-tokens 0: expected"));
   const std::string empty = directory_.write("empty", "");
   EXPECT_THAT(error_of(calibrate(empty, file_, "9")), HasSubstr(empty + ": is empty"));
+  const std::string packed = directory_.write("packed.zst", "\x28\xB5\x2F\xFD text");
+  EXPECT_THAT(error_of(calibrate(packed, file_, "9")),
+              HasSubstr(packed + ": is no text in UTF-8: it is compressed"));
+  const std::string lines = directory_.write("lines.jsonl", "{\"text\": \"a\"}\n");
+  EXPECT_THAT(error_of(calibrate(lines, file_, "9")), HasSubstr("found lines of JSON"));
   const std::string nowhere = directory_.file("no/where");
   EXPECT_THAT(error_of(calibrate("README.md", nowhere, "9")), HasSubstr(nowhere));
   EXPECT_THAT(error_of(generate({"--cache", "triattention", "--cr", "4"})),

@@ -107,7 +107,7 @@ int run_divergence(const DivergenceFlags& flags) {
   }
   const auto reference =
       is_saved(flags) || saves ? nullptr : load_reference(flags.load, flags.reference);
-  const std::string text = read_file(flags.text);
+  const std::string text = read_text(flags.text);
   Sha256 digest;
   digest.update(text);
   Json settings{{"text", flags.text},       {"text_sha256", digest.finish()},

@@ -142,7 +142,7 @@ void check_html(const ProfileFlags& flags, const kvcache::RuleTraits& rule) {
 }
 
 int run_profile(const ProfileFlags& flags) {
-  const std::string text = read_file(flags.text);
+  const std::string text = read_text(flags.text);
   Sha256 digest;
   digest.update(text);
   EvalRun run("profile", flags,

@@ -74,15 +74,6 @@ void add_text_flag(const FlagGroup& group, std::string& text) {
       ->required();
 }
 
-std::string read_text(const std::string& file) {
-  std::string text = read_file(file);
-  const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
-  require(!line.starts_with('{') || !nlohmann::json::accept(line),
-          "--text {}: expected plain text, found lines of JSON: jq -r .text {} writes their texts",
-          file, file);
-  return text;
-}
-
 void add_lengths_flag(const FlagGroup& group, std::vector<int>& lengths) {
   group.option("--lengths", lengths, "N", "Tokens of prompt and answer: 1024,2048 ...")
       ->delimiter(',');

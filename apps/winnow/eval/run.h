@@ -36,8 +36,6 @@ struct EvalFlags {
 void add_eval_flags(CLI::App& command, EvalFlags& flags);
 /// --text, which must be given.
 void add_text_flag(const FlagGroup& group, std::string& text);
-/// The text of such a file. Throws Error if it is lines of JSON, whose syntax would be scored.
-std::string read_text(const std::string& file);
 /// --lengths: for measures that hide something in a text.
 void add_lengths_flag(const FlagGroup& group, std::vector<int>& lengths);
 /// --lengths, and --max-tokens of an answer.
