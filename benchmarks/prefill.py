@@ -63,9 +63,10 @@ def story_tokens(server):
 
 def measure(rule, args):
     flags = ["--cache", rule, *args.serve]
-    alone = Server(args.binary, flags, args.model)
-    prefill = Server(args.binary, ["--serve-states", *flags], args.model)
-    decode = Server(args.binary, ["--prefill-from", f"http://127.0.0.1:{prefill.port}", *flags], args.model)
+    prefills, decodes = (["--device", device] for device in args.devices)
+    alone = Server(args.binary, [*flags, *decodes], args.model)
+    prefill = Server(args.binary, ["--serve-states", *flags, *prefills], args.model)
+    decode = Server(args.binary, ["--prefill-from", f"http://127.0.0.1:{prefill.port}", *flags, *decodes], args.model)
     runs = []
     try:
         story = story_tokens(alone)
@@ -97,6 +98,8 @@ def main():
     parser.add_argument("--rules", nargs="+", default=["dense", "dms"])
     parser.add_argument("--tokens", type=int, default=4352)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--devices", nargs=2, default=["cpu", "cpu"], metavar=("PREFILL", "DECODE"),
+                        help="where the prefill server computes, and where the other two (default: cpu cpu)")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("serve", nargs="*", help="flags of winnow serve")
     args = parser.parse_args()
@@ -106,7 +109,7 @@ def main():
         runs = [run for rule in args.rules for run in measure(rule, args)]
     if args.out:
         head = json.dumps({"date": datetime.date.today().isoformat(), "machine": machine(), "model": name,
-                           "tokens": args.tokens, "serve": args.serve}, indent=1)
+                           "tokens": args.tokens, "devices": args.devices, "serve": args.serve}, indent=1)
         rows = ",\n  ".join(json.dumps(run) for run in runs)
         args.out.write_text(f'{head[:-2]},\n "runs": [\n  {rows}\n ]\n}}\n')
 
