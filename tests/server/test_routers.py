@@ -4,6 +4,9 @@ import contextlib
 import json
 import os
 import pathlib
+import re
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -114,3 +117,79 @@ def test_a_full_worker_is_passed_over(tmp_path, monkeypatch, router):
     finally:
         for worker in workers:
             worker.process.kill()
+
+
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+@contextlib.contextmanager
+def proxied(router_port, folder):
+    """packaging/routers/nginx.conf, without TLS, before the router: its URL."""
+    port = routers.free_port()
+    text = (ROOT / "packaging/routers/nginx.conf").read_text()
+    for old, new in ((r"listen 443 ssl", f"listen 127.0.0.1:{port}"), (r"\n *ssl_\w+ .*", ""),
+                     (r"127\.0\.0\.1:8000", f"127.0.0.1:{router_port}")):
+        text, changes = re.subn(old, new, text)
+        assert changes
+    temporary = "".join(f"{kind}_temp_path {folder};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    config = folder / "nginx.conf"
+    config.write_text(f"daemon off; pid {folder}/pid; error_log {folder}/log;\n"
+                      f"events {{}}\nhttp {{ access_log off;\n{temporary}{text}}}\n")
+    process = subprocess.Popen([NGINX, "-c", config, "-e", folder / "log"])
+    try:
+        wait_until(lambda: takes_connections(port))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def takes_connections(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def ask_as_it_is(url, method, path):
+    """The status of a request whose path no client library has put in order."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as s:
+        s.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        return int(s.recv(65536).split()[1])
+
+
+@pytest.mark.skipif(not NGINX, reason="there is no nginx")
+@pytest.mark.parametrize("router, flags, change, from_inside", [
+    ("vllm-router", ["--api-key", "secret"], "POST /remove_worker?url={}", 200),  # the router itself takes it from anyone
+    ("sglang-router", ["--control-plane-api-keys", "a:a:admin:other"], "POST /workers", 401)])
+def test_the_proxy_passes_the_api_alone(tmp_path, monkeypatch, router, flags, change, from_inside):
+    monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
+    command = routers.router_command
+    monkeypatch.setattr(routers, "router_command", lambda *args: command(*args) + flags)
+    args = types.SimpleNamespace(model="assets/dms-cr8", log=tmp_path / "log")
+    worker = routers.Worker(BINARY, ["--api-key", "secret"], args.model, tells_events=False)
+    method, path = change.format(worker.url).split()
+    key = {"Authorization": "Bearer secret"}
+    chat = {"model": "dms-cr8", "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
+    try:
+        with routers.routing(router, "round_robin", [worker], args) as port, proxied(port, tmp_path) as url:
+            for form in (path, f"/{path}", f"/v1/..{path}", f"/v1/models/..%2F..{path}", f"{path}/..%2Fv1%2Fmodels",
+                         f"{path}/../v1/models", "/v1/tokenizers", "/list_workers", "/flush_cache", "/add_worker", "/key"):
+                assert ask_as_it_is(url, method, form) == 404, form
+            assert httpx.get(f"{url}/readiness").status_code == 200
+            assert httpx.get(f"{url}/v1/models?x=1", headers=key).status_code == 200
+            for api in ("/v1/chat/completions", "/v1/messages"):
+                lacks = router == "sglang-router" and api == "/v1/messages"
+                assert httpx.post(url + api, json=chat).status_code == (404 if lacks else 401), api
+                assert httpx.post(url + api, json=chat, headers=key).status_code == (404 if lacks else 200), api
+            long = {"model": "dms-cr8", "prompt": "x" * (2 << 20), "max_tokens": 1}
+            assert httpx.post(f"{url}/v1/completions", json=long, headers=key).status_code == 400  # the server's, no 413
+            stream = chat | {"max_tokens": 500, "ignore_eos": True, "temperature": 1, "stream": True}
+            with httpx.stream("POST", f"{url}/v1/chat/completions", json=stream, headers=key) as answer:
+                lines = answer.iter_lines()
+                next(lines)  # while the server still writes: nothing collects a stream
+                assert "winnow_sequences_running 1\n" in httpx.get(f"{worker.url}/metrics", headers=key).text
+                assert "data: [DONE]" in lines
+            assert ask_as_it_is(f"http://127.0.0.1:{port}", method, path) == from_inside
+    finally:
+        worker.process.kill()
