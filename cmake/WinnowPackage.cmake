@@ -19,7 +19,10 @@ set(CPACK_DEBIAN_DEVEL_PACKAGE_SECTION libdevel)
 # What winnow-config.cmake looks for.
 set(CPACK_DEBIAN_DEVEL_PACKAGE_DEPENDS
     "libdnnl-dev, ocl-icd-opencl-dev, libhwy-dev, libpcre2-dev, libonig-dev, libutf8proc-dev, \
-libunistring-dev, libsentencepiece-dev, libprotobuf-dev, libzstd-dev, libssl-dev, libfmt-dev, pkg-config")
+libunistring-dev, libsentencepiece-dev, libprotobuf-dev, libzstd-dev, libssl-dev, libcurl4-openssl-dev, libfmt-dev, pkg-config")
+if(winnow_zmq_found)
+  string(APPEND CPACK_DEBIAN_DEVEL_PACKAGE_DEPENDS ", libzmq3-dev")
+endif()
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program winnow, its man pages and completions.")
 set(CPACK_COMPONENT_DEVEL_DESCRIPTION "Headers and static library of winnow, for C++20.")
 
@@ -29,5 +32,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/packaging/winnow@.service
               ${PROJECT_SOURCE_DIR}/packaging/prometheus.yml
               ${PROJECT_SOURCE_DIR}/packaging/alerts.yml
               ${PROJECT_SOURCE_DIR}/packaging/grafana.json
+        DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT runtime)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/packaging/routers
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT runtime)
 include(CPack)

@@ -1,4 +1,5 @@
-"""The command of docs/serving-production.md for a second model changes every place in the manifests."""
+"""Files of packaging/ agree with each other and with the pages that name them."""
+import json
 import re
 import subprocess
 
@@ -60,3 +61,19 @@ def test_the_router_of_the_unit_is_started_as_the_page_says():
     unit = (MANIFESTS / "winnow-router.service").read_text()
     page = (ROOT / "docs" / "many-devices.md").read_text()
     assert flags(unit, "$SERVERS") == flags(page, "--worker-urls")
+    assert flags(unit, "$SERVERS")[:3] == ["vllm-router", "--host", "127.0.0.1"]  # who reaches it may add servers
+
+
+def test_the_manifests_router_changes_nothing_without_a_key():
+    text = (MANIFESTS / "kubernetes.yaml").read_text()
+    command = text[text.index("sglang-router launch"):text.index("readinessProbe: {httpGet: {path: /readiness")]
+    assert "--control-plane-api-keys router:router:admin:$(cat /keys/router)" in command
+
+
+def test_the_dashboard_shows_the_chosen_models_and_servers():
+    board = json.loads((ROOT / "packaging" / "grafana.json").read_text())
+    assert {"model", "instance"} <= {variable["name"] for variable in board["templating"]["list"]}
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            asked = re.findall(r"winnow_\w+(\{[^}]*\})?", target["expr"])
+            assert asked and all('model=~"$model",instance=~"$instance"' in labels for labels in asked), target
