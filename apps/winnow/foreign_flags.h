@@ -89,6 +89,8 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"vLLM", "--async-scheduling", "", "not needed: drop it"},
     ForeignFlag{"vLLM", "--disable-log-stats", "", "not needed: drop it"},
     ForeignFlag{"vLLM", "--enable-prompt-tokens-details", "", "not needed: drop it"},
+    ForeignFlag{"vLLM", "--tokenizer-mode", "", "not needed: found in the model's files"},
+    ForeignFlag{"vLLM", "--config", "", "not supported: state its lines as flags"},
     ForeignFlag{"vLLM", "--ssl-ca-certs", "",
                 "not supported: let a proxy check certificates of clients"},
     ForeignFlag{"SGLang", "--model-path", "--model"},
