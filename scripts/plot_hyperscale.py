@@ -23,6 +23,12 @@ STYLES = {  # rule -> label, colour, marker
     "tova": ("TOVA", "#c05621", "v"),
     "h2o": ("H2O", "#b83280", "D"),
     "streaming": ("streaming", "#b7791f", "P"),
+    "rkv": ("R-KV", "#805ad5", "X"),
+    "triattention": ("TriAttention", "#319795", "<"),
+    "vatp": ("VATP", "#d53f8c", ">"),
+    "random": ("random, spares the prompt", "#a0aec0", "p"),
+    "dms_budget": ("DMS in a budget", "#68d391", "h"),
+    "dms_quest": ("DMS with Quest", "#22543d", "*"),
 }
 
 
@@ -67,8 +73,10 @@ def main() -> None:
     draw(reads, methods, "kv_reads", "KV reads per head (runtime)")
     draw(peak, methods, "peak_tokens", "peak tokens per head (memory)")
     reads.set_ylabel("problems solved, %")
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
-    figure.legend(*reads.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=len(methods))
+    columns = 6
+    rows = (len(methods) + columns - 1) // columns
+    figure.tight_layout(rect=(0, 0.02 + 0.05 * rows, 1, 1))
+    figure.legend(*reads.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=columns)
     figure.savefig(args.output, metadata={"Date": None} if args.output.suffix == ".svg" else None)
 
 

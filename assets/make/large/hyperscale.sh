@@ -20,5 +20,5 @@ rules = [*quality.UNTRAINED, *(f"dms-8:{rule}" for rule in quality.BUDGETS)]
 print(*(f"{rule}={ratio}" for ratio in (4, 8) for rule in rules), sep="\n")')
 
 "$python" "$benchmark/hyperscale.py" --winnow "$winnow" --base "$work/base" --students "${students[@]}" --rules "${rules[@]}" \
-  --text "$work/calibration.txt" --work "$work/hyperscale-work" --out "$work/hyperscale" \
+  --plain-text "$work/calibration.txt" --work "$work/hyperscale-work" --out "$work/hyperscale" \
   --problems 24 --lengths 1024,4000 --widths 1,2,4 --batch 24 "$@"
