@@ -6,7 +6,8 @@ hold, and the time to the first token, by the router's policy. Starts servers an
   benchmarks/routers.py --chats 12 --turns 6 --out FILE.json [-- serve flags]
 
 Each chat is a client that sends its next message when the answer has come; all begin at once. A prompt holds the whole
-chat so far. Each run has new servers, whose caches are empty."""
+chat so far. Each run has new servers, whose caches are empty. With --slow the last server is stopped for a part of each
+second: what its clients and the others wait."""
 import argparse
 import asyncio
 import contextlib
@@ -14,9 +15,11 @@ import datetime
 import json
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
+import threading
 import time
 
 from serving_load import ROOT, Server, machine, metrics, request
@@ -69,6 +72,26 @@ def routing(router, policy, workers, args):
             process.wait(60)
 
 
+@contextlib.contextmanager
+def slowed(process, share):
+    """Lets a process run for `share` of each second; 1: all the time."""
+    end = threading.Event()
+
+    def stop_and_go():
+        while share < 1 and not end.wait(share):
+            process.send_signal(signal.SIGSTOP)
+            end.wait(1 - share)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
 async def wait_for(port, process):
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -97,7 +120,7 @@ async def turn(port, messages, seed, args):
                 first = first or time.perf_counter() - begin
                 text += choice["delta"].get("content") or ""
     writer.close()
-    return text, {"first_token": first, "prompt": usage["prompt_tokens"],
+    return text, {"seconds": time.perf_counter() - begin, "first_token": first, "prompt": usage["prompt_tokens"],
                   "found": usage["prompt_tokens_details"]["cached_tokens"]}
 
 
@@ -119,7 +142,7 @@ async def chats(port, args):
 def run(router, policy, args):
     workers = [Worker(args.binary, args.serve, args.model, policy == "kv_aware") for _ in range(args.workers)]
     try:
-        with routing(router, policy, workers, args) as port:
+        with routing(router, policy, workers, args) as port, slowed(workers[-1].process, args.slow):
             turns = asyncio.run(chats(port, args))
         computed = [asyncio.run(metrics(worker.port))["winnow_prompt_tokens_total"] for worker in workers]
     finally:
@@ -130,6 +153,7 @@ def run(router, policy, args):
               "hit_rate": sum(t["found"] for t in later) / sum(t["prompt"] for t in later),
               "first_token_p50": statistics.median(t["first_token"] for t in later),
               "first_token_p90": statistics.quantiles((t["first_token"] for t in later), n=10)[-1],
+              "seconds_p50": statistics.median(t["seconds"] for t in turns), "seconds_max": max(t["seconds"] for t in turns),
               "prompt_tokens_by_worker": computed}
     print(json.dumps(result), flush=True)
     return result | {"rows": turns}
@@ -146,6 +170,7 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--runs", nargs="+", default=["/".join(r) for r in RUNS], help="ROUTER/POLICY")
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--slow", type=float, default=1.0, help="the part of each second that the last server runs")
     parser.add_argument("--log", default="/dev/null", help="of the routers")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("serve", nargs="*", help="flags of winnow serve")
@@ -153,7 +178,7 @@ def main():
     results = [run(*which.split("/"), args) for _ in range(args.repeat) for which in args.runs]
     if args.out:
         settings = {name: getattr(args, name) for name in ("model", "workers", "chats", "turns", "story", "max_tokens",
-                                                           "serve")}
+                                                           "slow", "serve")}
         head = json.dumps({"date": datetime.date.today().isoformat(), "machine": machine(), **settings}, indent=1)
         rows = ",\n  ".join(json.dumps(result) for result in results)
         args.out.write_text(f'{head[:-2]},\n "runs": [\n  {rows}\n ]\n}}\n')
