@@ -218,7 +218,7 @@ std::string room_for_chat(const Place& place, const Row& row, double each) {
 
 std::string most_tokens_text(const Place& place, const Row& row) {
   const nlohmann::ordered_json most = most_tokens(place, row);
-  return most.is_null() ? "-" : fmt::format("{:.3g}/s", most.get<double>());
+  return most.is_null() ? "-" : readable_number(most.get<double>()) + "/s";
 }
 
 // Of the column of places, with a space after the longest name.

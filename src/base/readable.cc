@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <string_view>
 
@@ -20,6 +22,21 @@ std::string readable_bytes(double bytes) {
                      : bytes >= 10.0             ? 1
                                                  : 2,
                      kUnits[unit]);
+}
+
+std::string readable_number(double number) {
+  constexpr int kDigits = 3;
+  constexpr int kGroup = 3;
+  const int magnitude = number == 0.0 ? 0 : static_cast<int>(std::floor(std::log10(number)));
+  std::string text = fmt::format("{:.{}f}", number, std::max(0, kDigits - 1 - magnitude));
+  const std::size_t end = std::min(text.find('.'), text.size());
+  if (end < text.size()) {
+    text.erase(text.find_last_not_of("0.") < end ? end : text.find_last_not_of('0') + 1);
+  }
+  for (int at = static_cast<int>(end) - kGroup; at > 0; at -= kGroup) {
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return text;
 }
 
 std::string readable_count(double count) {

@@ -173,11 +173,11 @@ void check_capacity(const engine::LoadedModel& model, int context, std::size_t c
       static_cast<double>(shape.page_layout(model.engine.cache.format).entry_bytes());
   if (bytes > static_cast<double>(capacity)) {
     log.write(LogLevel::warn, "capacity",
-              {{"message",
-                fmt::format("a sequence of --max-context {} tokens takes about {:.3g} "
-                            "GiB, and the cache has {:.3g} (--kv-gib): requests that "
-                            "fill it end with 400",
-                            context, bytes / 0x1p30, static_cast<double>(capacity) / 0x1p30)}});
+              {{"message", fmt::format("a sequence of --max-context {} tokens takes about {} "
+                                       "GiB, and the cache has {} (--kv-gib): requests that "
+                                       "fill it end with 400",
+                                       context, readable_number(bytes / 0x1p30),
+                                       readable_number(static_cast<double>(capacity) / 0x1p30))}});
   }
 }
 

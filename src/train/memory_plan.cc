@@ -6,7 +6,7 @@
 #include "base/host_memory.h"
 #include "parallel/launched_as.h"
 #include "train/backend.h"
-#include "train/cuda/memory_plan.h"
+#include "train/cuda_memory/memory_plan.h"
 #include "train/decoder.h"
 #include "train/head.h"
 #include "train/parameters.h"

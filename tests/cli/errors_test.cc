@@ -21,6 +21,7 @@ namespace winnow::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
@@ -115,9 +116,17 @@ TEST(Errors, ADeviceThatThisBuildHasNoCodeFor) {
       "make build";
   expect_generate_error(kBase, {"--device", "cuda"}, names);
   expect_error({"bench", "--device", "cuda", "--shape", "llama-3.1-70b"}, names);
-  expect_error({"retrofit", "--model", kBase, "--dry-run", "--device", "cuda"}, names);
-  expect_error({"train", "--init", kBase, "--dry-run", "--device", "cuda"}, names);
-  expect_error({"train", "--init", kBase, "--dry-run", "--device", "cuda", "--memory-gib", "80"},
+  const std::string plans = "; --memory-gib 24 plans for a GPU with 24 GiB that is elsewhere";
+  for (const Words& command : {Words{"retrofit", "--model"}, Words{"train", "--init"}}) {
+    Words words = command;
+    words.insert(words.end(), {kBase, "--dry-run", "--device", "cuda"});
+    const CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, AllOf(HasSubstr(names), HasSubstr(plans)));
+    words.insert(words.end(), {"--memory-gib", "80"});
+    EXPECT_EQ(run_winnow(words).code, 0);
+  }
+  expect_error({"retrofit", "--model", kBase, "--device", "cuda", "--out", "x", "--data", "y"},
                names);
 }
 

@@ -68,7 +68,8 @@ void add_run_flags(CLI::App& command, TrainingFlags& flags) {
   run.open_option("--config", flags.config, "FILE",
                   "JSON object of flags; those on the command line win (default: none)");
   run.flag("--dry-run", flags.dry_run,
-           "Print tokens, work, hours, parameters and memory of the run, and exit");
+           "Print tokens, work, hours, parameters and memory of the run, and exit; for a GPU that "
+           "is elsewhere with --device cuda --memory-gib 24 (default: off)");
   add_memory_flag(run, flags.memory);
   run.flag("--resume", flags.resume,
            "Continue from the last checkpoint in --out, to the bit (default: off)");
@@ -306,7 +307,8 @@ void add_training_flags(CLI::App& command, TrainingFlags& flags) {
   flags.command = &command;
   const FlagGroup own(command);
   own.open_option(kModelFlag, flags.model, kModelType,
-                  "Hugging Face model directory, or org/name[@revision] on the Hub, to start from "
+                  "What to start from: a Hugging Face model directory, a GGUF file, or "
+                  "org/name[@revision] on the Hub, with :Q4_K_M or :FILE for its GGUF files "
                   "(no default)");
   if (!flags.retrofit) {
     own.open_option("--init", flags.init, kModelType,

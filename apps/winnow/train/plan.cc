@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,14 @@ void print_tokens(const train::TrainingOptions& options) {
                     grouped(step * options.steps)));
 }
 
+// With days where hours alone say little.
+std::string readable_hours(double hours) {
+  constexpr double kOfDay = 24.0;
+  const std::string days =
+      hours < 2 * kOfDay ? "" : fmt::format(" ({} days)", grouped(std::llround(hours / kOfDay)));
+  return readable_number(hours) + days;
+}
+
 // Work and time of all steps. A CPU that is here is measured; else the rate is an assumption, as
 // it depends on the device, the model and the batch.
 void print_time(const TrainingFlags& flags, const train::TrainingOptions& options,
@@ -45,11 +54,12 @@ void print_time(const TrainingFlags& flags, const train::TrainingOptions& option
   const double flops = train::flops_per_token(options, base) *
                        static_cast<double>(options.batch * options.length) *
                        static_cast<double>(options.steps);
-  print(fmt::format("{:<38} {:>10}\n", "work of all steps, in PFLOP",
-                    fmt::format("{:.3g}", flops / 1e15)));
+  print(
+      fmt::format("{:<38} {:>10}\n", "work of all steps, in PFLOP", readable_number(flops / 1e15)));
   const auto print_hours = [&](std::string_view label, double rate, std::string_view why) {
-    print(fmt::format("{:<38} {:>10}\n  {}\n", fmt::format("{} {:.3g} TFLOP/s", label, rate / 1e12),
-                      fmt::format("{:.3g}", flops / rate / 3600.0), why));
+    print(fmt::format("{:<38} {:>10}\n  {}\n",
+                      fmt::format("{} {} TFLOP/s", label, readable_number(rate / 1e12)),
+                      readable_hours(flops / rate / 3600.0), why));
   };
   if (options.cuda_device) {
     print_hours(options.ranks > 1 ? "hours, if the GPUs do" : "hours, if the GPU does",

@@ -14,6 +14,7 @@
 #include "apps/winnow/train/page.h"
 #include "apps/winnow/train/plan.h"
 #include "apps/winnow/train/progress.h"
+#include "base/device_list.h"
 #include "base/error.h"
 #include "base/note.h"
 #include "base/threads.h"
@@ -254,6 +255,18 @@ int train_on(parallel::Communicator& ranks, const TrainingFlags& flags,
   return kSuccess;
 }
 
+// A plan is arithmetic: it needs no device if --memory-gib says how much memory there is.
+void require_devices(const TrainingFlags& flags, const train::TrainingOptions& options,
+                     const model::ModelSpec& config) {
+  if (flags.dry_run && options.cuda_device) {
+    const std::string problem = list_devices().problem;
+    require(problem.empty(),
+            "--device cuda: {}; --memory-gib 24 plans for a GPU with 24 GiB that is elsewhere",
+            problem);
+  }
+  train::require_training_devices(options, config);
+}
+
 int run(const TrainingFlags& flags) {
   const train::TrainingOptions options = training_options(flags);
   check_paths(flags);
@@ -267,7 +280,7 @@ int run(const TrainingFlags& flags) {
   train::validate(options, config);
   const auto elsewhere = flags.memory.bytes();
   if (!elsewhere) {
-    train::require_training_devices(options, config);
+    require_devices(flags, options, config);
   }
   const std::size_t available = elsewhere ? *elsewhere : train::available_memory(options);
   const train::MemoryPlan plan = train::plan_memory(options, config, available);

@@ -7,11 +7,9 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/cuda/training/scratch_sizes.h"
 
 namespace winnow::ops::cuda {
-
-/// The largest number of entries that a state can average.
-inline constexpr int kMostMergeSpan = 32;
 
 /// Operands of forward and backward: like ops::SegmentAverage, in device memory, with weights given
 /// as logits, whose sigmoids they are.
@@ -38,7 +36,7 @@ struct SegmentAverageGradients {
   bf16* values = nullptr;
 };
 
-/// The number of scratch elements for the backward pass.
+/// The number of scratch elements for the backward pass: merging_scratch().
 std::size_t segment_average_scratch(int rows, int kv_heads);
 
 /// Given the gradients of the states' keys and values. The same operands give the same bits.

@@ -14,11 +14,11 @@
 #include "train/cuda/copies.h"
 #include "train/cuda/decoder.h"
 #include "train/cuda/head.h"
-#include "train/cuda/memory_plan.h"
 #include "train/cuda/optimizer.h"
 #include "train/cuda/pass_inputs.h"
 #include "train/cuda/sharded_weights.h"
 #include "train/cuda/supported.h"
+#include "train/cuda_memory/memory_plan.h"
 
 namespace winnow::train {
 namespace {
@@ -132,8 +132,8 @@ CudaBackend::CudaBackend(const TrainingOptions& options, const model::ModelSpec&
              options.muon.has_value()),
       scratch_(spec_, tokens_),
       decoder_(spec_, tokens_, keep_),
-      head_(spec_, tokens_, options.retrofit.has_value(),
-            cuda::DeviceHead::chunk_for(options.zero_stage)),
+      head_(spec_, {spec_, tokens_, options.retrofit.has_value(),
+                    cuda::HeadSizes::chunk_for(options.zero_stage)}),
       ropes_(spec_),
       frequencies_(std::span<const float>(ropes_.frequencies())),
       angles_(tokens_ * frequencies_.size()),

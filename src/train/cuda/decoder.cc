@@ -2,37 +2,20 @@
 
 #include "ops/cuda/embedding.h"
 #include "ops/cuda/general/elementwise.h"
+#include "train/cuda_memory/decoder.h"
 
 namespace winnow::train::cuda {
-namespace {
-
-std::size_t streams(const model::ModelSpec& spec, Keep keep) {
-  return keep == Keep::nothing ? 1 : static_cast<std::size_t>(spec.layer_count()) + 1;
-}
-
-std::size_t kept_layers(const model::ModelSpec& spec, Keep keep) {
-  return keep == Keep::all ? static_cast<std::size_t>(spec.layer_count()) : 1;
-}
-
-}  // namespace
 
 DeviceDecoder::DeviceDecoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep)
     : spec_(spec),
       stream_size_(tokens * static_cast<std::size_t>(spec.hidden)),
       keep_(keep),
       shared_(spec, tokens, keep != Keep::nothing),
-      layer_inputs_(spec, tokens, keep != Keep::nothing),
-      streams_(streams(spec, keep) * stream_size_) {
+      layer_inputs_(spec, {spec, tokens, keep != Keep::nothing}),
+      streams_(kept_streams(spec, keep) * stream_size_) {
   for (std::size_t i = 0; i < kept_layers(spec, keep); ++i) {
     activations_.emplace_back(spec, tokens);
   }
-}
-
-std::size_t DeviceDecoder::bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep) {
-  return streams(spec, keep) * tokens * static_cast<std::size_t>(spec.hidden) * sizeof(float) +
-         kept_layers(spec, keep) * DeviceActivations::bytes(spec, tokens) +
-         DeviceSharedEntries::bytes(spec, tokens, keep != Keep::nothing) +
-         DeviceLayerInputs::bytes(spec, tokens, keep != Keep::nothing);
 }
 
 float* DeviceDecoder::input(int layer) const {

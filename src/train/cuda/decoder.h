@@ -13,7 +13,6 @@ namespace winnow::train::cuda {
 class DeviceDecoder {
  public:
   DeviceDecoder(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
-  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, Keep keep);
 
   /// Fills hidden() from `tokens`, in device memory. pass.spec is this decoder's.
   void forward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "train/cuda_memory/activations.h"
 #include "train/parameters.h"
 #include "train/visit_tensors.h"
 
@@ -17,9 +18,6 @@ using DeviceLayerWeights = LayerTensors<const bf16*, const float*>;
 /// In fp32; null: not computed.
 using DeviceGradients = Tensors<float*, float*>;
 using DeviceLayerGradients = LayerTensors<float*, float*>;
-
-/// Columns that the decisions of one token take in products.
-int padded_decisions(const model::ModelSpec& spec);
 
 /// Whether products read the tensor in bf16. These tensors come first in the flat arrays.
 inline bool is_matrix(const Parameter& parameter) {

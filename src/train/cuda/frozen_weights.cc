@@ -1,28 +1,16 @@
 #include "train/cuda/frozen_weights.h"
 
 #include "train/cuda/copies.h"
+#include "train/cuda_memory/weights.h"
 #include "train/rounded.h"
 
 namespace winnow::train::cuda {
-namespace {
-
-RankParts parts_of(const ParameterList& list, const model::ModelSpec& spec, ZeroStage stage,
-                   int rank, int ranks) {
-  return {list, spec.layer_count(), stage, rank, ranks, false};
-}
-
-// Elements of matrices that a rank holds.
-std::size_t held_matrices(const RankParts& parts) {
-  return parts.own().held({0, parts.matrices()}).second;
-}
-
-}  // namespace
 
 FrozenWeights::FrozenWeights(const model::ModelSpec& spec, const FindTensor& find,
                              const Peers& peers, LayerSlots* slots,
                              const winnow::cuda::Stream& stream)
     : list_(spec, Trained::everything),
-      parts_(parts_of(list_, spec, ZeroStage::everything, peers.rank(), peers.size())),
+      parts_(frozen_parts(list_, spec, ZeroStage::everything, peers.rank(), peers.size())),
       matrices_(slots != nullptr ? held_matrices(parts_) : parts_.matrices()),
       vectors_(parts_.size() - parts_.matrices()) {
   if (slots != nullptr) {
@@ -60,15 +48,6 @@ void FrozenWeights::take_matrix(const Parameter& parameter, const bf16* values) 
                          copy_to_device(matrices_.data() + held, values + (at - parameter.offset),
                                         count * sizeof(bf16));
                        });
-}
-
-std::size_t FrozenWeights::bytes(const model::ModelSpec& spec, ZeroStage stage, int ranks) {
-  const ParameterList list(spec, Trained::everything);
-  const RankParts parts = parts_of(list, spec, stage, 0, ranks);
-  const std::size_t matrices = stage == ZeroStage::everything
-                                   ? held_matrices(parts) + parts.largest_end()
-                                   : parts.matrices();
-  return matrices * sizeof(bf16) + (parts.size() - parts.matrices()) * sizeof(float);
 }
 
 const bf16* FrozenWeights::matrix(const std::string& name) const {

@@ -18,8 +18,6 @@ class FrozenWeights : public PlaceAccess {
   /// must outlive this.
   FrozenWeights(const model::ModelSpec& spec, const FindTensor& find, const Peers& peers,
                 LayerSlots* slots, const winnow::cuda::Stream& stream);
-  /// The bytes that it takes on a device, without the slots.
-  static std::size_t bytes(const model::ModelSpec& spec, ZeroStage stage, int ranks);
 
   [[nodiscard]] const bf16* matrix(const std::string& name) const;
   [[nodiscard]] const float* vector(const std::string& name) const;

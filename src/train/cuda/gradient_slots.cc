@@ -11,10 +11,6 @@ GradientSlots::GradientSlots(const Peers& peers, const RankParts& parts,
   of_rank_ = peers.addresses_of<const Slot>(slots_.data());
 }
 
-std::size_t GradientSlots::bytes(const RankParts& parts) {
-  return (2 * parts.largest_layer() + parts.largest_end()) * sizeof(float);
-}
-
 float* GradientSlots::address_of(const Parameter& parameter) const {
   if (parameter.role == Role::embedding) {
     return slots_[2].memory.data();

@@ -6,7 +6,7 @@
 
 #include "base/cuda/device.h"
 #include "train/cuda/peers.h"
-#include "train/cuda/rank_parts.h"
+#include "train/cuda_memory/rank_parts.h"
 
 namespace winnow::train::cuda {
 
@@ -18,7 +18,6 @@ class GradientSlots {
   /// `held`: this rank's parts. All must outlive this, and all ranks make one together.
   GradientSlots(const Peers& peers, const RankParts& parts, const winnow::cuda::Stream& passes,
                 float* held);
-  static std::size_t bytes(const RankParts& parts);
 
   /// Where the gradient of a matrix is while its place is open.
   [[nodiscard]] float* address_of(const Parameter& parameter) const;

@@ -7,46 +7,17 @@
 #include "train/cuda/layer_parts.h"
 
 namespace winnow::train::cuda {
-namespace {
 
-constexpr std::size_t kFewestRows = 256;
-
-int stride_of(const model::ModelSpec& spec) {
-  return (spec.vocab + 7) / 8 * 8;
-}
-
-std::size_t chunk_of(const model::ModelSpec& spec, std::size_t tokens, std::size_t logits) {
-  const std::size_t rows = logits / static_cast<std::size_t>(stride_of(spec));
-  return std::min(tokens, std::max(rows / kFewestRows * kFewestRows, kFewestRows));
-}
-
-std::size_t stream(const model::ModelSpec& spec, std::size_t tokens) {
-  return tokens * static_cast<std::size_t>(spec.hidden);
-}
-
-std::size_t logits(const model::ModelSpec& spec, std::size_t tokens, std::size_t chunk) {
-  return chunk_of(spec, tokens, chunk) * static_cast<std::size_t>(stride_of(spec));
-}
-
-}  // namespace
-
-DeviceHead::DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled,
-                       std::size_t chunk)
+DeviceHead::DeviceHead(const model::ModelSpec& spec, const HeadSizes& sizes)
     : spec_(spec),
-      stride_(stride_of(spec)),
-      chunk_(static_cast<int>(chunk_of(spec, tokens, chunk))),
-      normed_(stream(spec, tokens)),
-      dnormed_(stream(spec, tokens)),
-      teacher_normed_(distilled ? stream(spec, tokens) : 0),
-      logits_(logits(spec, tokens, chunk)),
-      teacher_logits_(distilled ? logits(spec, tokens, chunk) : 0),
-      dlogits_(logits(spec, tokens, chunk)) {}
-
-std::size_t DeviceHead::bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled,
-                              std::size_t chunk) {
-  return stream(spec, tokens) * sizeof(bf16) * (distilled ? 3 : 2) +
-         logits(spec, tokens, chunk) * (sizeof(float) * (distilled ? 2 : 1) + sizeof(bf16));
-}
+      stride_(sizes.stride),
+      chunk_(sizes.chunk),
+      normed_(sizes.stream),
+      dnormed_(sizes.stream),
+      teacher_normed_(sizes.teacher_stream),
+      logits_(sizes.logits),
+      teacher_logits_(sizes.teacher_logits),
+      dlogits_(sizes.logits) {}
 
 void DeviceHead::take_teacher(const DevicePass& pass, const DeviceWeights& teacher,
                               const float* hidden) {
@@ -89,6 +60,10 @@ ops::cuda::LogitRows DeviceHead::rows_of(int rows) const {
   return {.rows = rows, .cols = spec_.vocab, .stride = static_cast<std::size_t>(stride_)};
 }
 
+std::size_t DeviceHead::offset_of(int token) const {
+  return static_cast<std::size_t>(token) * static_cast<std::size_t>(spec_.hidden);
+}
+
 std::size_t DeviceHead::elements_of(int rows) const {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(stride_);
 }
@@ -104,7 +79,7 @@ void DeviceHead::chunked_loss(const DevicePass& pass, const DeviceWeights& weigh
                        pass.stream);
   for (int first = 0; first < pass.tokens; first += chunk_) {
     const int rows = std::min(chunk_, pass.tokens - first);
-    const std::size_t offset = stream(spec_, static_cast<std::size_t>(first));
+    const std::size_t offset = offset_of(first);
     const bf16* normed = normed_.data() + offset;
     multiply(pass, logits_.data(), normed, weights, rows);
     transform_logits(pass, logits_.data(), rows);
@@ -148,8 +123,7 @@ void DeviceHead::distillation_loss(const DevicePass& pass, const DeviceWeights& 
                                    const DeviceGradients& gradients, const StreamGradient& gradient,
                                    double* loss) {
   chunked_loss(pass, weights, hidden, gradients, gradient, [&](int first, int rows) {
-    multiply(pass, teacher_logits_.data(),
-             teacher_normed_.data() + stream(spec_, static_cast<std::size_t>(first)), teacher,
+    multiply(pass, teacher_logits_.data(), teacher_normed_.data() + offset_of(first), teacher,
              rows);
     transform_logits(pass, teacher_logits_.data(), rows);
     ops::cuda::distillation(divergence,

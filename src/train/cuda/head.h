@@ -5,7 +5,7 @@
 #include "ops/cuda/general/elementwise.h"
 #include "ops/loss.h"
 #include "train/cuda/layer.h"
-#include "train/zero_stage.h"
+#include "train/cuda_memory/head.h"
 
 namespace winnow::train::cuda {
 
@@ -17,14 +17,7 @@ struct DeviceTargets {
 
 class DeviceHead {
  public:
-  /// `distilled`: there is a teacher. `chunk` is the approximate number of a chunk's logits.
-  DeviceHead(const model::ModelSpec& spec, std::size_t tokens, bool distilled, std::size_t chunk);
-  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool distilled,
-                           std::size_t chunk);
-  /// Large enough that products fill a device. In stage 3 memory is short.
-  static std::size_t chunk_for(ZeroStage stage) {
-    return std::size_t{1} << (stage == ZeroStage::everything ? 27U : 28U);
-  }
+  DeviceHead(const model::ModelSpec& spec, const HeadSizes& sizes);
 
   /// Computes the teacher's predictions from `hidden` [T, hidden], which may change afterwards.
   void take_teacher(const DevicePass& pass, const DeviceWeights& teacher, const float* hidden);
@@ -51,6 +44,7 @@ class DeviceHead {
   void transform_logits(const DevicePass& pass, float* logits, int rows) const;
   void transform_gradient(const DevicePass& pass, int rows) const;
   [[nodiscard]] ops::cuda::LogitRows rows_of(int rows) const;
+  [[nodiscard]] std::size_t offset_of(int token) const;  // in [T, hidden]
   [[nodiscard]] std::size_t elements_of(int rows) const;
 
   model::ModelSpec spec_;

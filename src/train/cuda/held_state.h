@@ -14,7 +14,6 @@ namespace winnow::train::cuda {
 class HeldState {
  public:
   explicit HeldState(std::span<const float> values);
-  static std::size_t bytes(std::size_t held) { return 3 * held * sizeof(float); }
 
   /// Updates elements [begin, end). `gradients` and `rounded` are arrays like the values; `rounded`
   /// receives the new values in bf16; null: not needed.

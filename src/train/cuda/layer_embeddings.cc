@@ -8,33 +8,15 @@
 #include "train/cuda/linear_backward.h"
 
 namespace winnow::train::cuda {
-namespace {
 
-std::size_t elements_of(const model::ModelSpec& spec, std::size_t tokens) {
-  return tokens * static_cast<std::size_t>(spec.layer_embeddings_width());
-}
-
-std::size_t embedded_elements(const model::ModelSpec& spec, std::size_t tokens) {
-  return spec.layer_embeddings ? tokens * static_cast<std::size_t>(spec.hidden) : 0;
-}
-
-}  // namespace
-
-DeviceLayerInputs::DeviceLayerInputs(const model::ModelSpec& spec, std::size_t tokens,
-                                     bool has_gradients)
+DeviceLayerInputs::DeviceLayerInputs(const model::ModelSpec& spec, const LayerInputsSizes& sizes)
     : spec_(spec),
       width_(spec.layer_embeddings_width()),
-      inputs_(elements_of(spec, tokens)),
-      rounded_(has_gradients ? elements_of(spec, tokens) : 0),
-      projected_(elements_of(spec, tokens)),
-      gradients_(has_gradients ? elements_of(spec, tokens) : 0),
-      embedded_(embedded_elements(spec, tokens)) {}
-
-std::size_t DeviceLayerInputs::bytes(const model::ModelSpec& spec, std::size_t tokens,
-                                     bool has_gradients) {
-  const std::size_t each = (has_gradients ? 2 : 1) * (sizeof(bf16) + sizeof(float));
-  return elements_of(spec, tokens) * each + embedded_elements(spec, tokens) * sizeof(bf16);
-}
+      inputs_(sizes.inputs),
+      rounded_(sizes.gradients),
+      projected_(sizes.inputs),
+      gradients_(sizes.gradients),
+      embedded_(sizes.embedded) {}
 
 DeviceLayerInput DeviceLayerInputs::of_layer(int layer) const {
   if (width_ == 0) {

@@ -2,15 +2,14 @@
 #pragma once
 
 #include "train/cuda/layer.h"
+#include "train/cuda_memory/decoder.h"
 
 namespace winnow::train::cuda {
 
 /// The layers' inputs besides the stream, and their gradients.
 class DeviceLayerInputs {
  public:
-  /// Memory for `tokens` tokens; none if the model has no such embeddings.
-  DeviceLayerInputs(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
-  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
+  DeviceLayerInputs(const model::ModelSpec& spec, const LayerInputsSizes& sizes);
 
   /// `embedded` [T, hidden]: the stream before the first layer, as for backward().
   void forward(const DevicePass& pass, const DeviceWeights& weights, const std::int32_t* tokens,

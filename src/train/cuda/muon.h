@@ -26,7 +26,6 @@ class Muon {
   Muon(const MuonOptions& options, const ParameterList& list, const Partition& partition);
   /// Error naming the matrix whose rows do not begin at multiples of 16 bytes.
   static void require_supported(const model::ModelSpec& spec);
-  static std::size_t bytes(const ParameterList& list, const Partition& partition);
 
   /// Runs all products once, on an empty input, so that `linear` may time them.
   void warm_up(ops::cuda::Linear& linear, cudaStream_t stream);

@@ -6,7 +6,7 @@
 
 #include "train/cuda/access.h"
 #include "train/cuda/layer_slots.h"
-#include "train/cuda/rank_parts.h"
+#include "train/cuda_memory/rank_parts.h"
 
 namespace winnow::train::cuda {
 

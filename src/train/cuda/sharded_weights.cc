@@ -16,13 +16,6 @@ ShardedWeights::ShardedWeights(const model::ModelSpec& spec, const Parameters& p
   matrices_.set_held(held_of_ranks_.of_rank);
 }
 
-std::size_t ShardedWeights::bytes(const model::ModelSpec& spec, const RankParts& parts) {
-  const std::size_t vectors = parts.size() - parts.matrices();
-  return HeldState::bytes(parts.largest()) + VectorWeights::bytes(spec, parts) +
-         (parts.largest() + vectors) * sizeof(float) + parts.largest_end() * sizeof(bf16) +
-         GradientSlots::bytes(parts);
-}
-
 float* ShardedWeights::gradient(const Parameter& parameter) const {
   return is_matrix(parameter) ? matrix_gradients_.address_of(parameter)
                               : vector_gradients_.data() + (parameter.offset - parts_.matrices());

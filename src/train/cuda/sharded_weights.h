@@ -15,7 +15,6 @@ class ShardedWeights : public StudentWeights, public PlaceAccess {
   ShardedWeights(const model::ModelSpec& spec, const Parameters& parameters, const RankParts& parts,
                  const Peers& peers, LayerSlots& slots, const winnow::cuda::Stream& stream);
   /// Without the slots of layers.
-  static std::size_t bytes(const model::ModelSpec& spec, const RankParts& parts);
 
   [[nodiscard]] float* held_gradients() const override { return gradients_.data(); }
   void begin_update() override;

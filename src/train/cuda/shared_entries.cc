@@ -1,27 +1,10 @@
 #include "train/cuda/shared_entries.h"
 
 #include "train/cuda/copies.h"
+#include "train/cuda_memory/decoder.h"
 
 namespace winnow::train::cuda {
 namespace {
-
-// Columns of keys (values have as many), and of biases.
-std::size_t entry_width(const model::ModelSpec& spec, int layer) {
-  return static_cast<std::size_t>(spec.layer(layer).attention()->key_width());
-}
-std::size_t bias_width(const model::ModelSpec& spec, int layer) {
-  return spec.decides(layer) ? static_cast<std::size_t>(spec.layer(layer).attention()->kv_heads)
-                             : 0;
-}
-
-// Sum over all layers that store shared entries: columns of keys and values, and of biases.
-std::size_t columns_of(const model::ModelSpec& spec, std::size_t entries, std::size_t biases) {
-  std::size_t columns = 0;
-  for (const int source : spec.shared_layers()) {
-    columns += entries * entry_width(spec, source) + biases * bias_width(spec, source);
-  }
-  return columns;
-}
 
 // Widths are multiples of 8, so pieces begin at multiples of 16 bytes.
 template <class T>
@@ -35,16 +18,17 @@ T* take(T*& next, std::size_t tokens, std::size_t width) {
 
 DeviceSharedEntries::DeviceSharedEntries(const model::ModelSpec& spec, std::size_t tokens,
                                          bool has_gradients)
-    : spec_(spec),
-      halves_(tokens * columns_of(spec, 2, 0)),
-      biases_(tokens * columns_of(spec, 0, 1)),
-      sums_(has_gradients ? tokens * columns_of(spec, 2, 1) : 0) {
+    : spec_(spec) {
+  const SharedEntriesSizes sizes(spec, tokens, has_gradients);
+  halves_ = winnow::cuda::DeviceBuffer<bf16>(sizes.entries);
+  biases_ = winnow::cuda::DeviceBuffer<float>(sizes.biases);
+  sums_ = winnow::cuda::DeviceBuffer<float>(sizes.gradients);
   bf16* half = halves_.data();
   float* bias = biases_.data();
   float* sum = sums_.data();
   for (const int source : spec.shared_layers()) {
-    const std::size_t width = entry_width(spec, source);
-    const std::size_t heads = bias_width(spec, source);
+    const std::size_t width = shared_entry_width(spec, source);
+    const std::size_t heads = shared_bias_width(spec, source);
     DeviceEntries<bf16>& entries = entries_[source];
     entries.keys = take(half, tokens, width);
     entries.values = take(half, tokens, width);
@@ -56,13 +40,6 @@ DeviceSharedEntries::DeviceSharedEntries(const model::ModelSpec& spec, std::size
       gradients.bias = take(sum, tokens, heads);
     }
   }
-}
-
-std::size_t DeviceSharedEntries::bytes(const model::ModelSpec& spec, std::size_t tokens,
-                                       bool has_gradients) {
-  const std::size_t gradients = has_gradients ? tokens * columns_of(spec, 2, 1) * sizeof(float) : 0;
-  return tokens * columns_of(spec, 2, 0) * sizeof(bf16) +
-         tokens * columns_of(spec, 0, 1) * sizeof(float) + gradients;
 }
 
 template <class T>

@@ -22,7 +22,6 @@ struct DeviceEntries {
 class DeviceSharedEntries {
  public:
   DeviceSharedEntries(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
-  static std::size_t bytes(const model::ModelSpec& spec, std::size_t tokens, bool has_gradients);
 
   [[nodiscard]] const DeviceEntries<bf16>* entries_of(int layer) const {
     return find(entries_, layer);

@@ -103,11 +103,6 @@ WholeWeights::WholeWeights(const model::ModelSpec& spec, const Parameters& param
   round_matrices();
 }
 
-std::size_t WholeWeights::bytes(const model::ModelSpec& spec, const RankParts& parts) {
-  return HeldState::bytes(parts.largest()) + VectorWeights::bytes(spec, parts) +
-         parts.matrices() * sizeof(bf16) + parts.size() * sizeof(float);
-}
-
 void WholeWeights::begin_update() {
   clear_async(gradients_, stream_.get());
 }

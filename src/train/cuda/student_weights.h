@@ -71,7 +71,6 @@ class WholeWeights : public StudentWeights {
  public:
   WholeWeights(const model::ModelSpec& spec, const Parameters& parameters, const RankParts& parts,
                const Peers& peers, const winnow::cuda::Stream& stream);
-  static std::size_t bytes(const model::ModelSpec& spec, const RankParts& parts);
 
   [[nodiscard]] float* held_gradients() const override { return gradients_.data() + begin_; }
   void begin_update() override;

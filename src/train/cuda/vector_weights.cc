@@ -6,10 +6,6 @@
 
 namespace winnow::train::cuda {
 
-int padded_decisions(const model::ModelSpec& spec) {
-  return (static_cast<int>(decision_count(spec)) + 7) / 8 * 8;
-}
-
 VectorWeights::VectorWeights(const model::ModelSpec& spec, const ParameterList& list,
                              const RankParts& parts)
     : first_(parts.matrices()),
@@ -25,12 +21,6 @@ VectorWeights::VectorWeights(const model::ModelSpec& spec, const ParameterList& 
   }
   rows_ = winnow::cuda::DeviceBuffer<bf16>(rows);
   rows_.fill(0);
-}
-
-std::size_t VectorWeights::bytes(const model::ModelSpec& spec, const RankParts& parts) {
-  const auto rows = static_cast<std::size_t>(2 * spec.layer_count() * spec.hidden) *
-                    static_cast<std::size_t>(padded_decisions(spec));
-  return (parts.size() - parts.matrices()) * sizeof(float) + rows * sizeof(bf16);
 }
 
 void VectorWeights::gather(const RankParts& parts, const Peers& peers,

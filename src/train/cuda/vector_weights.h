@@ -7,7 +7,7 @@
 
 #include "train/cuda/device_tensors.h"
 #include "train/cuda/peers.h"
-#include "train/cuda/rank_parts.h"
+#include "train/cuda_memory/rank_parts.h"
 
 namespace winnow::train::cuda {
 
@@ -16,7 +16,6 @@ namespace winnow::train::cuda {
 class VectorWeights {
  public:
   VectorWeights(const model::ModelSpec& spec, const ParameterList& list, const RankParts& parts);
-  static std::size_t bytes(const model::ModelSpec& spec, const RankParts& parts);
 
   /// Copies the values that ranks hold.
   void gather(const RankParts& parts, const Peers& peers, const Peers::Arrays<float>& held,

@@ -3,8 +3,8 @@
 
 #include "base/device_list.h"
 #include "base/error.h"
-#include "train/cuda/memory_plan.h"
 #include "train/cuda/supported.h"
+#include "train/cuda_memory/memory_plan.h"
 
 namespace winnow::train {
 namespace {
@@ -25,12 +25,6 @@ std::unique_ptr<Backend> make_cuda_backend(const TrainingOptions& /*options*/,
 namespace cuda {
 
 void require_devices(const TrainingOptions& /*options*/, const model::ModelSpec& /*base*/) {
-  refuse();
-}
-
-std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& /*options*/,
-                                           const model::ModelSpec& /*base*/,
-                                           std::size_t /*available*/) {
   refuse();
 }
 

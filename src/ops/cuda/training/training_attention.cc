@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 16;
 
-int padded(int tokens) {
-  return (tokens + kTrainingRows - 1) / kTrainingRows * kTrainingRows;
-}
-
 int tokens_of(const TrainingAttention& attention) {
   return static_cast<int>(attention.queries.rows);
 }
@@ -66,24 +62,6 @@ void require_valid(const TrainingAttention& attention) {
   }
 }
 
-/// Divides scratch memory into arrays; without memory, it computes the required size.
-class Scratch {
- public:
-  explicit Scratch(std::byte* memory) : memory_(memory) {}
-  template <class T>
-  T* take(std::size_t count) {
-    constexpr std::size_t kPart = 256;
-    std::byte* begin = memory_ + used_;
-    used_ += (count * sizeof(T) + kPart - 1) / kPart * kPart;
-    return reinterpret_cast<T*>(begin);
-  }
-  [[nodiscard]] std::size_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  std::size_t used_ = 0;
-};
-
 // Whether the kernels with matrix instructions support the attention.
 bool has_own_kernel(const TrainingAttention& attention) {
   constexpr int kMostOwnDim = 128;
@@ -91,48 +69,9 @@ bool has_own_kernel(const TrainingAttention& attention) {
          attention.sinks == nullptr;
 }
 
-bool is_hopper_dim(int head_dim) {
-  return head_dim == 64 || head_dim == 128;
-}
-
 bool has_hopper_kernel(int head_dim) {
-  return is_hopper_dim(head_dim) && has_wgmma();
+  return has_hopper_training(head_dim) && has_wgmma();
 }
-
-/// Backward's arrays in scratch memory.
-struct BackwardScratch {
-  QuerySums* sums;
-  // Used only on Hopper, but part of every device's, so that plans need no device:
-  float* dqueries = nullptr;
-  std::int32_t* next_keys = nullptr;
-  std::int32_t* document_end = nullptr;
-  std::int32_t* next_item = nullptr;
-
-  BackwardScratch(Scratch& scratch, int tokens, int query_heads, int head_dim) {
-    const auto rows = static_cast<std::size_t>(padded(tokens));
-    const auto heads = static_cast<std::size_t>(query_heads);
-    sums = scratch.take<QuerySums>(rows * heads);
-    if (is_hopper_dim(head_dim)) {
-      const auto dim = static_cast<std::size_t>(head_dim);
-      const auto queries = static_cast<std::size_t>(backward_queries(head_dim));
-      dqueries = scratch.take<float>(rows * heads * dim);
-      next_keys = scratch.take<std::int32_t>(rows / queries * heads);
-      document_end = scratch.take<std::int32_t>(rows);
-      next_item = scratch.take<std::int32_t>(1);
-    }
-  }
-};
-
-/// Forward's arrays in scratch memory.
-struct ForwardScratch {
-  float* bias;
-  std::int32_t* next_tile;
-
-  ForwardScratch(Scratch& scratch, int tokens, int kv_heads) {
-    bias = scratch.take<float>(static_cast<std::size_t>(padded(tokens) * kv_heads));
-    next_tile = scratch.take<std::int32_t>(1);
-  }
-};
 
 /// The same with a window of at most T, so that kernels can add to it without overflow.
 TrainingAttention limited(TrainingAttention attention) {
@@ -141,14 +80,6 @@ TrainingAttention limited(TrainingAttention attention) {
 }
 
 }  // namespace
-
-std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim) {
-  Scratch forward(nullptr);
-  ForwardScratch(forward, tokens, query_heads);  // there are at most as many KV heads
-  Scratch backward(nullptr);
-  BackwardScratch(backward, tokens, query_heads, head_dim);
-  return std::max(forward.used(), backward.used());
-}
 
 void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
                         Matrix<float> normalizers, std::byte* scratch, cudaStream_t stream,
@@ -169,14 +100,14 @@ void training_attention(const TrainingAttention& attention, Matrix<bf16> out,
     launch_training_forward(forward, stream);
     return;
   }
-  Scratch memory(scratch);
-  const ForwardScratch arrays(memory, forward.tokens, kv_heads);
+  TrainingScratch memory(scratch);
+  const TrainingForwardScratch arrays(memory, forward.tokens, kv_heads);
   const TrainingForwardSm90 arguments{
       slab_map(attention.queries, forward_queries(attention.head_dim)),
       slab_map(attention.keys, kTrainingRows),
       slab_map(attention.values, kTrainingRows),
       forward,
-      padded(forward.tokens),
+      padded_queries(forward.tokens),
       attention.bias.rows != 0 ? arrays.bias : nullptr,
       arrays.next_tile};
   launch_forward_plan(arguments, stream);
@@ -199,11 +130,12 @@ void training_attention_backward(const TrainingAttention& attention, Matrix<cons
   require_rows_of_16_bytes(gradients.values, "dvalues", rows, attention.values.cols);
   require_shape(gradients.bias, "dbias", attention.bias.rows, attention.bias.cols);
   const int tokens = tokens_of(attention);
-  Scratch memory(scratch);
-  const BackwardScratch arrays(memory, tokens, kv_heads * attention.group, attention.head_dim);
-  const TrainingBackward backward{limited(attention), out,    normalizers,    dout,
-                                  gradients,          tokens, padded(tokens), kv_heads,
-                                  arrays.sums};
+  TrainingScratch memory(scratch);
+  const TrainingBackwardScratch arrays(memory, tokens, kv_heads * attention.group,
+                                       attention.head_dim);
+  const TrainingBackward backward{
+      limited(attention),     out,      normalizers, dout, gradients, tokens,
+      padded_queries(tokens), kv_heads, arrays.sums};
   if (kernel == TrainingKernel::general || !has_own_kernel(attention)) {
     launch_general_training_backward(backward, stream);
     return;

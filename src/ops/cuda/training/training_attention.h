@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/cuda/training/training_attention_scratch.h"
 #include "ops/matrix.h"
 
 namespace winnow::ops::cuda {
@@ -46,10 +47,6 @@ struct TrainingAttentionGradients {
 /// `best` is the fastest kernel for this attention and device; `portable` are kernels for
 /// any device, if they support it; `general` supports all (general/training_attention.h).
 enum class TrainingKernel { best, portable, general };
-
-/// Scratch memory for forward and backward of `tokens` tokens on any device, aligned to 256. Its
-/// contents need not be kept between calls.
-std::size_t training_attention_scratch_bytes(int tokens, int query_heads, int head_dim);
 
 /// out [T, kv_heads * G * D]; normalizers [T, kv_heads * G]: log-sum-exp of each query's scores and
 /// its sink, for the backward pass. Operands of products are bf16, sums and exponentials float.

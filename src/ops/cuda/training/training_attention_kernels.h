@@ -8,19 +8,9 @@
 #endif
 
 #include "ops/cuda/training/training_attention.h"
+#include "ops/cuda/training/training_attention_scratch.h"
 
 namespace winnow::ops::cuda {
-
-/// Backward's data per query besides its vectors: the log-sum-exp of its scores in powers of
-/// two, and the dot product of its output and the output's gradient.
-struct QuerySums {
-  float normalizer;
-  float dot;
-};
-
-/// QuerySums are padded to a multiple of this, with normalizer infinity (all weights zero) after
-/// the last token: it is a multiple of every kernel's tile.
-inline constexpr int kTrainingRows = 128;
 
 struct TrainingForward {
   TrainingAttention attention;
@@ -67,11 +57,6 @@ void launch_forward_plan(const TrainingForwardSm90& forward, cudaStream_t stream
 
 /// For Hopper, head dimensions 64 and 128.
 void launch_training_forward_sm90(const TrainingForwardSm90& forward, cudaStream_t stream);
-
-/// Queries that Hopper's backward takes at a time.
-constexpr int backward_queries(int head_dim) {
-  return head_dim == 64 ? 128 : 64;
-}
 
 struct TrainingBackwardSm90 {
   CUtensorMap queries;  // boxes of backward_queries() rows

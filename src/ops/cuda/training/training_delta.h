@@ -9,18 +9,16 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/cuda/training/scratch_sizes.h"
 #include "ops/delta_rule.h"
 
 namespace winnow::ops::cuda {
-
-/// Tokens of a chunk.
-inline constexpr int kDeltaChunk = 64;
 
 /// Forward's results that backward needs, and backward's scratch: parts of one array of floats.
 struct DeltaScratch {
   DeltaScratch() = default;
   DeltaScratch(const DeltaRuleShape& heads, int rows, float* memory);
-  /// The number of floats in the array.
+  /// The number of floats in the array: delta_scratch().
   static std::size_t size(const DeltaRuleShape& heads, int rows);
 
   /// [chunks, value_heads, kDeltaChunk]: cumulative log decays from the chunk's beginning.
@@ -49,15 +47,6 @@ std::size_t training_delta_shared_memory(int key_dim);
 /// out [T, value_width], rounded; null: only the data for backward is computed. Operands of
 /// products are rounded to TF32, sums are floats.
 void training_delta(const TrainingDelta& rule, bf16* out, cudaStream_t stream);
-
-/// The results of training_delta_backward().
-struct TrainingDeltaGradients {
-  float* queries = nullptr;  // [T, value_heads, key_dim]: separately for each value head
-  float* keys = nullptr;     // the same
-  float* values = nullptr;   // [T, value_width]
-  float* rates = nullptr;    // [T, value_heads]
-  float* log_decays = nullptr;
-};
 
 /// Backward of training_delta(), called directly after it with the same scratch, from the gradient
 /// of out [T, value_width]. The same operands give the same bits.

@@ -1,4 +1,4 @@
-#include "train/cuda/rank_parts.h"
+#include "train/cuda_memory/rank_parts.h"
 
 namespace winnow::train::cuda {
 namespace {

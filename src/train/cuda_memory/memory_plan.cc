@@ -1,15 +1,11 @@
-#include "train/cuda/memory_plan.h"
+#include "train/cuda_memory/memory_plan.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "parallel/launched_as.h"
-#include "parallel/rank_device.h"
 #include "train/backend.h"
-#include "train/cuda/decoder.h"
-#include "train/cuda/head.h"
-#include "train/cuda/muon.h"
-#include "train/cuda/sharded_weights.h"
+#include "train/cuda_memory/activations.h"
+#include "train/cuda_memory/decoder.h"
+#include "train/cuda_memory/head.h"
+#include "train/cuda_memory/muon_plan.h"
+#include "train/cuda_memory/weights.h"
 #include "train/fp8_matrices.h"
 
 namespace winnow::train::cuda {
@@ -29,31 +25,31 @@ std::vector<MemoryPlan::Part> parts_keeping(Keep keep, const TrainingOptions& op
                            options.muon.has_value());
   if (options.zero_stage == ZeroStage::everything) {
     parts.push_back(
-        {"a rank's weights, gradients, moments", ShardedWeights::bytes(spec, of_ranks)});
+        {"a rank's weights, gradients, moments", sharded_weights_bytes(spec, of_ranks)});
     parts.push_back({"two whole layers, bf16", 2 * largest_layer(base) * sizeof(bf16)});
   } else {
-    parts.push_back({"trained weights, gradients, moments", WholeWeights::bytes(spec, of_ranks)});
+    parts.push_back({"trained weights, gradients, moments", whole_weights_bytes(spec, of_ranks)});
   }
   if (options.muon) {
     parts.push_back(
-        {"Muon's products", Muon::bytes(list, of_ranks.own().sections().front().partition)});
+        {"Muon's products", muon_bytes(list, of_ranks.own().sections().front().partition)});
   }
   if (options.fp8_products) {
     parts.push_back({"fp8 copies of matrices", fp8_bytes(options, base)});
   }
   if (distilled) {
     parts.push_back(
-        {"teacher's weights, bf16", FrozenWeights::bytes(base, options.zero_stage, options.ranks)});
-    parts.push_back(
-        {"activations of the teacher", DeviceDecoder::bytes(base, tokens, Keep::nothing)});
+        {"teacher's weights, bf16", frozen_weights_bytes(base, options.zero_stage, options.ranks)});
+    parts.push_back({"activations of the teacher", decoder_bytes(base, tokens, Keep::nothing)});
   }
   parts.push_back({keep == Keep::all ? "activations, kept" : "activations, recomputed",
-                   DeviceDecoder::bytes(spec, tokens, keep)});
+                   decoder_bytes(spec, tokens, keep)});
   const std::size_t stream = tokens * static_cast<std::size_t>(spec.hidden);
   parts.push_back({"gradients of activations",
-                   LayerScratch::bytes(spec, tokens) + stream * (sizeof(float) + sizeof(bf16))});
-  parts.push_back({"logits", DeviceHead::bytes(spec, tokens, distilled,
-                                               DeviceHead::chunk_for(options.zero_stage))});
+                   ScratchBuffers::bytes(spec, tokens) + stream * (sizeof(float) + sizeof(bf16))});
+  parts.push_back(
+      {"logits",
+       HeadSizes(spec, tokens, distilled, HeadSizes::chunk_for(options.zero_stage)).bytes()});
   parts.push_back({"cuBLAS, kernels, graphs", kContext});
   return parts;
 }
@@ -76,16 +72,6 @@ Keep choose_keep(const TrainingOptions& options, const model::ModelSpec& base,
 std::vector<MemoryPlan::Part> device_parts(const TrainingOptions& options,
                                            const model::ModelSpec& base, std::size_t available) {
   return parts_keeping(choose_keep(options, base, available), options, base);
-}
-
-std::size_t available_device_memory(const TrainingOptions& options) {
-  std::size_t available = std::numeric_limits<std::size_t>::max();
-  const int ranks = parallel::launched_as() ? 1 : options.ranks;  // of this process
-  for (int rank = 0; rank < ranks; ++rank) {
-    winnow::cuda::use_device(parallel::device_of_rank(*options.cuda_device, rank, options.ranks));
-    available = std::min(available, winnow::cuda::free_memory());
-  }
-  return available;
 }
 
 }  // namespace winnow::train::cuda
