@@ -137,8 +137,8 @@ void add_probe_flags(CLI::App& command, std::string& probe, std::optional<double
       "default)");
   group
       .open_option("--probe-threshold", threshold, "X",
-                   "The probe evicts entries with a lower score (default: KVzap -4, a sidecar's "
-                   "own, Fast KVzip none)")
+                   "The probe evicts entries with a lower score (default: the probe's own; KVzap "
+                   "without one: -4; Fast KVzip: none)")
       ->needs(directory);
 }
 

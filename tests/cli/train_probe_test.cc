@@ -83,6 +83,28 @@ TEST_F(TrainProbe, MakesAProbeThatModelsRunWith) {
   EXPECT_GT(eight, two + 0.5);
 }
 
+TEST_F(TrainProbe, AProbeHasTheThresholdOfItsTarget) {
+  const std::string out = directory_.file("probe");
+  const auto ratio = [&](const Words& more) {
+    Words words{"--model", kBase, "--probe", out, "--window", "16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return perplexity(words).value("compression_ratio", 0.0);
+  };
+  const auto own = [&] { return json::parse(read_text(out + "/config.json")).at("threshold"); };
+  const CommandResult four = train(out);
+  ASSERT_EQ(four.code, 0) << four.err;
+  EXPECT_THAT(four.out, HasSubstr("--probe " + out + " alone, is that of --target-cr 4: " +
+                                  threshold(four.out, "4 ") + "\n"));
+  EXPECT_EQ(own(), std::stod(threshold(four.out, "4 ")));
+  const double by_default = ratio({});
+  EXPECT_EQ(by_default, ratio({"--probe-threshold", threshold(four.out, "4 ")}));
+  EXPECT_LT(ratio({"--probe-threshold", threshold(four.out, "2 ")}), by_default);
+  const CommandResult two = train(out, {"--target-cr", "2"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(own(), std::stod(threshold(two.out, "2 ")));
+  EXPECT_LT(ratio({}), by_default);
+}
+
 TEST_F(TrainProbe, SameFlagsMakeTheSameProbe) {
   const std::string out = directory_.file("probe");
   ASSERT_EQ(train(out).code, 0);
@@ -102,6 +124,7 @@ TEST_F(TrainProbe, ErrorsNameWhatIsWrong) {
     return result.err;
   };
   EXPECT_THAT(error_with({"--ridge", "0"}), HasSubstr("--ridge 0: expected more than 0"));
+  EXPECT_THAT(error_with({"--target-cr", "0.5"}), HasSubstr("--target-cr 0.5: expected 1 to 1000"));
   EXPECT_THAT(error_with({"--length", "1"}), HasSubstr("--length 1: expected 2 or more"));
   EXPECT_THAT(error_with({"--max-tokens", "50"}),
               HasSubstr("--max-tokens 50: expected at least two texts of --length 40"));

@@ -82,6 +82,15 @@ TEST(Probe, TakesWindowAndThresholdOfItsFormat) {
   EXPECT_EQ(standard.shift, 0);
   EXPECT_EQ(standard.offset / standard.scale, -4.0F);
 
+  const TempDir own;
+  fs::copy(kvzap.directory, own.path(), fs::copy_options::recursive);
+  nlohmann::json config = read(own.path() / "config.json");
+  config["threshold"] = -2.5;
+  std::ofstream(own.path() / "config.json") << config;
+  EXPECT_EQ(Checkpoint::open(kvzap.model, {}, ProbeOptions{own.path()}).spec().dms->offset, 2.5F);
+  EXPECT_EQ(Checkpoint::open(kvzap.model, {}, ProbeOptions{own.path(), -1.0}).spec().dms->offset,
+            1.0F);
+
   const DmsConfig sidecar = *ProbeCase("sidecar").open().spec().dms;
   const nlohmann::json metadata = read(probes() / "sidecar/dms_metadata.json");
   EXPECT_EQ(sidecar.window, metadata["window_size"]);

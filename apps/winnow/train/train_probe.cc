@@ -21,12 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kMostTarget = 1000.0;
+
 struct TrainProbeFlags {
   LoadOptions load = {.cache = "dense"};
   std::vector<std::string> data;
   std::string out;
   int length = 1000;
   std::int64_t max_tokens = 500000;
+  double target_cr = 4.0;
   double ridge = 1.0;
   std::uint64_t seed = 1;
 };
@@ -36,6 +39,8 @@ void check_probe_flags(const TrainProbeFlags& flags) {
   require(flags.max_tokens >= 2 * std::int64_t{flags.length},
           "--max-tokens {}: expected at least two texts of --length {}", flags.max_tokens,
           flags.length);
+  require(flags.target_cr >= 1.0 && flags.target_cr <= kMostTarget,
+          "--target-cr {}: expected 1 to {}", flags.target_cr, kMostTarget);
   require(flags.ridge > 0.0 && std::isfinite(flags.ridge), "--ridge {}: expected more than 0",
           flags.ridge);
   std::error_code ignored;
@@ -51,6 +56,12 @@ train::Shards open_probe_data(const TrainProbeFlags& flags, const model::ModelSp
   return open_data(options, spec, fs::path(flags.out) / "training" / "data");
 }
 
+// As it is printed, so that --probe-threshold can say the same.
+double rounded_threshold(const train::ProbeFit& fit, double ratio) {
+  constexpr double kSteps = 1000.0;
+  return std::round(kSteps * fit.threshold(ratio)) / kSteps;
+}
+
 void print_probe(const TrainProbeFlags& flags, const train::TrainedProbe& probe) {
   print(fmt::format(
       "{}: a probe trained on {} tokens; on {} held-out tokens it explains {:.0f} % "
@@ -59,8 +70,10 @@ void print_probe(const TrainProbeFlags& flags, const train::TrainedProbe& probe)
   print("Beyond the window it keeps on the held-out tokens\n");
   for (const int ratio : {2, 4, 8, 16}) {
     print(fmt::format("  1 entry in {:<2}  with --probe {} --probe-threshold {:.3f}\n", ratio,
-                      flags.out, probe.fit.threshold(ratio)));
+                      flags.out, rounded_threshold(probe.fit, ratio)));
   }
+  print(fmt::format("Its own threshold, for --probe {} alone, is that of --target-cr {}: {:.3f}\n",
+                    flags.out, flags.target_cr, rounded_threshold(probe.fit, flags.target_cr)));
 }
 
 int run_train_probe(const TrainProbeFlags& flags) {
@@ -87,7 +100,7 @@ int run_train_probe(const TrainProbeFlags& flags) {
                                     progress.update(done);
                                   }});
   progress.clear();
-  model::save_kvzap(flags.out, spec, probe.layers);
+  model::save_kvzap(flags.out, spec, probe.layers, rounded_threshold(probe.fit, flags.target_cr));
   print_probe(flags, probe);
   return kSuccess;
 }
@@ -112,6 +125,9 @@ void add_train_probe(CLI::App& app, Run& run) {
   own.option("--length", flags->length, "N",
              "Tokens of a text, which the model reads and repeats; shorter documents are not used");
   own.option("--max-tokens", flags->max_tokens, "N", "Take so many tokens, drawn from all data");
+  own.option("--target-cr", flags->target_cr, "X",
+             "Beyond the window the probe keeps one entry in X, measured on held-out tokens; "
+             "--probe-threshold says otherwise when it is used");
   own.option("--ridge", flags->ridge, "X", "Penalty of the regression's squared weights");
   own.option("--seed", flags->seed, "N", "Seed of the draw");
   add_threads_flag(own, flags->load.threads);

@@ -1,6 +1,7 @@
 // KVzap (NVIDIA 2026): per layer a linear or two-layer scorer of the attention input.
 // Format: NVIDIA's kvpress, KVzapModel: config.json with model_type "kvzap", input_dim, output_dim,
-// n_modules and hidden_dim (null: linear); layers.N.weight, or layers.N.0.* and layers.N.2.*.
+// n_modules and hidden_dim (null: linear); winnow adds threshold; layers.N.weight, or layers.N.0.*
+// and layers.N.2.*.
 #include "base/error.h"
 #include "checkpoint/json.h"
 #include "checkpoint/weight_files.h"
@@ -33,8 +34,10 @@ Probe open_kvzap(const ProbeOptions& options, const ModelSpec& spec) {
   require_size(config, "output_dim", spec.attention().kv_heads, "KV heads");
   require_size(config, "n_modules", spec.layer_count(), "layers");
 
+  const double threshold =
+      config.number(kKvzapThresholdKey, -kMaxScore, kMaxScore, kKvzapThreshold);
   ModelSpec probed = spec;
-  DmsConfig& dms = probed.dms.emplace(scored_below(threshold_of(options, kKvzapThreshold)));
+  DmsConfig& dms = probed.dms.emplace(scored_below(threshold_of(options, threshold)));
   dms.window = kKvzapWindow;
   if (config.has("hidden_dim")) {
     dms.adapter.kind = AdapterSpec::Kind::mlp;

@@ -9,7 +9,7 @@
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/weight_files.h"
-#include "model/probe/probe.h"
+#include "model/probe/probe_formats.h"
 
 namespace winnow::model {
 namespace {
@@ -58,7 +58,7 @@ void require_kvzap_place(const fs::path& directory) {
 }
 
 void save_kvzap(const fs::path& directory, const ModelSpec& spec,
-                std::span<const LinearScorer> layers) {
+                std::span<const LinearScorer> layers, double threshold) {
   std::error_code error;
   fs::create_directories(directory, error);
   require(!error, "{}: cannot create: {}", directory.string(), error.message());
@@ -75,10 +75,14 @@ void save_kvzap(const fs::path& directory, const ModelSpec& spec,
         DType::f32, {heads}, std::as_bytes(std::span(scorers[i].bias)).data()};
   }
   write_safetensors(directory / kWeightFile, tensors, {{"format", "pt"}});
-  const nlohmann::ordered_json config = {
-      {"architectures", {"KVzapModel"}}, {"model_type", "kvzap"}, {"dtype", "float32"},
-      {"input_dim", spec.hidden},        {"hidden_dim", nullptr}, {"output_dim", heads},
-      {"n_modules", spec.layer_count()}};
+  const nlohmann::ordered_json config = {{"architectures", {"KVzapModel"}},
+                                         {"model_type", "kvzap"},
+                                         {"dtype", "float32"},
+                                         {"input_dim", spec.hidden},
+                                         {"hidden_dim", nullptr},
+                                         {"output_dim", heads},
+                                         {"n_modules", spec.layer_count()},
+                                         {detail::kKvzapThresholdKey, threshold}};
   write_text_file(directory / kProbeConfig, json_text(config, 2) + "\n");
 }
 

@@ -45,9 +45,10 @@ struct LinearScorer {
 /// Throws Error unless a KVzap probe may be written to `directory`: it is missing, or holds nothing
 /// but another KVzap probe or its training data.
 void require_kvzap_place(const std::filesystem::path& directory);
-/// Writes KVzap's linear probe for the model `spec`, one scorer per layer. An empty scorer, of a
-/// layer that does not compress, is written as zeros.
+/// Writes KVzap's linear probe for the model `spec`, one scorer per layer, with the `threshold`
+/// that it is opened with by default. An empty scorer, of a layer that does not compress, is
+/// written as zeros.
 void save_kvzap(const std::filesystem::path& directory, const ModelSpec& spec,
-                std::span<const LinearScorer> layers);
+                std::span<const LinearScorer> layers, double threshold);
 
 }  // namespace winnow::model

@@ -13,6 +13,9 @@ namespace winnow::model::detail {
 /// The largest threshold that is accepted.
 inline constexpr double kMaxScore = 1e6;
 
+/// The key of winnow's in KVzap's config.json: a probe's own threshold.
+inline constexpr const char* kKvzapThresholdKey = "threshold";
+
 /// A probe decides about the current token, from the attention input. It evicts if the score is
 /// below `threshold`.
 DmsConfig scored_below(double threshold);
