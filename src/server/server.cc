@@ -12,6 +12,7 @@
 #include "api/llm_load.h"
 #include "base/build_commit.h"
 #include "base/error.h"
+#include "base/readable.h"
 #include "engine/prefix_store.h"
 #include "model/cost.h"
 #include "ops/kv_page.h"

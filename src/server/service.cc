@@ -305,10 +305,16 @@ bool Service::is_served(std::string_view name) const {
 
 void Service::check_model(const std::string& name) const {
   if (!name.empty() && !is_served(name)) {
-    throw ApiError(404,
-                   fmt::format("the model {} is not served here, {} is", name, config_.model_name),
-                   "model", "model_not_found");
+    throw not_served(name);
   }
+}
+
+ApiError Service::not_served(std::string_view name) const {
+  return {404,
+          fmt::format("the model {0} is not served here, {1} is; started with --model-alias {0}, "
+                      "this server takes that name for it, too",
+                      name, config_.model_name),
+          "model", "model_not_found"};
 }
 
 void Service::note_ignored(const std::string& id, const std::vector<std::string>& fields) const {

@@ -133,6 +133,7 @@ class Service {
   void start(CompletionRequest completion, const std::string& id,
              const std::shared_ptr<Reply>& reply);
   [[nodiscard]] bool is_served(std::string_view name) const;
+  [[nodiscard]] ApiError not_served(std::string_view name) const;  // names --model-alias
   static void send_error(const HttpRequest& request, HttpResponse response,
                          const std::shared_ptr<Reply>& reply);
   void messages(const HttpRequest& request, const std::shared_ptr<Reply>& reply);

@@ -205,8 +205,7 @@ HttpResponse Service::models(std::string_view id) const {
                           {"last_id", last}});
   }
   if (!is_served(id)) {
-    throw ApiError(404, fmt::format("the model {} is not served here", id), "model",
-                   "model_not_found");
+    throw not_served(id);
   }
   entry["id"] = id;
   return json_response(entry);

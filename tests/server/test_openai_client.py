@@ -349,6 +349,10 @@ def test_other_errors(client):
     with pytest.raises(openai.NotFoundError) as caught:
         complete(client, model="gpt-4")
     assert caught.value.code == "model_not_found"
+    assert "started with --model-alias gpt-4, " in caught.value.message
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("gpt-4")
+    assert "started with --model-alias gpt-4, " in caught.value.message
     with pytest.raises(openai.BadRequestError) as caught:
         complete(client, prompt="word " * 10000)
     assert caught.value.code == "context_length_exceeded"
