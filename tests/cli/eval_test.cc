@@ -131,6 +131,34 @@ TEST(Eval, DivergenceFromSavedLogits) {
   EXPECT_EQ(from_model.at("tokens"), 8);
 }
 
+// Otherwise a KLD of 0 looks like a result.
+TEST(Eval, NotesWhatAReferenceHasInCommon) {
+  const auto note_of = [](const Words& more) {
+    Words all{"eval", "perplexity",   "--text", kText,       "--context",
+              "64",   "--max-tokens", "63",     "--threads", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    const CommandResult result = run_winnow(all);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(note_of({"--model", kBase, "--kv-dtype", "q4", "--reference", "dense"}),
+              HasSubstr("--reference dense has --kv-dtype q4, too: the comparison leaves out what "
+                        "that costs; --reference " +
+                        std::string(kBase) + " includes it"));
+  EXPECT_THAT(note_of({"--model", kModel, "--weights", "int8", "--kv-dtype", "fp8", "--reference",
+                       "dense"}),
+              HasSubstr("has --weights int8 and --kv-dtype fp8, too"));
+  for (const char* same : {"dense", kBase}) {
+    EXPECT_THAT(note_of({"--model", kBase, "--reference", same}), HasSubstr("nothing differs"));
+  }
+  EXPECT_EQ(note_of({"--model", kBase, "--kv-dtype", "q4", "--reference", kBase}), "");
+  EXPECT_EQ(note_of({"--model", kModel, "--reference", "dense"}), "");
+  const CommandResult divergence =
+      run_winnow(words("divergence", {"--text", kText, "--prompts", "1", "--context", "64",
+                                      "--steps", "1", "--kv-dtype", "int8"}));
+  EXPECT_THAT(divergence.err, HasSubstr("--reference dense has --kv-dtype int8, too"));
+}
+
 TEST(Eval, TasksByLikelihoodAndByAnswers) {
   const TempDirectory directory;
   const std::string piqa = directory.write(

@@ -115,6 +115,16 @@ TEST(Suite, JudgesARuleWithoutTraining) {
   EXPECT_GT(written.at("compression_ratio"), 3.0);
 }
 
+TEST(Suite, JudgesAFormatOfEntries) {
+  const TempDirectory directory;
+  Words words{"eval", "suite", "--model", kBase, "--kv-dtype", "q4", "--rows", "text", "--quick"};
+  words.insert(words.end(), {"--context", "256", "--text", "assets/demo_prompt.txt", "--json"});
+  words.insert(words.end(), {"--html", directory.file("page.html")});
+  const CommandResult result = run_winnow(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_GT(row_of(json::parse(result.out), "kld 0").at("student"), 0.001) << result.out;
+}
+
 TEST(Suite, NamesWhatIsWrong) {
   const auto error = [](const Words& words) {
     const CommandResult result = run_winnow(words);

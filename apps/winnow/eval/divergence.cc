@@ -118,6 +118,9 @@ int run_divergence(const DivergenceFlags& flags) {
   }
   require(!saves || flags.out.empty(), "--save-logits: writes no results: leave out --out");
   EvalRun run("divergence", flags, settings);
+  if (reference) {
+    note_empty_comparison(flags.load, flags.reference, run.model());
+  }
   const auto tokens = run.tokenizer().encode(text, {.add_special = false, .parse_special = false});
   const Prompts prompts = eval::cut_prompts(tokens, run.prefix(), flags.prompts, flags.context);
   if (saves) {

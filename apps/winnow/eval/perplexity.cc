@@ -80,6 +80,7 @@ int run_perplexity(const PerplexityFlags& flags) {
         flags.reference == "dense" ? Json("dense") : describe_model(flags.reference, *reference);
   }
   EvalRun run("perplexity", flags, settings);
+  note_empty_comparison(flags.load, flags.reference, run.model());
   const auto tokens = run.tokenizer().encode(text, {.add_special = false, .parse_special = false});
   const auto total = static_cast<std::int64_t>(tokens.size());
 

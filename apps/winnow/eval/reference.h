@@ -13,4 +13,8 @@ namespace winnow::cli {
 std::unique_ptr<const engine::LoadedModel> load_reference(const LoadOptions& load,
                                                           const std::string& reference);
 
+/// Tells the user if `model`, made from `load`, and the reference share what is to be measured.
+void note_empty_comparison(const LoadOptions& load, const std::string& reference,
+                           const engine::LoadedModel& model);
+
 }  // namespace winnow::cli

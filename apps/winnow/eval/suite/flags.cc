@@ -71,7 +71,9 @@ void check_suite(const SuiteFlags& flags) {
 
 std::unique_ptr<const engine::LoadedModel> load_suite_base(const SuiteFlags& flags,
                                                            const LoadOptions& student) {
-  return load_reference(student, flags.compressed.empty() ? "dense" : flags.load.model);
+  LoadOptions base = student;
+  base.kv_dtype.clear();  // it is the student's, to be judged
+  return load_reference(base, flags.compressed.empty() ? "dense" : flags.load.model);
 }
 
 SuitePlan plan_suite(const SuiteFlags& flags, int positions) {
