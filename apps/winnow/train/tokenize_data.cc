@@ -39,8 +39,10 @@ void add_tokenize_data(CLI::App& app, Run& run) {
                   "Tokenises training data into a folder that train and retrofit take as --data",
                   flags, run_tokenize_data);
   const FlagGroup own(*command);
-  own.open_option(kModelFlag, flags->model, kModelType,
-                  "Model directory with the tokenizer and chat template (no default)")
+  own.open_option(
+         kModelFlag, flags->model, kModelType,
+         "Model directory, GGUF file, or org/name[@revision] on the Hub, with the tokenizer and "
+         "chat template (no default)")
       ->required();
   own.open_option("--data", flags->data, "FILE",
                   "JSONL, plain or .zst, with \"text\", \"parts\", \"prompt\" and \"completion\", "
