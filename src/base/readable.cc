@@ -31,7 +31,8 @@ std::string readable_number(double number) {
   std::string text = fmt::format("{:.{}f}", number, std::max(0, kDigits - 1 - magnitude));
   const std::size_t end = std::min(text.find('.'), text.size());
   if (end < text.size()) {
-    text.erase(text.find_last_not_of("0.") < end ? end : text.find_last_not_of('0') + 1);
+    text.erase(text.find_last_not_of('0') + 1);
+    text.erase(std::min(text.size(), text.find_last_not_of('.') + 1));
   }
   for (int at = static_cast<int>(end) - kGroup; at > 0; at -= kGroup) {
     text.insert(static_cast<std::size_t>(at), 1, ',');
