@@ -71,8 +71,10 @@ TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
   EXPECT_GT(row_of(written, "kld 0").at("student"), 0.0);
   EXPECT_LT(row_of(written, "cache bytes").at("student"),
             row_of(written, "cache bytes").at("base"));
-  EXPECT_THAT(row_of(written, "transcript").at("note").get<std::string>(),
-              HasSubstr("32,768 tokens were asked for: --quick takes fewer"));
+  const json& transcript = row_of(written, "transcript");
+  EXPECT_THAT(transcript.at("what").get<std::string>(), HasSubstr("of 1,024 tokens"));
+  EXPECT_EQ(transcript.at("details").at("by_distance").size(), 5U);
+  EXPECT_EQ(transcript.at("sample"), "transcripts");
   EXPECT_EQ(written.at("run").at("settings").at("base").at("path"), kBase);
   EXPECT_EQ(written.at("run").at("model").at("path"), kRetrofitted);
 
@@ -98,6 +100,21 @@ TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
                                "transcript", "task"}) {
     EXPECT_EQ(row_of(again, id), row_of(written, id)) << id;
   }
+}
+
+// More tokens than the models have positions, and --quick, which shortens only what is not asked.
+TEST(Suite, TakesTranscriptsAsLongAsAskedIfTheModelsHaveThePositions) {
+  const TempDirectory directory;
+  Words words = suite_words({"--quick", "--samples", "1", "--rows", "transcript", "--json"});
+  words.insert(words.end(), {"--transcript", "5000", "--html", directory.file("page.html")});
+  const CommandResult result = run_winnow(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json row = row_of(json::parse(result.out), "transcript");
+  EXPECT_EQ(row.at("samples"), 5);  // one for each distance
+  EXPECT_THAT(row.at("what").get<std::string>(), HasSubstr("of 4,096 tokens"));
+  EXPECT_THAT(row.at("note").get<std::string>(),
+              HasSubstr("5,000 tokens were asked for: the models have fewer positions"));
+  EXPECT_GT(row.at("details").at("by_distance").at(4).at("tokens"), 3000.0);
 }
 
 TEST(Suite, JudgesARuleWithoutTraining) {

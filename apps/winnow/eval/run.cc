@@ -18,6 +18,7 @@
 #include "base/threads.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/json_text.h"
+#include "eval/suite/dialogue.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {
@@ -153,7 +154,8 @@ eval::EncodeChat EvalRun::chat_encoder() const {
 
 eval::EncodeChat EvalRun::template_encoder() const {
   return [this](std::span<const ChatMessage> messages) {
-    return tokenizer_->encode(engine::render_chat(flags_.load.model, messages),
+    const auto [before, opening] = eval::split_opening(messages);
+    return tokenizer_->encode(engine::render_chat(flags_.load.model, before) + std::string(opening),
                               {.add_special = false, .parse_special = true});
   };
 }

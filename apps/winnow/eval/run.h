@@ -60,7 +60,8 @@ class EvalRun {
   [[nodiscard]] eval::EncodeBegun begun_encoder() const;
   /// Encodes chats by the model's template; empty without --chat.
   [[nodiscard]] eval::EncodeChat chat_encoder() const;
-  /// Encodes chats by the model's template, with or without --chat.
+  /// Encodes chats, begun ones too (split_opening), by the model's template, with or without
+  /// --chat.
   [[nodiscard]] eval::EncodeChat template_encoder() const;
 
   /// Draws progress; false after a Ctrl-C.

@@ -72,17 +72,29 @@ Conversation make_conversation(const Haystack& hay, const DialogueForm& form,
        options.longest);
 }
 
+std::string_view speaker(std::string_view role) {
+  return role == "user" ? "User" : role == "system" ? "System" : "Assistant";
+}
+
 }  // namespace
+
+BegunDialogue split_opening(std::span<const ChatMessage> messages) {
+  if (messages.empty() || messages.back().role != "assistant") {
+    return {messages, ""};
+  }
+  return {messages.first(messages.size() - 1), messages.back().content};
+}
 
 DialogueForm plain_dialogue(EncodePrompt encode) {
   return {.encode =
               [encode = std::move(encode)](std::span<const ChatMessage> messages) {
+                const auto [before, opening] = split_opening(messages);
                 std::string text;
-                for (const ChatMessage& message : messages) {
-                  text += fmt::format("{}: {}\n", message.role == "user" ? "User" : "Assistant",
-                                      message.content);
+                for (const ChatMessage& message : before) {
+                  text += fmt::format("{}: {}\n", speaker(message.role), message.content);
                 }
-                return encode(text + "Assistant:");
+                return encode(text + "Assistant:" + (opening.empty() ? "" : " ") +
+                              std::string(opening));
               },
           .stop = {"\nUser:", "\n\n"}};
 }

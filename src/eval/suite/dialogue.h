@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "eval/facts.h"
@@ -15,12 +16,20 @@ namespace winnow::eval {
 
 using Messages = std::vector<ChatMessage>;
 
-/// How messages become a prompt.
+/// A prompt may end in the beginning of its answer: a last message of the assistant.
+struct BegunDialogue {
+  std::span<const ChatMessage> messages;  // without it
+  std::string_view opening;               // its text, or empty
+};
+BegunDialogue split_opening(std::span<const ChatMessage> messages);
+
+/// How messages become a prompt, which goes on with the assistant's words.
 struct DialogueForm {
-  EncodeChat encode;
+  EncodeChat encode;              // of a begun dialogue, too
   std::vector<std::string> stop;  // an answer ends before the first of these
 };
-/// "User: ..." and "Assistant: ...", line by line: for models without a chat template.
+/// "System: ...", "User: ..." and "Assistant: ...", line by line: for models without a chat
+/// template.
 DialogueForm plain_dialogue(EncodePrompt encode);
 
 struct ConversationOptions {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <initializer_list>
 #include <string_view>
 
 #include "checkpoint/json_text.h"
@@ -29,8 +30,15 @@ std::string pick_word(const std::array<Words, N>& words, Random& random) {
   return std::string(words[static_cast<std::size_t>(draw(random, 0, static_cast<int>(N)))]);
 }
 
+// Hosts of steps that no later call needs have the lower numbers, services of errands the others.
+constexpr int kFirstOfErrands = 100;
+
 std::string host(Random& random) {
-  return fmt::format("{}-{}", pick_word(kServices, random), draw(random, 1, 40));
+  return fmt::format("{}-{}", pick_word(kServices, random), draw(random, 1, kFirstOfErrands));
+}
+
+std::string service_of_errand(Random& random) {
+  return fmt::format("{}-{}", pick_word(kServices, random), draw(random, kFirstOfErrands, 1000));
 }
 
 std::string clock(Random& random) {
@@ -85,15 +93,89 @@ ToolStep document(Random& random) {
           json_text(result, 2)};
 }
 
+Errand backup(Random& random) {
+  const std::string service = service_of_errand(random);
+  const std::string id = std::to_string(draw(random, 100000, 1000000));
+  const Json job{{"service", service}, {"job_id", id}};
+  Json started = job;
+  started["state"] = "running";
+  const Json done{{"state", "done"}, {"seconds", draw(random, 1, 900)}};
+  return {.service = service,
+          .step = {"start_backup", {{"service", service}}, json_text(started)},
+          .needs = {"job_status", job, json_text(done)},
+          .request = fmt::format("Look up the state of the backup job of {}.", service),
+          .value = id};
+}
+
+Errand release(Random& random) {
+  const std::string service = service_of_errand(random);
+  const std::string name = fmt::format("2026{:02}{:02}-{}", draw(random, 1, 13),
+                                       draw(random, 1, 29), draw(random, 1000, 10000));
+  const Json place{{"service", service}, {"path", fmt::format("/srv/releases/{}", name)}};
+  Json deployed = place;
+  deployed["files"] = draw(random, 1, 900);
+  return {.service = service,
+          .step = {"deploy", {{"service", service}}, json_text(deployed)},
+          .needs = {"roll_back", place, json_text(Json{{"ok", true}})},
+          .request = fmt::format("Roll back the release of {} that was deployed.", service),
+          .value = name};
+}
+
+Errand debugger(Random& random) {
+  const std::string service = service_of_errand(random);
+  const int port = draw(random, 10000, 60000);
+  const Json place{{"service", service}, {"port", port}};
+  Json opened = place;
+  opened["expires"] = clock(random);
+  return {.service = service,
+          .step = {"open_debugger", {{"service", service}}, json_text(opened)},
+          .needs = {"attach", place, json_text(Json{{"ok", true}})},
+          .request = fmt::format("Attach to the debugger of {}.", service),
+          .value = std::to_string(port)};
+}
+
+Json tool(const char* name, const char* what, std::initializer_list<const char*> parameters) {
+  Json types = Json::object();
+  for (const char* const parameter : parameters) {
+    types[parameter] = std::string_view(parameter) == "port" ? "integer" : "string";
+  }
+  return {{"name", name}, {"description", what}, {"parameters", types}};
+}
+
 }  // namespace
+
+std::string call_text(const ToolStep& step) {
+  return json_text(Json{{"tool", step.tool}, {"arguments", step.arguments}});
+}
+
+std::string agent_instructions() {
+  const Json tools{tool("list_files", "Lists a folder.", {"path"}),
+                   tool("run", "Runs a command.", {"command", "host"}),
+                   tool("get_json", "Reads a URL.", {"url"}),
+                   tool("start_backup", "Starts a backup job.", {"service"}),
+                   tool("job_status", "The state of a job.", {"service", "job_id"}),
+                   tool("deploy", "Deploys a release.", {"service"}),
+                   tool("roll_back", "Takes a release back.", {"service", "path"}),
+                   tool("open_debugger", "Opens a port for a debugger.", {"service"}),
+                   tool("attach", "Attaches to a debugger.", {"service", "port"})};
+  std::string text = "You look after servers. Answer with one call of a tool, as JSON. The tools:";
+  for (const Json& each : tools) {
+    text += "\n" + json_text(each);
+  }
+  return text;
+}
 
 ToolStep draw_tool_step(Random& random) {
   constexpr std::array kKinds{listing, disk_usage, log_lines, document};
   return kKinds[static_cast<std::size_t>(draw(random, 0, static_cast<int>(kKinds.size())))](random);
 }
 
-ToolStep note_of(const std::string& sentence, Random& random) {
-  return {"read_note", {{"name", fmt::format("note-{}.txt", draw(random, 1, 1000))}}, sentence};
+Errand make_errand(int index, Random& random) {
+  constexpr std::array<Errand (*)(Random&), kErrandKinds> kKinds{backup, release, debugger};
+  Errand errand = kKinds[static_cast<std::size_t>(index) % kKinds.size()](random);
+  const std::string call = call_text(errand.needs);
+  errand.opening = call.substr(0, call.rfind(errand.value));
+  return errand;
 }
 
 }  // namespace winnow::eval

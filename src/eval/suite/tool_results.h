@@ -1,4 +1,4 @@
-// Invented results of an agent's tools.
+// Invented tool calls of an agent that looks after servers, and their results.
 #pragma once
 
 #include <string>
@@ -14,12 +14,30 @@ struct ToolStep {
   Json arguments;
   std::string result;
 };
+/// The call as an agent writes it: one line of JSON.
+std::string call_text(const ToolStep& step);
 
-/// A file listing, a command's output, a JSON document or a log, of invented servers. None
-/// of them mentions the topics of make_fact().
+/// What the agent is told first: how it calls tools, and which there are.
+std::string agent_instructions();
+
+/// A file listing, a command's output, a JSON document or a log. None names a service of
+/// make_errand().
 ToolStep draw_tool_step(Random& random);
 
-/// A note that says `sentence`.
-ToolStep note_of(const std::string& sentence, Random& random);
+/// A step whose JSON result has a value that a later call needs.
+struct Errand {
+  std::string service = {};  // that both concern
+  ToolStep step = {};
+  ToolStep needs = {};       // the later call and its result
+  std::string request = {};  // what a user says who wants that call
+  std::string opening = {};  // of that call, until the value begins
+  std::string value = {};
+};
+
+inline constexpr int kErrandKinds = 3;
+
+/// An id, a part of a path or a number, kind `index` % kErrandKinds. Values begin and end with a
+/// digit, so that tokenizers cut a call the same way with and without its opening.
+Errand make_errand(int index, Random& random);
 
 }  // namespace winnow::eval

@@ -1,13 +1,11 @@
 #include "eval/suite/transcript.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/json_text.h"
 #include "eval/suite/tool_results.h"
 
 namespace winnow::eval {
@@ -15,54 +13,77 @@ namespace {
 
 constexpr int kLeastSteps = 3;
 
-std::string call(const ToolStep& step) {
-  return json_text(Json{{"tool", step.tool}, {"arguments", step.arguments}});
-}
-
-// A chat with the steps, each a call and its result, that ends with the question.
-Messages chat_of(std::span<const ToolStep> steps, const std::string& question) {
-  Messages messages{{"user",
-                     "Look over the servers with the tools list_files, run, read_note and "
-                     "get_json, one call at a time. I will ask you about them afterwards."}};
+// A chat with the steps, each a call and its result, that ends in the opening of the errand's call.
+Messages chat_of(bool takes_system, std::span<const ToolStep> steps, const Errand& errand) {
+  const std::string task = "Look after the servers. I will tell you what to do.";
+  Messages messages;
+  if (takes_system) {
+    messages = {{"system", agent_instructions()}, {"user", task}};
+  } else {
+    messages = {{"user", agent_instructions() + "\n\n" + task}};
+  }
   for (const ToolStep& step : steps) {
-    messages.push_back({"assistant", call(step)});
+    messages.push_back({"assistant", call_text(step)});
     messages.push_back({"user", "Result of " + step.tool + ":\n" + step.result});
   }
-  messages.push_back({"assistant", "I have looked at all of them."});
-  messages.push_back({"user", question});
+  messages.push_back({"assistant", "What shall I do next?"});
+  messages.push_back({"user", errand.request});
+  messages.push_back({"assistant", errand.opening});
   return messages;
 }
 
-// Some of them are notes, too, with facts of other kinds than `kind`: no two answer one question.
-std::vector<ToolStep> draw_steps(std::size_t count, int kind, Random random) {
-  constexpr int kOneNoteIn = 8;
+// Some of them are other errands, each with the call that needs its value: an example of the form.
+std::vector<ToolStep> draw_steps(std::size_t count, const std::string& service, Random random) {
+  constexpr int kOneErrandIn = 8;
   std::vector<ToolStep> steps;
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool notes = draw(random, 0, kOneNoteIn) == 0;
-    steps.push_back(
-        notes ? note_of(make_fact(kind + draw(random, 1, kFactKinds), random).sentence, random)
-              : draw_tool_step(random));
+  while (steps.size() < count) {
+    if (draw(random, 0, kOneErrandIn) != 0) {
+      steps.push_back(draw_tool_step(random));
+      continue;
+    }
+    Errand other = make_errand(draw(random, 0, kErrandKinds), random);
+    if (other.service != service) {
+      steps.push_back(std::move(other.step));
+      steps.push_back(std::move(other.needs));
+    }
   }
+  steps.resize(count);
   return steps;
 }
 
-// The fact's own step, the steps around it, and its position.
+// Some templates refuse a system message.
+bool has_system_role(const DialogueForm& form) {
+  try {
+    (void)form.encode(Messages{{"system", "Be brief."}, {"user", "Hello."}});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The errand's own step, the steps around it, and its position.
 class Draft {
  public:
-  Draft(const DialogueForm& form, int kind, double share, const Random& random)
-      : form_(form), kind_(kind), share_(share), random_(random), fact_(make_fact(kind, random_)) {}
+  Draft(const DialogueForm& form, bool takes_system, int kind, double share, const Random& random)
+      : form_(form),
+        takes_system_(takes_system),
+        share_(share),
+        random_(random),
+        errand_(make_errand(kind, random_)) {}
 
-  [[nodiscard]] const Fact& fact() const { return fact_; }
+  [[nodiscard]] const Errand& errand() const { return errand_; }
 
   [[nodiscard]] std::vector<std::int32_t> prompt(std::size_t steps) const {
-    return form_.encode(chat_of(with_fact(steps), fact_.question));
+    return form_.encode(chat_of(takes_system_, with_errand(steps), errand_));
   }
 
-  // Tokens from the end of the fact's result to the end of a prompt of `size` tokens.
+  // Tokens from the end of the errand's result to the end of a prompt of `size` tokens.
   [[nodiscard]] std::size_t distance(std::size_t steps, std::size_t size) const {
-    const auto all = with_fact(steps);
-    const Messages messages = chat_of(std::span(all).first(place(steps) + 1), fact_.question);
-    const auto until = form_.encode(std::span(messages).first(messages.size() - 2));
+    constexpr std::size_t kAfterSteps = 3;  // messages
+    const auto all = with_errand(steps);
+    const Messages messages =
+        chat_of(takes_system_, std::span(all).first(place(steps) + 1), errand_);
+    const auto until = form_.encode(std::span(messages).first(messages.size() - kAfterSteps));
     return size - std::min(size, until.size());
   }
 
@@ -89,59 +110,67 @@ class Draft {
   }
 
  private:
-  // The position of the fact among `steps` other steps.
+  // The position of the errand among `steps` other steps.
   [[nodiscard]] std::size_t place(std::size_t steps) const {
     return static_cast<std::size_t>(std::lround((1.0 - share_) * static_cast<double>(steps)));
   }
 
-  [[nodiscard]] std::vector<ToolStep> with_fact(std::size_t steps) const {
-    Random random = random_;
-    const ToolStep note = note_of(fact_.sentence, random);
-    auto all = draw_steps(steps, kind_, random);
-    all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(steps)), note);
+  [[nodiscard]] std::vector<ToolStep> with_errand(std::size_t steps) const {
+    auto all = draw_steps(steps, errand_.service, random_);
+    all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(steps)), errand_.step);
     return all;
   }
 
   const DialogueForm& form_;
-  int kind_;
+  bool takes_system_;
   double share_;
   Random random_;
-  Fact fact_;  // drawn with random_
+  Errand errand_;  // drawn with random_
 };
 
-Question make_transcript(const DialogueForm& form, const TranscriptOptions& options, double share,
-                         int repeat) {
+Question make_transcript(const DialogueForm& form, bool takes_system,
+                         const TranscriptOptions& options, double share, int repeat) {
   const Random random(
       options.seed, mix64(static_cast<std::uint64_t>(std::lround(share * 1e6)) << 20 | 0xA6E47ULL) +
                         static_cast<std::uint64_t>(repeat));
-  const Draft draft(form, repeat % kFactKinds, share, random);
+  const Draft draft(form, takes_system, repeat, share, random);
   const auto length = static_cast<std::size_t>(std::max(0, options.length - options.max_tokens));
   const std::size_t steps = draft.fitting(length);
   require(steps >= kLeastSteps, "--transcript {}: has no room for {} steps of an agent",
           options.length, kLeastSteps);
+  const Errand& errand = draft.errand();
   Question question;
-  question.id = fmt::format("{}/{}", share, repeat);
+  question.id = fmt::format("{}/{}/{}", errand.step.tool, share, repeat);
   question.prompt = draft.prompt(steps);
   question.max_tokens = options.max_tokens;
   question.stop = form.stop;
+  question.stop.insert(question.stop.end(), {"\"", "}"});
   question.facts = {{"share", share},
                     {"distance", draft.distance(steps, question.prompt.size())},
-                    {"expected", draft.fact().sentence},
-                    {"values", draft.fact().values}};
+                    {"tool", errand.step.tool},
+                    {"expected", errand.value}};
   return question;
 }
 
 }  // namespace
 
 std::vector<Question> make_transcripts(const DialogueForm& form, const TranscriptOptions& options) {
+  const bool takes_system = has_system_role(form);
   std::vector<Question> questions;
   for (const double share : options.distances) {
     require(share >= 0.0 && share <= 1.0, "distance {}: expected a share from 0 to 1", share);
     for (int repeat = 0; repeat < options.repeats; ++repeat) {
-      questions.push_back(make_transcript(form, options, share, repeat));
+      questions.push_back(make_transcript(form, takes_system, options, share, repeat));
     }
   }
   return questions;
+}
+
+Json grade_transcript(const Question& question, const std::string& text) {
+  const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  const std::size_t end = std::min(text.find_first_of("\",} \n", begin), text.size());
+  return {{"correct",
+           text.substr(begin, end - begin) == question.facts.at("expected").get<std::string>()}};
 }
 
 std::vector<AtDistance> by_distance(const Journal& journal, std::span<const Question> questions,

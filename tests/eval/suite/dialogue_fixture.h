@@ -26,8 +26,10 @@ class Dialogue : public ::testing::Test {
   [[nodiscard]] DialogueForm chat() const {
     return {.encode =
                 [this](std::span<const ChatMessage> messages) {
-                  return tokenizer_->encode(engine::render_chat(kDialogueModel, messages),
-                                            {.add_special = false, .parse_special = true});
+                  const auto [before, opening] = split_opening(messages);
+                  return tokenizer_->encode(
+                      engine::render_chat(kDialogueModel, before) + std::string(opening),
+                      {.add_special = false, .parse_special = true});
                 },
             .stop = {}};
   }

@@ -20,6 +20,8 @@ namespace {
 constexpr std::array<std::string_view, 8> kRows{"text",       "needle", "variables", "memory",
                                                 "transcript", "task",   "positions", "cost"};
 
+constexpr int kLeastTranscript = 1024;  // by default: the tools and a few steps
+
 std::string digest_of_text(const std::string& text) {
   Sha256 digest;
   digest.update(text);
@@ -45,9 +47,9 @@ void add_suite_flags(CLI::App& command, SuiteFlags& flags) {
   own.open_option("--context", flags.context, "N",
                   "Tokens of windows of text and of the longest needle, at most the models' "
                   "positions (default: 8192, --quick 2048)");
-  own.option("--transcript", flags.transcript, "N",
-             "Tokens of an agent's transcript, at most the models' positions; with --quick at most "
-             "--context");
+  own.open_option("--transcript", flags.transcript, "N",
+                  "Tokens of an agent's transcript, at most the models' positions: 32768 for long "
+                  "ones (default: as --context, but at least 1024)");
   own.option("--turns", flags.turns, "N", "Turns between a fact and the question for it");
   own.open_option("--html", flags.html, "FILE",
                   "The report (default: suite.html, or as --out with .html)");
@@ -63,7 +65,7 @@ void check_suite(const SuiteFlags& flags) {
   }
   require(flags.samples >= 0, "--samples {}: expected 1 or more", flags.samples);
   require(flags.context >= 0, "--context {}: expected 1 or more", flags.context);
-  require(flags.transcript >= 1, "--transcript {}: expected 1 or more", flags.transcript);
+  require(flags.transcript >= 0, "--transcript {}: expected 1 or more", flags.transcript);
   require(flags.task.task.empty() || eval::find_text_task(flags.task.task) != nullptr,
           "--task {}: the suite takes gsm8k, math, aime, gpqa, humaneval and livecodebench",
           flags.task.task);
@@ -81,8 +83,9 @@ SuitePlan plan_suite(const SuiteFlags& flags, int positions) {
   plan.samples = flags.samples > 0 ? flags.samples : flags.quick ? 40 : 300;
   const int context = flags.context > 0 ? flags.context : flags.quick ? 2048 : 8192;
   plan.context = std::min(context, positions);
-  plan.transcript = std::min(
-      flags.quick ? std::min(flags.transcript, plan.context) : flags.transcript, positions);
+  const int transcript =
+      flags.transcript > 0 ? flags.transcript : std::max(plan.context, kLeastTranscript);
+  plan.transcript = std::min(transcript, positions);
   plan.sessions = flags.quick ? 4 : 20;
   plan.pairs = flags.quick ? 3 : 6;
   plan.steps = flags.quick ? 32 : 64;

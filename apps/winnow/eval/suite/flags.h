@@ -19,9 +19,9 @@ struct SuiteFlags : EvalFlags {
   TaskDataFlags task;
   std::vector<std::string> rows;  // empty: all
   bool quick = false;
-  int samples = 0;  // per row of questions; 0: 300, quick 40
-  int context = 0;  // 0: 8,192, quick 2,048
-  int transcript = 32768;
+  int samples = 0;     // per row of questions; 0: 300, quick 40
+  int context = 0;     // 0: 8,192, quick 2,048
+  int transcript = 0;  // 0: as context
   int turns = 10;
   std::string html;
 };

@@ -169,13 +169,13 @@ std::string table_html(std::span<const eval::SuiteRow> rows, bool of_cost) {
   return html + "</tbody></table>\n";
 }
 
-// Right answers of both models by the note's distance from the end.
+// Right answers of both models by the value's distance from the end.
 std::string distance_plot(const eval::SuiteRow& row) {
   if (!row.details.contains("by_distance")) {
     return "";
   }
   Plot plot{.title = "Right answers by distance",
-            .x_label = "tokens between the note and the question",
+            .x_label = "tokens between the value and the call that needs it",
             .y_label = "%",
             .log_x = true,
             .series = {{"base", {}, {}}, {"student", {}, {}}}};

@@ -129,19 +129,19 @@ SuiteMeasures::Rows SuiteMeasures::transcript() {
   const auto kinds = static_cast<int>(options.distances.size());
   options.repeats = std::max(1, (plan_.samples + kinds - 1) / kinds);
   const auto questions = eval::make_transcripts(dialogue_form(), options);
-  const auto answers = ask("transcript", questions, eval::grade_needle);
+  const auto answers = ask("transcript", questions, eval::grade_transcript);
   eval::SuiteRow row =
       answers_row({.id = "transcript",
                    .title = "An agent's transcript",
                    .what = fmt::format(
-                       "Tool calls and results of {} tokens (file listings, logs, JSON), then a "
-                       "question about a note that was read on the way.",
-                       grouped(options.length))},
+                       "Tools, calls and results (JSON, logs, listings) of {} tokens; then a call "
+                       "that needs an id, a path or a port from an earlier result, exactly.",
+                       grouped(options.length)),
+                   .sample = "transcripts"},
                   answers);
   if (options.length < flags_.transcript) {
-    row.note += fmt::format(
-        "{}{} tokens were asked for: {}.", row.note.empty() ? "" : " ", grouped(flags_.transcript),
-        options.length == positions_ ? "the models have fewer positions" : "--quick takes fewer");
+    row.note += fmt::format("{}{} tokens were asked for: the models have fewer positions.",
+                            row.note.empty() ? "" : " ", grouped(flags_.transcript));
   }
   const auto shares = std::span<const double>(options.distances);
   const auto of_base = eval::by_distance(section("transcript", false), questions, shares);
