@@ -97,7 +97,7 @@ TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
   const json again = json::parse(read_text(directory.file("suite.json")));
   EXPECT_EQ(read_text(directory.file("suite.jsonl")).substr(0, middle), journal.substr(0, middle));
   for (const char* const id : {"perplexity 0", "kld 0", "needle", "variables", "memory", "sessions",
-                               "transcript", "task"}) {
+                               "transcript", "calls", "task"}) {
     EXPECT_EQ(row_of(again, id), row_of(written, id)) << id;
   }
 }

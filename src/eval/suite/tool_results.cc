@@ -100,11 +100,11 @@ Errand backup(Random& random) {
   Json started = job;
   started["state"] = "running";
   const Json done{{"state", "done"}, {"seconds", draw(random, 1, 900)}};
-  return {.service = service,
+  return {.subject = service,
           .step = {"start_backup", {{"service", service}}, json_text(started)},
           .needs = {"job_status", job, json_text(done)},
           .request = fmt::format("Look up the state of the backup job of {}.", service),
-          .value = id};
+          .values = {id}};
 }
 
 Errand release(Random& random) {
@@ -114,11 +114,11 @@ Errand release(Random& random) {
   const Json place{{"service", service}, {"path", fmt::format("/srv/releases/{}", name)}};
   Json deployed = place;
   deployed["files"] = draw(random, 1, 900);
-  return {.service = service,
+  return {.subject = service,
           .step = {"deploy", {{"service", service}}, json_text(deployed)},
           .needs = {"roll_back", place, json_text(Json{{"ok", true}})},
           .request = fmt::format("Roll back the release of {} that was deployed.", service),
-          .value = name};
+          .values = {name}};
 }
 
 Errand debugger(Random& random) {
@@ -127,11 +127,11 @@ Errand debugger(Random& random) {
   const Json place{{"service", service}, {"port", port}};
   Json opened = place;
   opened["expires"] = clock(random);
-  return {.service = service,
+  return {.subject = service,
           .step = {"open_debugger", {{"service", service}}, json_text(opened)},
           .needs = {"attach", place, json_text(Json{{"ok", true}})},
           .request = fmt::format("Attach to the debugger of {}.", service),
-          .value = std::to_string(port)};
+          .values = {std::to_string(port)}};
 }
 
 Json tool(const char* name, const char* what, std::initializer_list<const char*> parameters) {
@@ -152,13 +152,15 @@ std::string agent_instructions() {
   const Json tools{tool("list_files", "Lists a folder.", {"path"}),
                    tool("run", "Runs a command.", {"command", "host"}),
                    tool("get_json", "Reads a URL.", {"url"}),
+                   tool("read_note", "Reads a note.", {"name"}),
                    tool("start_backup", "Starts a backup job.", {"service"}),
                    tool("job_status", "The state of a job.", {"service", "job_id"}),
                    tool("deploy", "Deploys a release.", {"service"}),
                    tool("roll_back", "Takes a release back.", {"service", "path"}),
                    tool("open_debugger", "Opens a port for a debugger.", {"service"}),
                    tool("attach", "Attaches to a debugger.", {"service", "port"})};
-  std::string text = "You look after servers. Answer with one call of a tool, as JSON. The tools:";
+  std::string text =
+      "You look after servers. Call one tool at a time, as JSON; answer questions in words. Tools:";
   for (const Json& each : tools) {
     text += "\n" + json_text(each);
   }
@@ -170,12 +172,21 @@ ToolStep draw_tool_step(Random& random) {
   return kKinds[static_cast<std::size_t>(draw(random, 0, static_cast<int>(kKinds.size())))](random);
 }
 
-Errand make_errand(int index, Random& random) {
-  constexpr std::array<Errand (*)(Random&), kErrandKinds> kKinds{backup, release, debugger};
+Errand make_call(int index, Random& random) {
+  constexpr std::array<Errand (*)(Random&), kCallKinds> kKinds{backup, release, debugger};
   Errand errand = kKinds[static_cast<std::size_t>(index) % kKinds.size()](random);
   const std::string call = call_text(errand.needs);
-  errand.opening = call.substr(0, call.rfind(errand.value));
+  errand.opening = call.substr(0, call.rfind(errand.values.front()));
   return errand;
+}
+
+Errand make_note(int index, Random& random) {
+  const Fact fact = make_fact(index, random);
+  const std::string name = fmt::format("note-{}.txt", draw(random, 1, 1000));
+  return {.subject = fmt::format("note of kind {}", index % kFactKinds),
+          .step = {"read_note", {{"name", name}}, fact.sentence},
+          .request = fact.question,
+          .values = fact.values};
 }
 
 }  // namespace winnow::eval

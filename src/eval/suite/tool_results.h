@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/random.h"
 #include "eval/journal.h"
@@ -21,23 +22,26 @@ std::string call_text(const ToolStep& step);
 std::string agent_instructions();
 
 /// A file listing, a command's output, a JSON document or a log. None names a service of
-/// make_errand().
+/// make_call().
 ToolStep draw_tool_step(Random& random);
 
-/// A step whose JSON result has a value that a later call needs.
+/// A step whose result is needed later: a JSON value, by a call, or a note, by a question.
 struct Errand {
-  std::string service = {};  // that both concern
+  std::string subject = {};  // the service, or the kind of note; one of each can be asked for
   ToolStep step = {};
-  ToolStep needs = {};       // the later call and its result
-  std::string request = {};  // what a user says who wants that call
-  std::string opening = {};  // of that call, until the value begins
-  std::string value = {};
+  ToolStep needs = {};                   // the later call and its result; of a note without a tool
+  std::string request = {};              // what a user says who wants that call, or the question
+  std::string opening = {};              // of that call, until the value begins; of a note empty
+  std::vector<std::string> values = {};  // of a call one, of a note those that an answer contains
 };
 
-inline constexpr int kErrandKinds = 3;
+inline constexpr int kCallKinds = 3;
 
-/// An id, a part of a path or a number, kind `index` % kErrandKinds. Values begin and end with a
+/// An id, a part of a path or a number, kind `index` % kCallKinds. Values begin and end with a
 /// digit, so that tokenizers cut a call the same way with and without its opening.
-Errand make_errand(int index, Random& random);
+Errand make_call(int index, Random& random);
+
+/// A fact of kind `index` (make_fact) in a note.
+Errand make_note(int index, Random& random);
 
 }  // namespace winnow::eval

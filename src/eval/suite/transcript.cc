@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "eval/facts.h"
 #include "eval/suite/tool_results.h"
 
 namespace winnow::eval {
@@ -28,22 +29,30 @@ Messages chat_of(bool takes_system, std::span<const ToolStep> steps, const Erran
   }
   messages.push_back({"assistant", "What shall I do next?"});
   messages.push_back({"user", errand.request});
-  messages.push_back({"assistant", errand.opening});
+  if (!errand.opening.empty()) {
+    messages.push_back({"assistant", errand.opening});
+  }
   return messages;
 }
 
 // Some of them are other errands, each with the call that needs its value: an example of the form.
-std::vector<ToolStep> draw_steps(std::size_t count, const std::string& service, Random random) {
-  constexpr int kOneErrandIn = 8;
+std::vector<ToolStep> draw_steps(std::size_t count, const std::string& subject, Random random) {
+  constexpr int kOneErrandIn = 6;
+  constexpr int kOneNoteIn = 3;  // of these
   std::vector<ToolStep> steps;
   while (steps.size() < count) {
     if (draw(random, 0, kOneErrandIn) != 0) {
       steps.push_back(draw_tool_step(random));
       continue;
     }
-    Errand other = make_errand(draw(random, 0, kErrandKinds), random);
-    if (other.service != service) {
-      steps.push_back(std::move(other.step));
+    Errand other = draw(random, 0, kOneNoteIn) == 0
+                       ? make_note(draw(random, 0, kFactKinds), random)
+                       : make_call(draw(random, 0, kCallKinds), random);
+    if (other.subject == subject) {
+      continue;
+    }
+    steps.push_back(std::move(other.step));
+    if (!other.needs.tool.empty()) {
       steps.push_back(std::move(other.needs));
     }
   }
@@ -64,12 +73,14 @@ bool has_system_role(const DialogueForm& form) {
 // The errand's own step, the steps around it, and its position.
 class Draft {
  public:
-  Draft(const DialogueForm& form, bool takes_system, int kind, double share, const Random& random)
+  Draft(const DialogueForm& form, bool takes_system, TranscriptEnd end, int index, double share,
+        const Random& random)
       : form_(form),
         takes_system_(takes_system),
         share_(share),
         random_(random),
-        errand_(make_errand(kind, random_)) {}
+        errand_(end == TranscriptEnd::call ? make_call(index, random_)
+                                           : make_note(index, random_)) {}
 
   [[nodiscard]] const Errand& errand() const { return errand_; }
 
@@ -79,11 +90,11 @@ class Draft {
 
   // Tokens from the end of the errand's result to the end of a prompt of `size` tokens.
   [[nodiscard]] std::size_t distance(std::size_t steps, std::size_t size) const {
-    constexpr std::size_t kAfterSteps = 3;  // messages
+    const std::size_t after_steps = errand_.opening.empty() ? 2 : 3;  // messages
     const auto all = with_errand(steps);
     const Messages messages =
         chat_of(takes_system_, std::span(all).first(place(steps) + 1), errand_);
-    const auto until = form_.encode(std::span(messages).first(messages.size() - kAfterSteps));
+    const auto until = form_.encode(std::span(messages).first(messages.size() - after_steps));
     return size - std::min(size, until.size());
   }
 
@@ -116,7 +127,7 @@ class Draft {
   }
 
   [[nodiscard]] std::vector<ToolStep> with_errand(std::size_t steps) const {
-    auto all = draw_steps(steps, errand_.service, random_);
+    auto all = draw_steps(steps, errand_.subject, random_);
     all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(steps)), errand_.step);
     return all;
   }
@@ -133,7 +144,7 @@ Question make_transcript(const DialogueForm& form, bool takes_system,
   const Random random(
       options.seed, mix64(static_cast<std::uint64_t>(std::lround(share * 1e6)) << 20 | 0xA6E47ULL) +
                         static_cast<std::uint64_t>(repeat));
-  const Draft draft(form, takes_system, repeat, share, random);
+  const Draft draft(form, takes_system, options.end, repeat, share, random);
   const auto length = static_cast<std::size_t>(std::max(0, options.length - options.max_tokens));
   const std::size_t steps = draft.fitting(length);
   require(steps >= kLeastSteps, "--transcript {}: has no room for {} steps of an agent",
@@ -144,11 +155,13 @@ Question make_transcript(const DialogueForm& form, bool takes_system,
   question.prompt = draft.prompt(steps);
   question.max_tokens = options.max_tokens;
   question.stop = form.stop;
-  question.stop.insert(question.stop.end(), {"\"", "}"});
+  if (!errand.opening.empty()) {
+    question.stop.insert(question.stop.end(), {"\"", "}"});
+  }
   question.facts = {{"share", share},
                     {"distance", draft.distance(steps, question.prompt.size())},
                     {"tool", errand.step.tool},
-                    {"expected", errand.value}};
+                    {"values", errand.values}};
   return question;
 }
 
@@ -167,10 +180,15 @@ std::vector<Question> make_transcripts(const DialogueForm& form, const Transcrip
 }
 
 Json grade_transcript(const Question& question, const std::string& text) {
+  const Json& values = question.facts.at("values");
+  if (question.facts.at("tool") == "read_note") {
+    const bool correct = std::ranges::all_of(
+        values, [&](const Json& value) { return holds_word(text, value.get<std::string>()); });
+    return {{"correct", correct}};
+  }
   const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
   const std::size_t end = std::min(text.find_first_of("\",} \n", begin), text.size());
-  return {{"correct",
-           text.substr(begin, end - begin) == question.facts.at("expected").get<std::string>()}};
+  return {{"correct", text.substr(begin, end - begin) == values.at(0).get<std::string>()}};
 }
 
 std::vector<AtDistance> by_distance(const Journal& journal, std::span<const Question> questions,

@@ -10,10 +10,10 @@ namespace winnow::eval {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 
 std::size_t times_in(const std::string& text, const std::string& part) {
   std::size_t count = 0;
@@ -23,8 +23,8 @@ std::size_t times_in(const std::string& text, const std::string& part) {
   return count;
 }
 
-std::string expected(const Question& question) {
-  return question.facts.at("expected").get<std::string>();
+std::string value(const Question& question) {
+  return question.facts.at("values").at(0).get<std::string>();
 }
 
 class Transcripts : public Dialogue {};
@@ -67,27 +67,46 @@ TEST_F(Transcripts, EndInACallThatNeedsAValueOfOneResult) {
   const TranscriptOptions options{.length = 3000, .distances = {0.2, 0.8}, .repeats = 9};
   for (const DialogueForm& form : {plain(), chat()}) {
     std::vector<std::string> tools;
+    std::size_t given = 0;
     for (const Question& question : make_transcripts(form, options)) {
       const std::string text = text_of(question);
       SCOPED_TRACE(question.id);
       EXPECT_THAT(text, HasSubstr("\"name\":\"job_status\""));  // the tools are defined
-      EXPECT_EQ(times_in(text, expected(question)), 1U);
       tools.push_back(question.facts.at("tool").get<std::string>());
+      EXPECT_EQ(times_in(text, value(question)), 1U);
       // The call's arguments are, up to the value, the result's first members.
       const std::string call = text.substr(text.rfind("{\"tool\":"));
       const std::string arguments = call.substr(call.find("{\"service\":"));
       EXPECT_THAT(text,
-                  HasSubstr("Result of " + tools.back() + ":\n" + arguments + expected(question)));
+                  HasSubstr("Result of " + tools.back() + ":\n" + arguments + value(question)));
       EXPECT_EQ(times_in(text, "\"tool\":\"" + tools.back() + "\",\"arguments\":" +
                                    arguments.substr(0, arguments.find(',')) + "}}"),
                 1U);
-      // Other calls give and need values, too.
-      EXPECT_GT(times_in(text, "\",\"job_id\":") + times_in(text, "\",\"path\":") +
-                    times_in(text, "\",\"port\":"),
-                3U);
+      for (const char* const other : {"job_id", "path", "port"}) {
+        given += times_in(text, fmt::format("\",\"{}\":", other));
+      }
     }
+    EXPECT_GT(given, 3 * tools.size());  // other calls give and need values, too
     for (const char* const tool : {"start_backup", "deploy", "open_debugger"}) {
       EXPECT_EQ(std::ranges::count(tools, tool), 6) << tool;
+    }
+  }
+}
+
+TEST_F(Transcripts, EndInAQuestionThatOneNoteAnswers) {
+  const TranscriptOptions options{
+      .end = TranscriptEnd::question, .length = 3000, .distances = {0.2, 0.8}, .repeats = 10};
+  for (const DialogueForm& form : {plain(), chat()}) {
+    for (const Question& question : make_transcripts(form, options)) {
+      const std::string text = text_of(question);
+      SCOPED_TRACE(question.id);
+      EXPECT_THAT(text, AnyOf(EndsWith("?\nAssistant:"), EndsWith("?<|assistant|>")));
+      EXPECT_EQ(question.facts.at("tool"), "read_note");
+      EXPECT_EQ(question.stop, form.stop);
+      EXPECT_TRUE(grade_transcript(question, text).at("correct"));
+      // No note of the same kind: what the question ends in is in one note.
+      const std::size_t asked = text.rfind("What shall I do next?");
+      EXPECT_LT(text.rfind(value(question), asked), asked);
     }
   }
 }
@@ -95,12 +114,12 @@ TEST_F(Transcripts, EndInACallThatNeedsAValueOfOneResult) {
 TEST_F(Transcripts, TokensOfAValueAreTheSameAfterTheOpening) {
   Random random(3);
   for (int i = 0; i < 30; ++i) {
-    const Errand errand = make_errand(i, random);
+    const Errand errand = make_call(i, random);
     EXPECT_EQ(call_text(errand.needs).substr(0, errand.opening.size()), errand.opening);
     const auto opening = tokenizer_->encode(errand.opening, {.add_special = false});
-    auto whole = tokenizer_->encode(errand.opening + errand.value, {.add_special = false});
+    auto whole = tokenizer_->encode(errand.opening + errand.values.front(), {.add_special = false});
     whole.resize(opening.size());
-    EXPECT_EQ(whole, opening) << errand.opening << errand.value;
+    EXPECT_EQ(whole, opening) << errand.opening;
   }
 }
 
@@ -124,7 +143,7 @@ TEST_F(Transcripts, TemplatesWithoutASystemRoleGetTheToolsFromTheUser) {
 
 TEST(TranscriptGrade, TakesTheExactValueAlone) {
   Question question;
-  question.facts = {{"expected", "48213"}};
+  question.facts = {{"tool", "open_debugger"}, {"values", Json::array({"48213"})}};
   const auto correct = [&](const std::string& text) {
     return grade_transcript(question, text).at("correct").get<bool>();
   };
@@ -134,6 +153,13 @@ TEST(TranscriptGrade, TakesTheExactValueAlone) {
   for (const char* const wrong : {"", "4821", "482133", "48214", "the port 48213", "\"48213"}) {
     EXPECT_FALSE(correct(wrong)) << wrong;
   }
+}
+
+TEST(TranscriptGrade, TakesAnAnswerThatHasAllValuesOfANote) {
+  Question question;
+  question.facts = {{"tool", "read_note"}, {"values", Json::array({"Monday", "204"})}};
+  EXPECT_EQ(grade_transcript(question, "It is on Monday, room 204.").at("correct"), true);
+  EXPECT_EQ(grade_transcript(question, "It is on Monday, room 2045.").at("correct"), false);
 }
 
 TEST_F(Transcripts, AccuracyByDistance) {

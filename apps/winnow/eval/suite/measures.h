@@ -9,6 +9,7 @@
 #include "eval/perplexity.h"
 #include "eval/suite/dialogue.h"
 #include "eval/suite/row.h"
+#include "eval/suite/transcript.h"
 
 namespace winnow::cli {
 
@@ -45,6 +46,7 @@ class SuiteMeasures {
   // session_measures.cc: what a chat's cache keeps.
   Rows memory();
   Rows transcript();
+  eval::SuiteRow transcript_row(eval::SuiteRow row, eval::TranscriptEnd end);
   eval::SuiteRow sessions(const std::vector<eval::Conversation>& conversations);
   // cost_measures.cc: positions beyond the model's, and the costs of a cache.
   Rows positions();

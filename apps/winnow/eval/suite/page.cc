@@ -175,7 +175,7 @@ std::string distance_plot(const eval::SuiteRow& row) {
     return "";
   }
   Plot plot{.title = "Right answers by distance",
-            .x_label = "tokens between the value and the call that needs it",
+            .x_label = "tokens between the value and where it is needed",
             .y_label = "%",
             .log_x = true,
             .series = {{"base", {}, {}}, {"student", {}, {}}}};

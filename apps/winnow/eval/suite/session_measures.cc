@@ -125,27 +125,39 @@ eval::SuiteRow SuiteMeasures::sessions(const std::vector<eval::Conversation>& co
 }
 
 SuiteMeasures::Rows SuiteMeasures::transcript() {
-  eval::TranscriptOptions options{.length = plan_.transcript, .seed = flags_.seed};
+  Rows rows{transcript_row({.id = "transcript",
+                            .title = "An agent's transcript",
+                            .what = "Tools, calls and results (JSON, logs, listings) of {} tokens, "
+                                    "then a question about a note that was read on the way.",
+                            .sample = "transcripts"},
+                           eval::TranscriptEnd::question)};
+  if (!interrupted()) {
+    rows.push_back(
+        transcript_row({.id = "calls",
+                        .title = "An agent's next call",
+                        .what = "Such transcripts of {} tokens that end in a call up to an id, a "
+                                "path or a port, which an earlier result states.",
+                        .sample = "transcripts"},
+                       eval::TranscriptEnd::call));
+  }
+  return rows;
+}
+
+eval::SuiteRow SuiteMeasures::transcript_row(eval::SuiteRow row, eval::TranscriptEnd end) {
+  eval::TranscriptOptions options{.end = end, .length = plan_.transcript, .seed = flags_.seed};
   const auto kinds = static_cast<int>(options.distances.size());
   options.repeats = std::max(1, (plan_.samples + kinds - 1) / kinds);
   const auto questions = eval::make_transcripts(dialogue_form(), options);
-  const auto answers = ask("transcript", questions, eval::grade_transcript);
-  eval::SuiteRow row =
-      answers_row({.id = "transcript",
-                   .title = "An agent's transcript",
-                   .what = fmt::format(
-                       "Tools, calls and results (JSON, logs, listings) of {} tokens; then a call "
-                       "that needs an id, a path or a port from an earlier result, exactly.",
-                       grouped(options.length)),
-                   .sample = "transcripts"},
-                  answers);
+  row.what = fmt::format(fmt::runtime(row.what), grouped(options.length));
+  const std::string id = row.id;
+  row = answers_row(std::move(row), ask(id, questions, eval::grade_transcript));
   if (options.length < flags_.transcript) {
     row.note += fmt::format("{}{} tokens were asked for: the models have fewer positions.",
                             row.note.empty() ? "" : " ", grouped(flags_.transcript));
   }
   const auto shares = std::span<const double>(options.distances);
-  const auto of_base = eval::by_distance(section("transcript", false), questions, shares);
-  const auto of_student = eval::by_distance(section("transcript", true), questions, shares);
+  const auto of_base = eval::by_distance(section(id, false), questions, shares);
+  const auto of_student = eval::by_distance(section(id, true), questions, shares);
   for (std::size_t i = 0; i < of_base.size(); ++i) {
     row.details["by_distance"].push_back({{"tokens", of_base[i].tokens},
                                           {"base", of_base[i].accuracy.mean},
@@ -153,7 +165,7 @@ SuiteMeasures::Rows SuiteMeasures::transcript() {
                                           {"student", of_student[i].accuracy.mean},
                                           {"student_error", of_student[i].accuracy.error}});
   }
-  return {row};
+  return row;
 }
 
 }  // namespace winnow::cli
