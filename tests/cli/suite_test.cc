@@ -72,7 +72,7 @@ TEST(Suite, JudgesEveryRowOnOnePageAndGoesOnWhereItStopped) {
   EXPECT_LT(row_of(written, "cache bytes").at("student"),
             row_of(written, "cache bytes").at("base"));
   const json& transcript = row_of(written, "transcript");
-  EXPECT_THAT(transcript.at("what").get<std::string>(), HasSubstr("of 1,024 tokens"));
+  EXPECT_THAT(transcript.at("what").get<std::string>(), HasSubstr("of 1,536 tokens"));
   EXPECT_EQ(transcript.at("details").at("by_distance").size(), 5U);
   EXPECT_EQ(transcript.at("sample"), "transcripts");
   EXPECT_EQ(written.at("run").at("settings").at("base").at("path"), kBase);

@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 8> kRows{"text",       "needle", "variables", "memory",
                                                 "transcript", "task",   "positions", "cost"};
 
-constexpr int kLeastTranscript = 1024;  // by default: the tools and a few steps
+constexpr int kLeastTranscript = 1536;  // by default: the tools and a few steps
 
 std::string digest_of_text(const std::string& text) {
   Sha256 digest;
@@ -49,7 +49,7 @@ void add_suite_flags(CLI::App& command, SuiteFlags& flags) {
                   "positions (default: 8192, --quick 2048)");
   own.open_option("--transcript", flags.transcript, "N",
                   "Tokens of an agent's transcript, at most the models' positions: 32768 for long "
-                  "ones (default: as --context, but at least 1024)");
+                  "ones (default: as --context, but at least 1536)");
   own.option("--turns", flags.turns, "N", "Turns between a fact and the question for it");
   own.open_option("--html", flags.html, "FILE",
                   "The report (default: suite.html, or as --out with .html)");
