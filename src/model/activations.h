@@ -95,6 +95,7 @@ struct Model::Activations {
 
   ops::Matrix<float> hidden;  // the residual stream
   ops::Matrix<float> normed;
+  ops::Matrix<float> joined;    // of a head that drafts: what attention takes
   ops::Matrix<float> parallel;  // parallel layers: the input of the feed-forward
   ops::Matrix<float> queries;
   ops::Matrix<float> keys;

@@ -33,7 +33,8 @@ std::string stored_type(DType type) {
 
 Checkpoint Checkpoint::open(const std::filesystem::path& path, const RopeOptions& rope,
                             const std::optional<ProbeOptions>& probe) {
-  Checkpoint checkpoint = is_gguf_model(path) ? open_gguf(path, rope) : open_directory(path, rope);
+  Checkpoint checkpoint =
+      is_gguf_model(path) ? open_gguf(path, rope) : open(path, read_spec(path, rope));
   if (probe) {
     checkpoint.add_probe(*probe);
   }
@@ -48,11 +49,10 @@ void Checkpoint::add_probe(const ProbeOptions& options) {
                                                                                  std::move(probe));
 }
 
-Checkpoint Checkpoint::open_directory(const std::filesystem::path& directory,
-                                      const RopeOptions& rope) {
+Checkpoint Checkpoint::open(const std::filesystem::path& directory, ModelSpec spec) {
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
-  checkpoint.spec_ = read_spec(directory, rope);
+  checkpoint.spec_ = std::move(spec);
   const WeightFiles weights(directory);
   const TensorNames& names = checkpoint.spec_.names;
   const auto locate = [&](const std::string& name) {

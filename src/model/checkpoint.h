@@ -44,6 +44,8 @@ class Checkpoint {
   /// model, as its DMS adapter.
   static Checkpoint open(const std::filesystem::path& path, const RopeOptions& rope = {},
                          const std::optional<ProbeOptions>& probe = {});
+  /// The same of a directory whose configuration has been read already.
+  static Checkpoint open(const std::filesystem::path& directory, ModelSpec spec);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
@@ -71,7 +73,6 @@ class Checkpoint {
   [[nodiscard]] StoredSizes sizes() const;
 
  private:
-  static Checkpoint open_directory(const std::filesystem::path& directory, const RopeOptions& rope);
   [[nodiscard]] const TensorMap& tensors(quantized::Weights::Which which) const;
   static Checkpoint open_gguf(const std::filesystem::path& file, const RopeOptions& rope);
   void add_probe(const ProbeOptions& options);

@@ -78,6 +78,9 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
       return family;
     }
   }
+  require(name.find("Eagle3") == std::string::npos,
+          "{}: architecture {} drafts for another model: give it to --draft-model", config.where(),
+          in_quotes(class_name));
   fail("{}: architecture {} is not supported; winnow inspect --architectures lists those that are",
        config.where(), in_quotes(class_name.empty() ? model_type : class_name));
 }

@@ -6,16 +6,18 @@
 namespace winnow::model {
 namespace {
 
-double weights_of(const AttentionSpec& attention, double hidden) {
+// `taken`: what attention takes of a token (ModelSpec::attention_inputs).
+double weights_of(const AttentionSpec& attention, double hidden, double taken) {
   if (const auto& latent = attention.latent) {
     const double inputs = attention.query_inputs(static_cast<int>(hidden));
     const double up = 1.0 * attention.heads * (latent->key_dim + latent->value_dim) * latent->rank;
     return hidden * (latent->query_rank + attention.key_width() + attention.output_width()) +
            inputs * attention.query_outputs() + up;
   }
-  return hidden * (attention.query_outputs() + attention.output_width() +
-                   (attention.projects_keys() ? attention.key_width() : 0) +
-                   (attention.projects_values() ? attention.value_width() : 0));
+  return hidden * attention.output_width() +
+         taken *
+             (attention.query_outputs() + (attention.projects_keys() ? attention.key_width() : 0) +
+              (attention.projects_values() ? attention.value_width() : 0));
 }
 
 double weights_of(const RecurrentSpec& recurrent, double hidden) {
@@ -36,11 +38,14 @@ double weights_of(const FeedForwardSpec& part, double hidden, double taken) {
 // taken(experts): the number of a layer's experts that count.
 template <class Taken>
 double weights_of(const ModelSpec& spec, const Taken& taken) {
-  double weights = 1.0 * spec.hidden * spec.vocab;
+  double weights = 1.0 * spec.hidden * spec.head_rows();
+  if (spec.draft_head) {
+    weights += 1.0 * spec.hidden * spec.draft_head->inputs();
+  }
   for (const LayerSpec& layer : spec.layers) {
     const FeedForwardSpec& part = layer.feed_forward;
     if (const AttentionSpec* attention = layer.attention()) {
-      weights += weights_of(*attention, spec.hidden);
+      weights += weights_of(*attention, spec.hidden, spec.attention_inputs());
     }
     if (const RecurrentSpec* recurrent = layer.recurrent()) {
       weights += weights_of(*recurrent, spec.hidden);

@@ -29,6 +29,20 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
   return positions;
 }
 
+// Copies the stream before a layer for the sequences that want it.
+void hand_out(int layer, std::span<const SequenceStep> steps, ops::Matrix<const float> stream) {
+  std::size_t row = 0;
+  for (const SequenceStep& step : steps) {
+    const StreamStates& wanted = step.stream;
+    for (std::size_t i = 0; i < wanted.after.size() && wanted.out.rows > 0; ++i) {
+      for (std::size_t t = 0; t < step.tokens.size() && wanted.after[i] == layer; ++t) {
+        std::ranges::copy(stream.row(row + t), wanted.out.row(t).data() + i * stream.cols);
+      }
+    }
+    row += step.tokens.size();
+  }
+}
+
 }  // namespace
 
 kvcache::CacheShape cache_shape(const ModelSpec& spec) {
@@ -114,14 +128,12 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
   Activations a(*context.workspace, spec_, positions.size());
   a.angles = ropes_.angles(positions);
   a.positions = std::move(positions);
-  embed(context, steps, a.hidden);
-  if (spec_.layer_embeddings) {
-    embed_for_layers(context, steps, a);
-  }
+  begin_stream(context, steps, a);
   if (shares_entries_) {
     a.seen.resize(static_cast<std::size_t>(spec_.attention_before(spec_.layer_count())));
   }
   for (int layer = 0; layer < spec_.layer_count(); ++layer) {
+    hand_out(layer, steps, a.hidden);
     mix(context, layer, steps, a);
     feed_forward(context, layer, steps, a);
     if (spec_.layer_embeddings) {
@@ -138,8 +150,21 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
   for (const SequenceStep& step : steps) {
     row += step.logit_rows;
     if (!step.state.empty()) {
-      std::ranges::copy(a.normed.row(row - 1), step.state.begin());
+      const bool normed = !spec_.draft_head || spec_.draft_head->norms_output;
+      std::ranges::copy((normed ? a.normed : a.hidden).row(row - 1), step.state.begin());
     }
+  }
+}
+
+// The stream before the first layer.
+void Model::begin_stream(ops::Context& context, std::span<const SequenceStep> steps,
+                         Activations& a) const {
+  if (spec_.draft_head) {
+    return begin_head(context, steps, a);
+  }
+  embed(context, steps, a.hidden);
+  if (spec_.layer_embeddings) {
+    embed_for_layers(context, steps, a);
   }
 }
 
@@ -158,6 +183,9 @@ void Model::forward_by_token(ops::Context& context, std::span<const SequenceStep
       }
       if (t + 1 < tokens) {
         single.state = {};
+      }
+      if (step.stream.out.rows > 0) {
+        single.stream.out = step.stream.out.slice(t, t + 1);
       }
       const bool wanted = single.logit_rows > 0 && logits.rows > 0;
       forward(context, std::span(&single, 1),
@@ -315,6 +343,9 @@ void Model::add_branch(ops::Context& context, int layer, const Activations& a, c
 
 void Model::logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const {
   normalize(spec_.final_norm, a.normed, a.hidden, weights_.norm, weights_.norm_bias);
+  if (spec_.draft_head) {
+    return head_logits(context, a, logits);
+  }
   if (context.ranks == nullptr) {
     return part_of_logits(context, a, logits);
   }

@@ -16,6 +16,7 @@
 #include "model/rope_tables.h"
 #include "model/shard.h"
 #include "model/spec.h"
+#include "model/stream_states.h"
 #include "model/weights.h"
 #include "ops/context.h"
 #include "ops/matrix.h"
@@ -47,8 +48,13 @@ struct SequenceStep {
   /// Optional, for one token: row l receives its weights in attention layer l
   /// (kvcache::LayerChunk::weights).
   ops::Matrix<float> weights = {};
-  /// Optional [hidden], with logits: receives the last token's state after the final norm.
+  /// Optional [hidden], with logits: receives the last token's state after the final norm; a head's
+  /// is what it takes for the next row (HeadInput::own).
   std::span<float> state = {};
+  /// Optional: receives states of all tokens between layers.
+  StreamStates stream = {};
+  /// Of a head that drafts.
+  HeadInput input = {};
   /// Optional: LoRA products, added to the model's projections.
   const Lora* adapter = nullptr;
   /// Optional: receives what attention takes, layer by layer.
@@ -113,6 +119,11 @@ class Model {
                         ops::Matrix<float> logits) const;
   void embed(const ops::Context& context, std::span<const SequenceStep> steps,
              ops::Matrix<float> hidden) const;
+  void begin_stream(ops::Context& context, std::span<const SequenceStep> steps,
+                    Activations& a) const;
+  void begin_head(ops::Context& context, std::span<const SequenceStep> steps, Activations& a) const;
+  void take_inputs(ops::Context& context, std::span<const SequenceStep> steps,
+                   ops::Matrix<float> hidden) const;
   void embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,
                         Activations& a) const;
   void add_layer_embedding(ops::Context& context, int layer, const Activations& a) const;
@@ -152,6 +163,7 @@ class Model {
   void add_branch(ops::Context& context, int layer, const Activations& a, const BranchEnd& end,
                   const Add& add, bool adds_part = true) const;
   void logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
+  void head_logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
   void part_of_logits(ops::Context& context, const Activations& a, ops::Matrix<float> logits) const;
   void decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
               const Activations& a) const;

@@ -68,6 +68,9 @@ struct Model::Heads {
 
 ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) const {
   const LayerSpec& spec = spec_.layer(layer);
+  if (spec_.draft_head) {
+    return a.joined;
+  }
   if (!spec.norm_before) {
     return a.hidden;
   }

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "model/attention_spec.h"
 #include "model/compression.h"
+#include "model/draft_head_spec.h"
 #include "model/recurrent_spec.h"
 #include "model/tensor_names.h"
 #include "ops/activation.h"
@@ -180,6 +181,7 @@ struct ModelSpec {
   float logit_multiplier = 1.0F;
   float final_soft_cap = 0.0F;  // > 0: logits become final_soft_cap * tanh(logit / final_soft_cap)
   std::optional<LayerEmbeddings> layer_embeddings;
+  std::optional<DraftHeadSpec> draft_head;  // drafts for another model, and does nothing else
   TensorNames names;
 
   DType dtype = DType::bf16;
@@ -190,6 +192,10 @@ struct ModelSpec {
   ConfigText config;
 
   [[nodiscard]] int layer_count() const { return static_cast<int>(layers.size()); }
+  /// What attention takes of a token.
+  [[nodiscard]] int attention_inputs() const { return draft_head ? 2 * hidden : hidden; }
+  /// Rows of the output matrix.
+  [[nodiscard]] int head_rows() const { return draft_head ? draft_head->vocab : vocab; }
   [[nodiscard]] const LayerSpec& layer(int index) const {
     return layers[static_cast<std::size_t>(index)];
   }

@@ -6,6 +6,7 @@
 #include "checkpoint/json.h"
 #include "model/adapter.h"
 #include "model/checkpoint_parts.h"
+#include "model/renamed_tensors.h"
 #include "model/visit_tensors.h"
 
 namespace winnow::model {
@@ -36,6 +37,9 @@ struct LayerOfNothing {
   RecurrentOfNothing recurrent;
   LatentOfNothing latent;
   std::vector<ExpertOfNothing> experts;
+};
+struct HeadOfNothing {
+  Nothing fusion, input_norm, embedding_norm;
 };
 struct TreeOfNothing {
   Nothing embedding, head, head_bias, norm, norm_bias, layer_embedding, layer_projection,
@@ -118,6 +122,10 @@ std::map<std::string, Shape> expected_tensors(const ModelSpec& spec) {
     LayerOfNothing members;
     visit_layer(spec, layer, members, add);
   }
+  if (spec.draft_head) {
+    HeadOfNothing head;
+    visit_draft_head(spec, head, add);
+  }
   for (const AdapterTensor& tensor : adapter_tensors(spec)) {
     if (!tensor.optional) {
       out.emplace(tensor.name, tensor.shape);
@@ -142,16 +150,18 @@ std::map<std::string, Shape> optional_tensors(const ModelSpec& spec) {
 void detail::check_tensors(const Locate& where, const ModelSpec& spec, const TensorMap& tensors) {
   const auto expected = expected_tensors(spec);
   const auto optional = optional_tensors(spec);
+  const auto in_file = [&](const std::string& name) { return stored_name(spec.names, name); };
   for (const auto& [name, shape] : expected) {
     const auto found = tensors.find(name);
+    const bool may_be_tied = name == "lm_head.weight" && !spec.draft_head;
     require(found != tensors.end(), "{}: tensor {} is missing, expected shape [{}]{}", where(name),
-            in_quotes(name), fmt::join(shape, ", "),
-            name == "lm_head.weight" ? " (or tie_word_embeddings: true in config.json)" : "");
-    check_tensor(where(name), name, found->second, shape);
+            in_quotes(in_file(name)), fmt::join(shape, ", "),
+            may_be_tied ? " (or tie_word_embeddings: true in config.json)" : "");
+    check_tensor(where(name), in_file(name), found->second, shape);
   }
   for (const auto& [name, shape] : optional) {
     if (const auto found = tensors.find(name); found != tensors.end()) {
-      check_tensor(where(name), name, found->second, shape);
+      check_tensor(where(name), in_file(name), found->second, shape);
     }
   }
   check_nothing_ignored(where, spec, expected, optional, tensors);

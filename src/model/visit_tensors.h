@@ -156,12 +156,13 @@ void visit_attention(const ModelSpec& spec, const AttentionSpec& attention,
   if (attention.output_bias) {
     visit(prefix + "o_proj.bias", Shape{spec.hidden}, layer.output_bias);
   }
-  visit(prefix + "q_proj.weight", Shape{attention.query_outputs(), spec.hidden}, layer.query);
+  const int inputs = spec.attention_inputs();
+  visit(prefix + "q_proj.weight", Shape{attention.query_outputs(), inputs}, layer.query);
   if (attention.projects_keys()) {
-    visit(prefix + "k_proj.weight", Shape{attention.key_width(), spec.hidden}, layer.key);
+    visit(prefix + "k_proj.weight", Shape{attention.key_width(), inputs}, layer.key);
   }
   if (attention.projects_values()) {
-    visit(prefix + "v_proj.weight", Shape{attention.value_width(), spec.hidden}, layer.value);
+    visit(prefix + "v_proj.weight", Shape{attention.value_width(), inputs}, layer.value);
   }
   visit(prefix + "o_proj.weight", Shape{spec.hidden, attention.output_width()}, layer.output);
 }
@@ -332,9 +333,11 @@ void visit_adapter(const ModelSpec& spec, int index, Adapter& adapter, const Vis
 /// only if it is not the embedding.
 template <class Tree, class Visit>
 void visit_ends(const ModelSpec& spec, Tree& tree, const Visit& visit) {
-  visit(std::string("model.embed_tokens.weight"), Shape{spec.vocab, spec.hidden}, tree.embedding);
+  if (!spec.draft_head || spec.draft_head->own_embedding) {
+    visit(std::string("model.embed_tokens.weight"), Shape{spec.vocab, spec.hidden}, tree.embedding);
+  }
   if (!spec.tied_embeddings) {
-    visit(std::string("lm_head.weight"), Shape{spec.vocab, spec.hidden}, tree.head);
+    visit(std::string("lm_head.weight"), Shape{spec.head_rows(), spec.hidden}, tree.head);
   }
   if (spec.head_bias) {
     visit(std::string("lm_head.bias"), Shape{spec.vocab}, tree.head_bias);
@@ -352,6 +355,17 @@ void visit_ends(const ModelSpec& spec, Tree& tree, const Visit& visit) {
     visit(std::string("model.per_layer_projection_norm.weight"),
           Shape{spec.layer_embeddings->width}, tree.layer_projection_norm);
   }
+}
+
+/// The same for the tensors that a head has beside these (DraftHeadWeights).
+template <class Head, class Visit>
+void visit_draft_head(const ModelSpec& spec, Head& head, const Visit& visit) {
+  const DraftHeadSpec& what = *spec.draft_head;
+  visit(std::string("fc.weight"), Shape{spec.hidden, what.inputs()}, head.fusion);
+  if (what.norms_inputs) {
+    visit(std::string("input_norm.weight"), Shape{what.inputs()}, head.input_norm);
+  }
+  visit(layer_prefix(0) + "input_layernorm.weight", Shape{spec.hidden}, head.embedding_norm);
 }
 
 }  // namespace winnow::model

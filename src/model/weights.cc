@@ -28,7 +28,7 @@ class Binder {
  public:
   Binder(const ModelSpec& spec, TensorSource& source, std::optional<ops::WeightFormat> format)
       : spec_(spec), source_(source), format_(format) {
-    weights_.quantized.reserve(static_cast<std::size_t>(spec.layer_count()) * 7 + 2);
+    weights_.quantized.reserve(static_cast<std::size_t>(spec.layer_count()) * 7 + 3);
   }
 
   Weights bind(const OnLayer& on_layer) {
@@ -38,7 +38,9 @@ class Binder {
       }
     };
     tell(0);
-    weights_.embedding = matrix("model.embed_tokens.weight");
+    if (!spec_.draft_head || spec_.draft_head->own_embedding) {
+      weights_.embedding = matrix("model.embed_tokens.weight");
+    }
     const bool own_head = !spec_.tied_embeddings || source_.contains("lm_head.weight");
     weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
     weights_.norm = norm("model.norm.weight", spec_.final_norm);
@@ -49,6 +51,9 @@ class Binder {
       weights_.layer_projection = matrix("model.per_layer_model_projection.weight");
       weights_.layer_projection_norm =
           norm("model.per_layer_projection_norm.weight", spec_.final_norm);
+    }
+    if (spec_.draft_head) {
+      bind_draft_head();
     }
     for (int i = 0; i < spec_.layer_count(); ++i) {
       weights_.layers.push_back(layer(i));
@@ -115,6 +120,17 @@ class Binder {
       bind_adapter(index, w);
     }
     return w;
+  }
+
+  void bind_draft_head() {
+    visit_draft_head(spec_, weights_.draft_head,
+                     [&](const std::string& name, const Shape&, auto& member) {
+                       if constexpr (std::is_same_v<decltype(member), ops::Weight&>) {
+                         member = matrix(name);
+                       } else {
+                         member = norm(name, spec_.final_norm);
+                       }
+                     });
   }
 
   void bind_adapter(int index, LayerWeights& layer) {
@@ -223,8 +239,10 @@ void add_heads(const LatentWeights& latent, std::vector<ops::Weight>& result) {
 
 std::vector<ops::Weight> Weights::matrices() const {
   std::vector<ops::Weight> result{head};
-  if (layer_projection.data != nullptr) {
-    result.push_back(layer_projection);
+  for (const ops::Weight* weight : {&layer_projection, &draft_head.fusion}) {
+    if (weight->data != nullptr) {
+      result.push_back(*weight);
+    }
   }
   for (const LayerWeights& layer : layers) {
     for (const ops::Weight* weight :

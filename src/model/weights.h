@@ -118,6 +118,14 @@ struct LayerWeights {
   std::vector<float> embedding_norm;  // [hidden]
 };
 
+/// What a head has beside its layer (DraftHeadSpec).
+struct DraftHeadWeights {
+  ops::Weight fusion;                 // [hidden, inputs]: of the target's states
+  std::vector<float> input_norm;      // [inputs] or empty
+  std::vector<float> embedding_norm;  // [hidden]
+  std::vector<std::int32_t> tokens;   // [vocab]: what it drafts, in the target's vocabulary
+};
+
 /// Views of a checkpoint's tensors, or of copies quantised on loading; it owns what they refer to.
 struct Weights {
   ops::Weight embedding;    // [vocab, hidden]
@@ -130,6 +138,7 @@ struct Weights {
   ops::Weight layer_projection;              // [layers * width, hidden]
   std::vector<float> layer_projection_norm;  // [width]
   std::vector<LayerWeights> layers;
+  DraftHeadWeights draft_head;
 
   std::vector<ops::QuantizedWeight> quantized;
   std::vector<std::shared_ptr<const void>> owners;

@@ -1,0 +1,23 @@
+// What a step hands out of the residual stream for a head that drafts, and what such a head takes.
+#pragma once
+
+#include <span>
+
+#include "ops/matrix.h"
+
+namespace winnow::model {
+
+/// Receives the residual stream of a sequence's tokens, after so many layers each: from 0, the
+/// embeddings, to all but the last.
+struct StreamStates {
+  std::span<const int> after = {};
+  ops::Matrix<float> out = {};  // [T, after.size() * hidden], side by side; no rows: none is wanted
+};
+
+/// What a head takes beside a sequence's next tokens (DraftHeadSpec).
+struct HeadInput {
+  ops::Matrix<const float> states = {};  // [T, inputs()], or [T, hidden]
+  bool own = false;                      // the head's own, else the target's
+};
+
+}  // namespace winnow::model
