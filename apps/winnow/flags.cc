@@ -114,8 +114,8 @@ void add_speculation_flags(CLI::App& command, LoadOptions& options) {
       "far, verify them in one step; same answers. With --draft-model: model or model:N "
       "(default: off)");
   group.open_option("--draft-model", options.draft_model, kModelType,
-                    "A small model with the same vocabulary, which drafts instead; its cache takes "
-                    "a part of --kv-gib (no default)");
+                    "A small model with the same vocabulary, or on the CPU an EAGLE-3 head of the "
+                    "model, which drafts instead; its cache takes a part of --kv-gib (no default)");
 }
 
 void add_no_think_flag(const FlagGroup& group, bool& no_think) {

@@ -11,6 +11,7 @@
 #include "engine/draft_options.h"
 #include "engine/weight_memory.h"
 #include "model/checkpoint.h"
+#include "model/draft_head.h"
 
 namespace winnow::engine {
 
@@ -71,22 +72,50 @@ std::unique_ptr<const LoadedModel> place_draft_model(model::Model draft, const E
   return placed;
 }
 
-std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
-                                                    const model::ModelSpec& spec,
-                                                    EngineConfig& config) {
+std::optional<model::Checkpoint> open_draft_model(const LoadOptions& options,
+                                                  const model::ModelSpec& spec) {
   if (options.draft_model.empty()) {
+    return std::nullopt;
+  }
+  if (model::is_draft_head(options.draft_model)) {
+    require(!parse_device(options.device),
+            "--draft-model {}: EAGLE-3 heads run on the CPU only so far, not with --device {}",
+            options.draft_model, options.device);
+    return model::open_draft_head(options.draft_model, spec);
+  }
+  model::Checkpoint checkpoint = open_checkpoint(options_of_draft_model(options));
+  require_same_vocabulary(spec, options.model, checkpoint.spec(), options.draft_model);
+  return checkpoint;
+}
+
+std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
+                                                    const std::optional<model::Checkpoint>& draft,
+                                                    const model::Model& model,
+                                                    EngineConfig& config) {
+  if (!draft) {
     return nullptr;
   }
-  const LoadOptions own_options = options_of_draft_model(options);
-  const model::Checkpoint checkpoint = open_checkpoint(own_options);
-  require_same_vocabulary(spec, options.model, checkpoint.spec(), options.draft_model);
-  const EngineConfig own = resolve_options(own_options, checkpoint.spec());
-  note_memory(checkpoint, own);
+  const EngineConfig own = resolve_options(options_of_draft_model(options), draft->spec());
+  note_memory(*draft, own);
   const FixedThreads fixed;  // other threads may load models meanwhile
-  model::Model draft(checkpoint.spec(),
-                     model::load_weights(checkpoint, host_format(own), !own.cuda_device));
-  return place_draft_model(std::move(draft), own, checkpoint.parameter_count(), spec, config);
+  model::Weights weights = draft->spec().draft_head
+                               ? model::load_draft_head(*draft, model.weights(), host_format(own))
+                               : model::load_weights(*draft, host_format(own), !own.cuda_device);
+  return place_draft_model({draft->spec(), std::move(weights)}, own, draft->parameter_count(),
+                           model.spec(), config);
 }
+
+namespace {
+
+model::Model read_model(const LoadOptions& options, const model::Checkpoint& checkpoint,
+                        const EngineConfig& config) {
+  const FixedThreads fixed;  // other threads may load models meanwhile
+  return {checkpoint.spec(),
+          model::load_weights(checkpoint, host_format(config), !config.cuda_device, /*shard=*/{},
+                              options.on_layer)};
+}
+
+}  // namespace
 
 std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
   require(!options.model.empty(), "--model: no model directory was given");
@@ -97,17 +126,16 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
     return place_ranks(parts_of(checkpoint, config, load_calibration(options, checkpoint.spec())),
                        config, checkpoint.parameter_count());
   }
+  const auto draft_checkpoint = open_draft_model(options, checkpoint.spec());
   if (config.cuda_device) {
     require_device(*config.cuda_device);  // before loading weights, which may take minutes
   }
   auto calibration = load_calibration(options, checkpoint.spec());
   note_memory(checkpoint, config);
-  auto draft = load_draft_model(options, checkpoint.spec(), config);
-  const FixedThreads fixed;  // other threads may load models meanwhile
-  model::Model model(checkpoint.spec(),
-                     model::load_weights(checkpoint, host_format(config), !config.cuda_device,
-                                         /*shard=*/{}, options.on_layer));
+  model::Model model = read_model(options, checkpoint, config);
   model.calibrate(std::move(calibration));
+  auto draft = load_draft_model(options, draft_checkpoint, model, config);
+  const FixedThreads fixed;
   return place_model(std::move(model), config, checkpoint.parameter_count(), std::move(draft));
 }
 

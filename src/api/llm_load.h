@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "api/rank_team.h"
@@ -45,10 +46,16 @@ std::unique_ptr<const LoadedModel> place_draft_model(model::Model draft, const E
                                                      const model::ModelSpec& spec,
                                                      EngineConfig& config);
 
-/// Loads options.draft_model and places it; null if the option is not set. Throws Error if it has
-/// another vocabulary.
+/// Opens options.draft_model, a model or a head, for a model with the description `spec`; nullopt
+/// if the option is not set. Throws Error if it has another vocabulary, or is a head for another
+/// model.
+std::optional<model::Checkpoint> open_draft_model(const LoadOptions& options,
+                                                  const model::ModelSpec& spec);
+
+/// Loads what open_draft_model() has opened and places it; null for nullopt.
 std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
-                                                    const model::ModelSpec& spec,
+                                                    const std::optional<model::Checkpoint>& draft,
+                                                    const model::Model& model,
                                                     EngineConfig& config);
 
 /// Loads the model of `source` on config.ranks ranks. May throw RankEnded.

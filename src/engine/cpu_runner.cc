@@ -117,6 +117,8 @@ class CpuRunner : public Runner {
       steps.back().state = share.state;
       steps.back().adapter = share.adapter;
       steps.back().listener = share.listener;
+      steps.back().stream = share.stream;
+      steps.back().input = share.input;
       rows += share.logit_rows;
     }
     if (logits.rows == 0 && rows > 0) {

@@ -20,6 +20,7 @@ class CpuBackend : public Backend {
   [[nodiscard]] std::size_t weight_bytes_per_step(int sequences) const override;
   [[nodiscard]] double read_bandwidth() const override;
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override { return std::nullopt; }
+  [[nodiscard]] bool hands_out_stream() const override { return true; }
   [[nodiscard]] std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                     int tokens = 0) const override;
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "engine/eagle_drafter.h"
 #include "engine/engine.h"
 #include "engine/model_drafter.h"
 
@@ -34,10 +35,24 @@ std::size_t match_before(std::span<const std::int32_t> tokens, std::size_t end) 
 }  // namespace
 
 std::unique_ptr<Drafter> make_drafter(const EngineConfig& config) {
-  if (config.draft_model != nullptr) {
-    return std::make_unique<ModelDrafter>(*config.draft_model, config);
+  if (config.draft_model == nullptr) {
+    return std::make_unique<PromptLookup>();
   }
-  return std::make_unique<PromptLookup>();
+  if (config.draft_model->spec().draft_head) {
+    return std::make_unique<EagleDrafter>(*config.draft_model, config);
+  }
+  return std::make_unique<ModelDrafter>(*config.draft_model, config);
+}
+
+EngineConfig draft_runner_config(const EngineConfig& config) {
+  EngineConfig own = config;
+  own.cache = config.draft_cache;
+  own.cache_part = config.draft_cache_part;
+  own.max_sequences = std::min(config.max_sequences, kMostDrafted + 1);
+  own.host_bytes = 0;
+  own.other_bytes = 0;
+  own.draft_model = nullptr;
+  return own;
 }
 
 void PromptLookup::draft(std::span<DraftTask> tasks, int rows) {

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "ops/matrix.h"
+
 namespace winnow::engine {
 
 class TokenConstraint;
@@ -44,6 +46,18 @@ class DraftPause {
 class DraftState {
  public:
   virtual ~DraftState() = default;
+  /// For a sequence that goes on from this one; null: the drafter begins anew.
+  [[nodiscard]] virtual std::unique_ptr<DraftState> fork() const { return nullptr; }
+};
+
+/// What a step has computed for a sequence.
+struct DraftReading {
+  std::span<const std::int32_t> tokens;  // the prompt and the answer so far
+  int position = 0;                      // of the first token that the step took
+  std::span<const std::int32_t> taken;   // all that it took; the last ones may be drafted
+  /// [taken.size(), layers * hidden]: the model's stream after the layers_read(), side by side.
+  ops::Matrix<const float> states;
+  std::unique_ptr<DraftState>* state = nullptr;  // as in DraftTask
 };
 
 /// A sequence that wants a draft.
@@ -69,6 +83,10 @@ struct DraftMemory {
 class Drafter {
  public:
   virtual ~Drafter() = default;
+  /// The model's layers whose states it reads, after so many each; empty: none.
+  [[nodiscard]] virtual std::span<const int> layers_read() const { return {}; }
+  /// Reads the states of a step, of all sequences that may ask for drafts. Nobody reads others.
+  virtual void read(std::span<const DraftReading> /*readings*/) {}
   /// Drafts for the sequences of a step, at most `rows` tokens in all.
   virtual void draft(std::span<DraftTask> tasks, int rows) = 0;
   /// The lengths of one sequence's drafts.
@@ -78,8 +96,11 @@ class Drafter {
   [[nodiscard]] virtual DraftMemory memory() const { return {}; }
 };
 
-/// The drafter that `config` names: its draft model, else prompt lookup.
+/// The drafter that `config` names: its draft model or head, else prompt lookup.
 std::unique_ptr<Drafter> make_drafter(const EngineConfig& config);
+
+/// The configuration of a draft model's or head's own runner, in an engine with `config`.
+EngineConfig draft_runner_config(const EngineConfig& config);
 
 /// Prompt lookup: finds an earlier occurrence of the last tokens, and guesses that the tokens after
 /// it will follow again. Of several occurrences it takes the one with the longest match, the latest

@@ -217,6 +217,9 @@ class Engine {
 
   // engine_draft.cc: speculation.
   void draft();
+  void ask_for_stream(std::span<const Share> shares, std::span<SequenceShare> steps);
+  void tell_drafter(std::span<const Share> shares, std::span<const SequenceShare> steps);
+  [[nodiscard]] bool may_ask_for_drafts(const Sequence& sequence) const;
   [[nodiscard]] int tokens_to_draft(Sequence& sequence, int rows) const;
   void begin_draft(Sequence& sequence, std::vector<std::int32_t> draft);
   [[nodiscard]] bool may_draft(const Sequence& sequence) const;
@@ -245,6 +248,7 @@ class Engine {
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
   Buffer<float> logits_;            // of a step; empty if `next_` is enough
   std::vector<std::int32_t> next_;  // the tokens that a step's runner has chosen
+  Buffer<float> stream_;            // states of a step that the drafter reads
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // a sequence was preempted and none has finished since: admit no new ones

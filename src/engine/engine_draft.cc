@@ -52,10 +52,59 @@ void Engine::draft() {
   }
 }
 
+// Buffers for the states that the drafter reads, of sequences that may ask for drafts.
+void Engine::ask_for_stream(std::span<const Share> shares, std::span<SequenceShare> steps) {
+  const std::span<const int> layers = drafter_->layers_read();
+  if (layers.empty()) {
+    return;
+  }
+  const std::size_t width = layers.size() * static_cast<std::size_t>(model_.hidden);
+  std::size_t rows = 0;
+  for (const Share& share : shares) {
+    const bool wanted = may_ask_for_drafts(*share.sequence);
+    rows += wanted ? static_cast<std::size_t>(share.tokens) : 0;
+  }
+  stream_.ensure(rows * width);
+  float* next = stream_.data();
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (may_ask_for_drafts(*shares[i].sequence)) {
+      const ops::Matrix<float> out(next, steps[i].tokens.size(), width);
+      steps[i].stream = {layers, out};
+      next += out.rows * width;
+    }
+  }
+}
+
+// Before tokens are chosen: a sequence that forks then takes along what the drafter has read.
+void Engine::tell_drafter(std::span<const Share> shares, std::span<const SequenceShare> steps) {
+  std::vector<DraftReading> readings;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    Sequence& sequence = *shares[i].sequence;
+    if (steps[i].stream.out.rows > 0) {
+      readings.push_back({.tokens = sequence.tokens,
+                          .position = sequence.cached() - shares[i].tokens,
+                          .taken = steps[i].tokens,
+                          .states = steps[i].stream.out,
+                          .state = &sequence.draft_state});
+    }
+  }
+  if (readings.empty()) {
+    return;
+  }
+  drafter_->read(readings);
+  const double elapsed = step_clock_.lap();
+  stats_.draft_seconds += elapsed;
+  (reads_prompts_ ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed;
+}
+
+bool Engine::may_ask_for_drafts(const Sequence& sequence) const {
+  return sequence.spec->draft_tokens.value_or(config_.draft_tokens) > 0 &&
+         sequence.spec->max_tokens > 1 && !sequence.is_watched();
+}
+
 bool Engine::may_draft(const Sequence& sequence) const {
-  return sequence.spec->draft_tokens.value_or(config_.draft_tokens) > 0 && sequence.is_decoding() &&
-         sequence.finish == FinishReason::none && sequence.length() > sequence.prompt_length() &&
-         !sequence.is_watched();
+  return may_ask_for_drafts(sequence) && sequence.is_decoding() &&
+         sequence.finish == FinishReason::none && sequence.length() > sequence.prompt_length();
 }
 
 // Up to `rows` tokens, but no more than the answer may still have.

@@ -53,6 +53,7 @@ void Engine::run(std::span<const Share> shares) {
   }
   std::vector<CacheTrace> seen = watch(shares, steps);
   const std::vector<std::vector<float>> states = ask_for_states(shares, steps);
+  ask_for_stream(shares, steps);
   const auto vocab = static_cast<std::size_t>(model_.vocab);
   next_.resize(rows);
   logits_.ensure(needs_logits ? rows * vocab : 0);
@@ -62,6 +63,7 @@ void Engine::run(std::span<const Share> shares) {
   stats_.forward_seconds += elapsed;
   (reads_prompts_ ? throughput_.prefill_tokens : throughput_.decode_tokens) += tokens;
   (reads_prompts_ ? throughput_.prefill_seconds : throughput_.decode_seconds) += elapsed;
+  tell_drafter(shares, steps);
   count_reads(shares, steps);
   traces_.clear();
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -281,6 +283,9 @@ std::vector<Engine::SequencePtr> Engine::fork_samples(Sequence& first) {
     fork->reused = first.reused;
     fork->left = first.left;
     fork->scored = first.scored;
+    if (first.draft_state) {
+      fork->draft_state = first.draft_state->fork();
+    }
     forks.push_back(std::move(fork));
   }
   return forks;

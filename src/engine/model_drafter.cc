@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "engine/draft_job.h"
 #include "engine/engine.h"
 #include "engine/state_source.h"
 #include "engine/token_budget.h"
-#include "engine/token_constraint.h"
 #include "engine/weight_memory.h"
 
 namespace winnow::engine {
@@ -16,20 +16,6 @@ namespace {
 using Tokens = std::span<const std::int32_t>;
 
 constexpr std::size_t kMostPrefixes = 64;
-// Calls after which a sequence that has not asked for drafts gives up its cache. Longer than the
-// pauses of DraftLength: otherwise two sequences might read their prompts again and again in turn.
-constexpr std::uint64_t kIdleCalls = 100;
-
-EngineConfig runner_config(const EngineConfig& config) {
-  EngineConfig own = config;
-  own.cache = config.draft_cache;
-  own.cache_part = config.draft_cache_part;
-  own.max_sequences = std::min(config.max_sequences, kMostDrafted + 1);
-  own.host_bytes = 0;
-  own.other_bytes = 0;
-  own.draft_model = nullptr;
-  return own;
-}
 
 int shared_beginning(Tokens a, Tokens b) {
   return static_cast<int>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -70,11 +56,10 @@ struct ModelDrafter::State : DraftState {
   bool has_no_room = false;  // for this sequence: it gets no more drafts
 };
 
-struct ModelDrafter::Job {
-  DraftTask* task;
+struct ModelDrafter::Job : DraftJob {
+  Job(DraftTask& wanted, int tokens, State& of) : DraftJob(wanted, tokens), state(&of) {}
+
   State* state;
-  int most;
-  std::unique_ptr<TokenConstraint> constraint;  // after the draft so far; may be null
 
   // Tokens of the sequence that the cache has not taken, up to where another one parts from it.
   [[nodiscard]] int pending() const {
@@ -83,32 +68,6 @@ struct ModelDrafter::Job {
            length;
   }
   [[nodiscard]] bool has_read_all() const { return state->tokens.size() == task->tokens.size(); }
-  // A share that takes `tokens`. The last one's choice is a draft if `drafts`.
-  [[nodiscard]] SequenceShare share(SequenceState& sequence, Tokens tokens, bool drafts) const {
-    SequenceShare share;
-    share.sequence = &sequence;
-    share.tokens = tokens;
-    share.logit_rows = drafts ? 1 : 0;
-    if (drafts && constraint) {
-      share.allow = [this](std::span<std::uint64_t> allowed) { constraint->allow(allowed); };
-    }
-    return share;
-  }
-  // Adds a token to the draft. Returns whether another one may follow.
-  bool add(std::int32_t token) {
-    if (token == ops::kNoToken) {
-      return false;
-    }
-    task->draft.push_back(token);
-    const bool ends = std::ranges::find(task->stop_tokens, token) != task->stop_tokens.end();
-    if (ends || static_cast<int>(task->draft.size()) == most) {
-      return false;
-    }
-    if (constraint) {
-      constraint->accept(token);
-    }
-    return true;
-  }
 };
 
 ModelDrafter::ModelDrafter(const Backend& model, const EngineConfig& config)
@@ -116,7 +75,7 @@ ModelDrafter::ModelDrafter(const Backend& model, const EngineConfig& config)
       step_tokens_(config.step_tokens),
       keeps_prefixes_(config.reuse_prefixes),
       weight_bytes_(static_cast<std::size_t>(engine::weight_bytes(model.spec(), config.weights))),
-      runner_(model.make_runner(runner_config(config))) {}
+      runner_(model.make_runner(draft_runner_config(config))) {}
 
 ModelDrafter::~ModelDrafter() = default;
 
@@ -175,10 +134,7 @@ std::vector<ModelDrafter::Job> ModelDrafter::begin(std::span<DraftTask> tasks, i
       return true;
     };
     if (std::ranges::none_of(jobs, leads)) {
-      jobs.push_back({.task = &task,
-                      .state = &state,
-                      .most = dealt[i],
-                      .constraint = task.constraint ? task.constraint->fork() : nullptr});
+      jobs.emplace_back(task, dealt[i], state);
     }
   }
   return jobs;
@@ -324,22 +280,7 @@ bool ModelDrafter::fork(State& state) {
 // Makes room for the shares, or leaves out the last ones, and returns the jobs of these.
 std::vector<ModelDrafter::Job*> ModelDrafter::fit(std::vector<Job*>& jobs,
                                                   std::vector<SequenceShare>& shares) {
-  std::vector<Job*> left_out;
-  const auto has_room = [&] {
-    kvcache::PageNeed need;
-    for (const SequenceShare& share : shares) {
-      need += runner_->need(*share.sequence, static_cast<int>(share.tokens.size()));
-    }
-    return runner_->has_room(need);
-  };
-  while (!shares.empty() && !has_room()) {
-    if (!drop_idle()) {
-      left_out.push_back(jobs.back());
-      jobs.pop_back();
-      shares.pop_back();
-    }
-  }
-  return left_out;
+  return leave_out_without_room(*runner_, jobs, shares, [this] { return drop_idle(); });
 }
 
 // Frees what is least likely to be used again; false if everything is in use.

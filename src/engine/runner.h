@@ -58,6 +58,11 @@ struct SequenceShare {
   std::span<float> state = {};
   /// Optional: an adapter of the model's projections.
   const model::Lora* adapter = nullptr;
+  /// Optional, where the backend hands_out_stream(): receives states of all tokens between layers.
+  model::StreamStates stream = {};
+  /// Of a head that drafts: what it takes beside tokens. `state` then receives what it takes for
+  /// the row after the last one.
+  model::HeadInput input = {};
   /// Optional, on CPUs: receives what attention takes, layer by layer.
   const model::AttentionListener* listener = nullptr;
 };
@@ -120,6 +125,8 @@ class Backend {
   [[nodiscard]] virtual std::optional<std::size_t> memory_in_use() const = 0;
   /// How ranks on devices exchange results: "memory" (each other's) or "nccl"; else empty.
   [[nodiscard]] virtual std::string_view rank_exchange() const { return {}; }
+  /// Whether its runners fill SequenceShare::stream.
+  [[nodiscard]] virtual bool hands_out_stream() const { return false; }
   /// Makes a runner with its own cache. `tokens` > 0: the most that its sequences hold together.
   [[nodiscard]] virtual std::unique_ptr<Runner> make_runner(const EngineConfig& config,
                                                             int tokens = 0) const = 0;

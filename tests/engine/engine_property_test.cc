@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "base/threads.h"
-#include "engine/engine_world.h"
+#include "engine/drafting.h"
 #include "kvcache/every_rule.h"
 
 namespace winnow::engine::testing {
@@ -93,7 +93,10 @@ EngineConfig any_engine(const Taught& taught) {
   config.deterministic = true;
   config.reuse_prefixes = *rc::gen::element(false, true, true);
   config.draft_tokens = *rc::gen::element(0, 1, 4, 15);
-  if (*rc::gen::element(false, true)) {
+  if (taught.ranks == 1 && *rc::gen::inRange(0, 4) == 0) {
+    config.draft_model = &random_head_backend();
+    config.draft_cache = any_draft_cache(config.draft_model->spec());
+  } else if (*rc::gen::element(false, true)) {
     config.draft_model = &backend_for(*rc::gen::element(RuleKind::dense, RuleKind::dms), DType::f32,
                                       *rc::gen::element(Recurrent{}, taught.recurrent), 1);
     config.draft_cache = any_draft_cache(config.draft_model->spec());

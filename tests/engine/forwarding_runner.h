@@ -59,6 +59,7 @@ class ForwardingBackend : public Backend {
   [[nodiscard]] std::optional<std::size_t> memory_in_use() const override {
     return inner_.memory_in_use();
   }
+  [[nodiscard]] bool hands_out_stream() const override { return inner_.hands_out_stream(); }
 
  protected:
   [[nodiscard]] const Backend& inner() const { return inner_; }

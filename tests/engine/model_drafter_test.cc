@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "engine/engine_world.h"
+#include "engine/drafting.h"
 #include "engine/reading_backend.h"
 #include "engine/stepping_constraint.h"
 #include "kvcache/every_rule.h"
@@ -19,28 +19,8 @@
 namespace winnow::engine::testing {
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
-
 const Backend& dense_backend() {
   return backend_for(RuleKind::dense, DType::f32, {}, 1);
-}
-
-// Drafts by `model` for an engine.
-EngineConfig drafted_by(const Backend& model, EngineConfig config,
-                        std::size_t bytes = kMuchMemory) {
-  config.draft_model = &model;
-  config.draft_cache = roomy(RuleKind::dense).cache;
-  config.draft_cache.max_bytes = bytes;
-  config.draft_tokens = 6;
-  return config;
-}
-
-Tokens spread_tokens(int count, int seed = 1) {
-  Tokens tokens;
-  for (int i = 0; i < count; ++i) {
-    tokens.push_back((i * i + 3 * i * seed + seed) % 64);
-  }
-  return tokens;
 }
 
 // What a model finds most likely after `tokens`, again and again.
@@ -247,30 +227,6 @@ INSTANTIATE_TEST_SUITE_P(Pairs, DraftModel, ::testing::ValuesIn(every_pair()),
                                              : "") +
                                   (std::get<bool>(info.param) ? "_same" : "_other");
                          });
-
-// Serves one client; `stats` are the engine's after that.
-Answer serve_drafted(const Backend& backend, const EngineConfig& config, const Request& request,
-                     EngineStats& stats) {
-  Engine engine(backend, config);
-  const RequestId id = engine.submit(request);
-  Answer answer;
-  while (!engine.idle()) {
-    for (const TokenEvent& event : engine.step()) {
-      note(event, answer);
-    }
-  }
-  answer.usage = engine.take_usage(id, 0);
-  stats = engine.stats();
-  return answer;
-}
-
-Client reader(int prompt = 60, int tokens = 60) {
-  Client client;
-  client.request.prompt = spread_tokens(prompt);
-  client.request.max_tokens = tokens;
-  client.request.logprobs = 0;
-  return client;
-}
 
 TEST_P(DraftModel, ChangesNoAnswer) {
   Request greedy = reader().request;

@@ -257,11 +257,15 @@ engine::PartSource make_source(const BenchOptions& options, Setup& setup) {
   return source;
 }
 
+using DraftFile = std::optional<model::Checkpoint>;
+
 // The draft model: from --draft-model, or with random weights; null if there is none.
 std::unique_ptr<const engine::LoadedModel> place_draft_model(const BenchOptions& options,
+                                                             const DraftFile& file,
+                                                             const model::Model& model,
                                                              Setup& setup) {
   if (options.draft_shape.empty()) {
-    return engine::load_draft_model(options.load, setup.config, setup.engine);
+    return engine::load_draft_model(options.load, file, model, setup.engine);
   }
   auto shape = find_shape(options.draft_shape);
   require(shape.has_value(), "--draft-shape {}: expected one of {}", options.draft_shape,
@@ -287,16 +291,17 @@ std::unique_ptr<const engine::LoadedModel> place_model(const BenchOptions& optio
   if (setup.engine.ranks > 1) {
     return engine::place_ranks(std::move(source), setup.engine, /*parameters=*/0);
   }
+  const DraftFile draft_file = engine::open_draft_model(options.load, setup.config);
   if (setup.engine.cuda_device) {
     require_device(parallel::device_of_rank(
         *setup.engine.cuda_device, 0, setup.engine.ranks));  // making weights may take minutes
   }
-  auto draft = place_draft_model(options, setup);
   model::Model model(source.whole, source.load({}));
   model.calibrate(source.calibration);
   if (source.drawn) {
     model.draw_decisions(*source.drawn);
   }
+  auto draft = place_draft_model(options, draft_file, model, setup);
   return engine::place_model(std::move(model), setup.engine, /*parameters=*/0, std::move(draft));
 }
 

@@ -1,0 +1,85 @@
+// Helpers of tests whose drafts come from a model or a head.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint_testing.h"
+#include "engine/engine_world.h"
+#include "model/draft_head.h"
+#include "model/head_files.h"
+
+namespace winnow::engine::testing {
+
+using Tokens = std::vector<std::int32_t>;
+
+inline Tokens spread_tokens(int count, int seed = 1) {
+  Tokens tokens;
+  for (int i = 0; i < count; ++i) {
+    tokens.push_back((i * i + 3 * i * seed + seed) % 64);
+  }
+  return tokens;
+}
+
+/// Drafts by `model` for an engine.
+inline EngineConfig drafted_by(const Backend& model, EngineConfig config,
+                               std::size_t bytes = kMuchMemory) {
+  config.draft_model = &model;
+  config.draft_cache = roomy(RuleKind::dense).cache;
+  config.draft_cache.max_bytes = bytes;
+  config.draft_tokens = 6;
+  return config;
+}
+
+inline Client reader(int prompt = 60, int tokens = 60) {
+  Client client;
+  client.request.prompt = spread_tokens(prompt);
+  client.request.max_tokens = tokens;
+  client.request.logprobs = 0;
+  return client;
+}
+
+/// Serves one client; `stats` are the engine's after that.
+inline Answer serve_drafted(const Backend& backend, const EngineConfig& config,
+                            const Request& request, EngineStats& stats) {
+  Engine engine(backend, config);
+  const RequestId id = engine.submit(request);
+  Answer answer;
+  while (!engine.idle()) {
+    for (const TokenEvent& event : engine.step()) {
+      note(event, answer);
+    }
+  }
+  answer.usage = engine.take_usage(id, 0);
+  stats = engine.stats();
+  return answer;
+}
+
+/// A head that has been loaded for models like `target`.
+class LoadedHead {
+ public:
+  LoadedHead(const winnow::testing::HeadFiles& files, const model::ModelSpec& target)
+      : model_(load(files, target)), backend_(model_) {}
+  [[nodiscard]] const Backend& backend() const { return backend_; }
+
+ private:
+  static model::Model load(const winnow::testing::HeadFiles& files,
+                           const model::ModelSpec& target) {
+    const TempDir directory;
+    files.write(directory.path());
+    const model::Checkpoint head = model::open_draft_head(directory.path(), target);
+    return {head.spec(), model::load_draft_head(head, {})};
+  }
+
+  model::Model model_;
+  CpuBackend backend_;
+};
+
+/// A head with random weights for all models of engine_world.h.
+inline const Backend& random_head_backend() {
+  static const LoadedHead head(winnow::testing::random_head(), tiny_model(RuleKind::dense));
+  return head.backend();
+}
+
+}  // namespace winnow::engine::testing
