@@ -197,7 +197,9 @@ class AttentionConsumer {
     float factor[2];
     const bool grown = softmax.weigh(scores, work_.scale(), factor);
     // ptxas would wait for the outputs before the exponentials. A branch that depends on the
-    // sums prevents this; no sum is negative, so it is never taken.
+    // sums prevents this; no sum is negative, so it is never taken. The wait returns at once: keys
+    // of this stage are loaded again only after values that wait for value_empty[before.stage],
+    // released below. Keys loaded earlier, or more stages of values than of keys, could hang here.
     const bool negative = fminf(softmax.sum[0], softmax.sum[1]) < 0.0F;
     control().key_full[pipe_.stage].wait(negative ? pipe_.parity ^ 1 : pipe_.parity);
     wait_for_products<0>(out);

@@ -108,6 +108,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 template <class S>
 void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   constexpr int kBytes = Shared<S>::kBytes;
+  static_assert(kBytes <= 227 * 1024);  // of a block
   winnow::cuda::check(
       cudaFuncSetAttribute(prefill_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "shared memory of prefill attention");
