@@ -67,8 +67,10 @@ void add_run_flags(CLI::App& command, LoadOptions& options) {
                   kvcache::list_rules("and", [](const auto& rule) { return rule.calibrated; })));
   group.open_option(
       "--window", options.window, "W",
-      fmt::format("{}: steps for which a marked entry stays visible (default: the checkpoint's)",
-                  kvcache::list_rules("and", [](const auto& rule) { return rule.marks; })));
+      fmt::format(
+          "{}, --probe: steps for which a marked entry stays visible (default: the model's or the "
+          "probe's)",
+          kvcache::list_rules("and", [](const auto& rule) { return rule.marks; })));
   add_probe_flags(command, options.probe, options.probe_threshold);
   group.open_option(
       "--kv-dtype", options.kv_dtype, "TYPE",
