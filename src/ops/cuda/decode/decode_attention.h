@@ -117,10 +117,11 @@ class DecodePlan {
   /// A layer's plan, as kernels see it.
   struct View {
     int batch_rows;
-    int workers;           // warps, in full blocks: one run each
-    Row* rows;             // [batch_rows]
-    Run* runs;             // [workers]
-    float* partial_out;    // [workers + batch_rows, group, head_dim]
+    int workers;  // warps, in full blocks: one run each
+    Row* rows;    // [batch_rows]
+    Run* runs;    // [workers]
+    float*
+        partial_out;  // [workers + batch_rows], each [head_dim / 16, group, 4] quads: part_place()
     float2* partial_sums;  // [workers + batch_rows, group]: reference, sum of exponentials
   };
   [[nodiscard]] View view(int layer) const;
