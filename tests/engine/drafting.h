@@ -1,6 +1,8 @@
 // Helpers of tests whose drafts come from a model or a head.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -54,6 +56,26 @@ inline Answer serve_drafted(const Backend& backend, const EngineConfig& config,
   answer.usage = engine.take_usage(id, 0);
   stats = engine.stats();
   return answer;
+}
+
+/// Clients of one engine, with samples, chunks of prompts, prefixes and late arrivals, get the
+/// tokens that each gets alone.
+inline void expect_forks_answer_as_alone(const Backend& backend, EngineConfig config) {
+  config.step_tokens = 23;
+  config.reuse_prefixes = true;
+  std::vector<Client> clients(4, reader(120, 40));
+  clients[1].request.samples = 3;
+  clients[1].request.sampling = {.temperature = 1.0, .seed = 3};
+  clients[2].request.prompt = spread_tokens(70, 5);
+  clients[3].arrives = 30;
+  Answers busy;
+  ASSERT_NO_THROW(busy = serve(backend, config, clients));
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const Answers alone = serve_alone(backend, config, clients[i], kMuchMemory);
+    for (int sample = 0; sample < clients[i].request.samples; ++sample) {
+      EXPECT_EQ(busy.at({i, sample}).tokens, alone.at({0, sample}).tokens) << i << ' ' << sample;
+    }
+  }
 }
 
 /// A head that has been loaded for models like `target`.

@@ -254,22 +254,7 @@ TEST_P(DraftModel, ChangesNoAnswer) {
 }
 
 TEST_P(DraftModel, ReadsPromptsBesideABatchOfForks) {
-  EngineConfig config = drafting();
-  config.step_tokens = 23;
-  config.reuse_prefixes = true;
-  std::vector<Client> clients(4, reader(120, 40));
-  clients[1].request.samples = 3;
-  clients[1].request.sampling = {.temperature = 1.0, .seed = 3};
-  clients[2].request.prompt = spread_tokens(70, 5);
-  clients[3].arrives = 30;
-  Answers busy;
-  ASSERT_NO_THROW(busy = serve(backend(), config, clients));
-  for (std::size_t i = 0; i < clients.size(); ++i) {
-    const Answers alone = serve_alone(backend(), config, clients[i], kMuchMemory);
-    for (int sample = 0; sample < clients[i].request.samples; ++sample) {
-      EXPECT_EQ(busy.at({i, sample}).tokens, alone.at({0, sample}).tokens) << i << ' ' << sample;
-    }
-  }
+  expect_forks_answer_as_alone(backend(), drafting());
 }
 
 EngineStats drafts_with(std::size_t bytes, const Request& request) {
