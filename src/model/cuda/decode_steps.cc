@@ -98,6 +98,7 @@ void DecodeSteps::renew_tables() {
   if (const auto* ranks = model_.ranks();
       ranks != nullptr && ranks_generation_ != ranks->generation()) {
     graphs_.clear();
+    choices_.clear();  // they read the ranks' logits
     ranks_generation_ = ranks->generation();
   }
 }

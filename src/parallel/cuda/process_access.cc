@@ -27,24 +27,26 @@ struct Handle {
 
 using FindRange = decltype(&cuMemGetAddressRange_v2);
 
-// Queried from the running driver: the program is not linked against it.
+// Queried from the running driver: the program is not linked against it. Null if it has none.
 FindRange find_range() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
   constexpr unsigned kVersion = 12000;
-  winnow::cuda::check(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, kVersion,
-                                                       cudaEnableDefault, &found),
-                      "cuMemGetAddressRange");
-  require(found == cudaDriverEntryPointSuccess, "CUDA: the driver has no cuMemGetAddressRange");
-  return reinterpret_cast<FindRange>(function);
+  const cudaError_t code = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function,
+                                                            kVersion, cudaEnableDefault, &found);
+  return code == cudaSuccess && found == cudaDriverEntryPointSuccess
+             ? reinterpret_cast<FindRange>(function)
+             : nullptr;
 }
 
+// Never throws: the other ranks wait for the answer.
 Handle handle_of(void* memory) {
   static const FindRange range_of = find_range();
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
   CUdeviceptr base = 0;
   Handle handle;
-  if (range_of(&base, nullptr, address) != CUDA_SUCCESS ||
+  if (memory == nullptr || range_of == nullptr ||
+      range_of(&base, nullptr, address) != CUDA_SUCCESS ||
       cudaIpcGetMemHandle(&handle.allocation, reinterpret_cast<void*>(base)) != cudaSuccess) {
     cudaGetLastError();
     return {};
@@ -63,7 +65,12 @@ class ProcessAccess final : public PeerAccess {
   explicit ProcessAccess(Communicator& host) : host_(host) {}
 
   [[nodiscard]] std::vector<Memory> exchange(Memory own) override {
-    const std::vector<Handle> handles = all_values(host_, handle_of(own.get()));
+    return open_all(all_values(host_, handle_of(own.get())), own);
+  }
+
+  /// The memory that the handles show, by rank.
+  [[nodiscard]] std::vector<Memory> open_all(const std::vector<Handle>& handles,
+                                             const Memory& own) {
     std::vector<Memory> all;
     for (std::size_t rank = 0; rank < handles.size(); ++rank) {
       const bool is_own = rank == static_cast<std::size_t>(host_.rank());
@@ -126,18 +133,27 @@ bool are_on_one_machine(Communicator& host) {
          std::ranges::all_of(ids, [&](const auto& id) { return id == ids.front(); });
 }
 
-// Whether all ranks could open memory of each other.
-bool can_share(PeerAccess& access, Communicator& host) {
-  int can = 1;
+// Whether all ranks could open memory of each other. What fails on one rank must not keep it from
+// answering the others.
+bool can_share(ProcessAccess& access, Communicator& host) {
+  PeerAccess::Memory own;
+  try {
+    own = winnow::cuda::allocate(1);
+  } catch (const Error&) {
+    own = nullptr;  // then its handle shows nothing
+  }
+  const auto handles = all_values(host, handle_of(own.get()));
+  int can = own != nullptr ? 1 : 0;
   std::vector<PeerAccess::Memory> all;
   try {
-    all = access.exchange(winnow::cuda::allocate(1));
+    all = access.open_all(handles, own);
   } catch (const Error&) {
-    cudaGetLastError();
+    cudaGetLastError();  // clears it
     can = 0;
   }
   const auto answers = all_values(host, can);
-  access.release(all);
+  all.clear();
+  host.meet();  // all have closed this rank's memory
   return std::ranges::find(answers, 0) == answers.end();
 }
 

@@ -53,7 +53,8 @@ ScoreEvictionAttention::ScoreEvictionAttention(const DeviceCache& cache, int mos
   if (ranks_ != nullptr) {
     require(ranks_->share_memory(),
             "--cache {} with --tensor-parallel: the heads of a layer drop the same entries, which "
-            "takes devices that read each other's memory",
+            "takes devices that read each other's memory: threads of one process, or processes of "
+            "one machine without --rank-exchange nccl",
             rule.name);
     rows_at_once_ = ranks_->least(std::min(rows_at_once_, kMostMeetingRows));
   }
