@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -56,8 +57,25 @@ std::string read_file(const std::filesystem::path& path) {
   return read_whole_file(path);
 }
 
+namespace {
+
+// A text that was cut by bytes may end within a character.
+void drop_cut_character(std::string& text) {
+  constexpr std::size_t kMostBytes = 3;
+  for (std::size_t i = std::min(kMostBytes, text.size()); i > 0; --i) {
+    const Utf8Step last = utf8_step(std::string_view(text).substr(text.size() - i));
+    if (last.kind == Utf8Step::Kind::incomplete) {
+      text.resize(text.size() - i);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
 std::string read_text(const std::string& file) {
   std::string text = read_file(file);
+  drop_cut_character(text);
   require(is_valid_utf8(text), "--text {}: is no text in UTF-8{}", file,
           text.starts_with("\x28\xB5\x2F\xFD") || text.starts_with("\x1F\x8B")
               ? ": it is compressed"

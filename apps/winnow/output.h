@@ -26,8 +26,8 @@ std::string grouped(long long number);
 std::string read_standard_input();
 /// A whole file; "-" is standard input.
 std::string read_file(const std::filesystem::path& path);
-/// The file of --text. Throws Error if it is no UTF-8 (compressed, for instance), or lines of JSON,
-/// whose syntax would be read too.
+/// The file of --text, without a last character that was cut. Throws Error if it is no UTF-8
+/// (compressed, for instance), or lines of JSON, whose syntax would be read too.
 std::string read_text(const std::string& file);
 
 bool output_is_terminal();

@@ -146,6 +146,9 @@ void EagleDrafter::read(std::span<const DraftReading> readings) {
       continue;
     }
     state.add(reading);
+    if (reading.taken.size() > kMostWaiting) {  // a prompt, which asks for no drafts yet
+      state.used = calls_;
+    }
     const std::size_t count =
         state.waiting.size() > kMostWaiting ? state.certain_rows(reading.tokens) : 0;
     if (count > 0) {

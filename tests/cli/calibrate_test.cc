@@ -77,6 +77,8 @@ TEST_F(Calibrate, ErrorsNameWhatIsWrong) {
   const std::string packed = directory_.write("packed.zst", "\x28\xB5\x2F\xFD text");
   EXPECT_THAT(error_of(calibrate(packed, file_, "9")),
               HasSubstr(packed + ": is no text in UTF-8: it is compressed"));
+  const std::string cut = directory_.write("cut", std::string(400, 'a') + "\xE2\x82");
+  EXPECT_EQ(calibrate(cut, directory_.file("of_cut"), "9").code, 0);
   const std::string lines = directory_.write("lines.jsonl", "{\"text\": \"a\"}\n");
   EXPECT_THAT(error_of(calibrate(lines, file_, "9")), HasSubstr("found lines of JSON"));
   const std::string nowhere = directory_.file("no/where");
