@@ -82,7 +82,7 @@ ModelDrafter::~ModelDrafter() = default;
 void ModelDrafter::draft(std::span<DraftTask> tasks, int rows) {
   ++calls_;
   std::vector<Job> jobs = begin(tasks, rows);
-  read(jobs);
+  catch_up(jobs);
   extend(jobs);
 }
 
@@ -183,7 +183,7 @@ void ModelDrafter::open(State& state, Tokens tokens) {
 }
 
 // Reads tokens of the sequences that the caches have not taken.
-void ModelDrafter::read(std::span<Job> jobs) {
+void ModelDrafter::catch_up(std::span<Job> jobs) {
   std::vector<int> pending;
   for (const Job& job : jobs) {
     pending.push_back(job.pending());

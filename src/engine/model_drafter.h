@@ -42,7 +42,7 @@ class ModelDrafter : public Drafter {
   State& state_of(DraftTask& task);
   void follow(State& state, std::span<const std::int32_t> tokens);
   void open(State& state, std::span<const std::int32_t> tokens);
-  void read(std::span<Job> jobs);
+  void catch_up(std::span<Job> jobs);
   void note_read(const Job& job, int count, std::int32_t next);
   void extend(std::span<Job> jobs);
   bool fork(State& state);
