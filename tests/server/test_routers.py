@@ -184,7 +184,7 @@ def test_the_proxy_passes_the_api_alone(tmp_path, monkeypatch, router, flags, ch
                 assert httpx.post(url + api, json=chat, headers=key).status_code == (404 if lacks else 200), api
             long = {"model": "dms-cr8", "prompt": "x" * (2 << 20), "max_tokens": 1}
             assert httpx.post(f"{url}/v1/completions", json=long, headers=key).status_code == 400  # the server's, no 413
-            stream = chat | {"max_tokens": 500, "ignore_eos": True, "temperature": 1, "stream": True}
+            stream = chat | {"max_tokens": 2500, "ignore_eos": True, "temperature": 1, "stream": True}
             with httpx.stream("POST", f"{url}/v1/chat/completions", json=stream, headers=key) as answer:
                 lines = answer.iter_lines()
                 next(lines)  # while the server still writes: nothing collects a stream
