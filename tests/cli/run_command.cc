@@ -1,5 +1,7 @@
 #include "cli/run_command.h"
 
+#include <gtest/gtest.h>
+
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -141,6 +143,12 @@ CommandResult Command::wait() {
   }
   const int code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
   return {code, output(), read_text(directory_.path() / "err")};
+}
+
+nlohmann::json run_json(const std::vector<std::string>& arguments) {
+  const CommandResult result = run_winnow(arguments);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return nlohmann::json::parse(result.out);
 }
 
 }  // namespace winnow::testing

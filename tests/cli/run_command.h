@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace winnow::testing {
 
 inline constexpr const char* kRetrofitted = "assets/dms-cr8";
 inline constexpr const char* kBase = "assets/base";
+
+/// A prompt: long enough that a compression ratio of 4 shows.
+inline constexpr const char* kPrompt =
+    "The quick brown fox jumps over the lazy dog, and then the dog looks at the fox, and the fox "
+    "looks at the dog, and neither of them knows what to say about the weather of this morning.";
 
 /// A directory that is deleted with the object.
 class TempDirectory {
@@ -70,5 +76,8 @@ inline CommandResult run_winnow(const std::vector<std::string>& arguments,
                                 const std::string& input = "") {
   return Command(arguments, input).wait();
 }
+
+/// What the command prints, which must succeed.
+nlohmann::json run_json(const std::vector<std::string>& arguments);
 
 }  // namespace winnow::testing

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_testing.h"
 #include "engine/engine_world.h"
+#include "engine/stepping_constraint.h"
 #include "model/draft_head.h"
 #include "model/head_files.h"
 
@@ -40,6 +41,16 @@ inline Client reader(int prompt = 60, int tokens = 60) {
   client.request.max_tokens = tokens;
   client.request.logprobs = 0;
   return client;
+}
+
+/// Requests of one prompt that choose tokens in every way.
+inline std::vector<Request> every_way_to_choose() {
+  std::vector<Request> requests(5, reader().request);
+  requests[1].sampling = {.temperature = 1.0, .top_p = 0.95, .seed = 5};
+  requests[2].sampling.repetition_penalty = 1.3;
+  requests[3].constraint = std::make_shared<SteppingConstraint>(1000);
+  requests[4].logprobs = -1;  // tokens are chosen without logits
+  return requests;
 }
 
 /// Serves one client; `stats` are the engine's after that.

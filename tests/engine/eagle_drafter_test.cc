@@ -9,7 +9,6 @@
 
 #include "base/threads.h"
 #include "engine/drafting.h"
-#include "engine/stepping_constraint.h"
 #include "kvcache/every_rule.h"
 
 namespace winnow::engine::testing {
@@ -253,13 +252,9 @@ INSTANTIATE_TEST_SUITE_P(Targets, DraftHeadFor, ::testing::ValuesIn(every_target
                          });
 
 TEST_P(DraftHeadFor, ChangesNoAnswer) {
-  const Request greedy = reader().request;
-  std::vector<Request> requests(6, greedy);
-  requests[1].sampling = {.temperature = 1.0, .top_p = 0.95, .seed = 5};
-  requests[2].sampling.repetition_penalty = 1.3;
-  requests[3].constraint = std::make_shared<SteppingConstraint>(1000);
-  requests[4].logprobs = -1;  // tokens are chosen without logits
-  requests[5].stop_tokens = {3, 30, 40, 50};
+  std::vector<Request> requests = every_way_to_choose();
+  requests.push_back(reader().request);
+  requests.back().stop_tokens = {3, 30, 40, 50};
   for (const Request& request : requests) {
     Client client{.request = request};
     const Answer plain = serve_alone(backend(), plain_config(), client, kMuchMemory).at({0, 0});

@@ -13,7 +13,6 @@
 #include "base/threads.h"
 #include "engine/drafting.h"
 #include "engine/reading_backend.h"
-#include "engine/stepping_constraint.h"
 #include "kvcache/every_rule.h"
 
 namespace winnow::engine::testing {
@@ -229,12 +228,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, DraftModel, ::testing::ValuesIn(every_pair()),
                          });
 
 TEST_P(DraftModel, ChangesNoAnswer) {
-  Request greedy = reader().request;
-  std::vector<Request> requests(5, greedy);
-  requests[1].sampling = {.temperature = 1.0, .top_p = 0.95, .seed = 5};
-  requests[2].sampling.repetition_penalty = 1.3;
-  requests[3].constraint = std::make_shared<SteppingConstraint>(1000);
-  requests[4].logprobs = -1;  // tokens are chosen without logits
+  std::vector<Request> requests = every_way_to_choose();
   for (const Request& request : requests) {
     Client client{.request = request};
     const Answer plain = serve_alone(backend(), plain_config(), client, kMuchMemory).at({0, 0});
