@@ -78,9 +78,6 @@ std::optional<model::Checkpoint> open_draft_model(const LoadOptions& options,
     return std::nullopt;
   }
   if (model::is_draft_head(options.draft_model)) {
-    require(!parse_device(options.device),
-            "--draft-model {}: EAGLE-3 heads run on the CPU only so far, not with --device {}",
-            options.draft_model, options.device);
     return model::open_draft_head(options.draft_model, spec);
   }
   model::Checkpoint checkpoint = open_checkpoint(options_of_draft_model(options));

@@ -241,6 +241,9 @@ const char* beyond_plain(const ModelSpec& spec) {
   if (spec.layer_embeddings) {
     return "embeddings for each layer";
   }
+  if (spec.draft_head) {
+    return "another model's hidden states as inputs";
+  }
   return spec.embedding_multiplier != 1.0F || spec.logit_multiplier != 1.0F
              ? "multipliers of embeddings or logits"
              : beyond_device_training(spec);

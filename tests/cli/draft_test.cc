@@ -112,8 +112,6 @@ TEST(Generate, AHeadThatDraftsIsRefusedByName) {
   const Words drafting{"--model", kBase, "--draft-model", path};
   const HeadFiles head = head_for_assets();
   EXPECT_THAT(error(head, {"--model", path}), HasSubstr("give it to --draft-model"));
-  EXPECT_THAT(error(head, {"--model", kBase, "--draft-model", path, "--device", "cuda"}),
-              HasSubstr("EAGLE-3 heads run on the CPU only so far, not with --device cuda"));
   EXPECT_THAT(error(head, {"--model", kBase, "--draft-model", path, "--tensor-parallel", "2"}),
               HasSubstr("runs on one rank only"));
   EXPECT_THAT(error(random_head(), drafting), HasSubstr("hidden_size 32, the model's is 384"));

@@ -94,6 +94,7 @@ class LoadedHead {
  public:
   LoadedHead(const winnow::testing::HeadFiles& files, const model::ModelSpec& target)
       : model_(load(files, target)), backend_(model_) {}
+  [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] const Backend& backend() const { return backend_; }
 
  private:

@@ -250,6 +250,7 @@ class CudaRunner : public Runner {
   // A captured step reports what queries see only for Quest.
   [[nodiscard]] bool is_decode(const SequenceShare& share) const {
     return share.tokens.size() == 1 && share.logit_rows == 1 && share.state.empty() &&
+           share.input.states.rows == 0 &&
            (share.visible.data == nullptr || device_.cache.selects()) &&
            (share.adapter == nullptr || device_.steps.takes_adapters()) &&
            share.sequence->length() > 0 && device_.cache.steps_next(slot_of(share.sequence));
@@ -306,16 +307,24 @@ class CudaRunner : public Runner {
     std::vector<std::int32_t> tokens;
     std::vector<ops::Matrix<std::int32_t>> visible;
     std::vector<const model::cuda::DeviceLora*> adapters;
+    std::vector<model::StreamStates> streams;
     for (const SequenceShare& share : shares) {
       slots.push_back(slot_of(share.sequence));
       tokens.push_back(share.tokens.front());
       visible.push_back(share.visible);
       adapters.push_back(adapter_of(share));
+      streams.push_back(share.stream);
     }
     if (std::ranges::all_of(adapters, [](const auto* adapter) { return adapter == nullptr; })) {
       adapters.clear();
     }
-    device_.steps.run(slots, tokens, adapters, rows, logits, next, visible, device_.stream);
+    device_.steps.run({.slots = slots,
+                       .tokens = tokens,
+                       .adapters = adapters,
+                       .rows = rows,
+                       .visible = visible,
+                       .streams = streams},
+                      logits, next, device_.stream);
   }
 
   void prefill(std::span<const SequenceShare> shares, std::span<const RowChoice> rows,
@@ -323,7 +332,7 @@ class CudaRunner : public Runner {
     std::vector<model::cuda::PromptChunk> chunks;
     for (const SequenceShare& share : shares) {
       chunks.push_back({slot_of(share.sequence), share.tokens, share.logit_rows, share.visible,
-                        share.state, adapter_of(share)});
+                        share.state, adapter_of(share), share.stream, share.input});
     }
     device_.prefill.run(chunks, rows, logits, next, device_.stream);
   }

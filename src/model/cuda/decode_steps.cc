@@ -14,6 +14,10 @@ std::size_t elements_of(int rows, int cols) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
 }
 
+bool wants_states(const StreamStates& states) {
+  return states.out.rows > 0;
+}
+
 LinearCall call_of(int most_padded, int most) {
   return {.is_step = true, .may_pad = most_padded > 0, .rows = most};
 }
@@ -29,6 +33,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       paths_(model, matrices, call_of(most_padded, most_)),
       kernel_(make_step_kernel(model, cache, head)),
       attention_(cache, most_step_sequences(0), model.ranks()),
+      handed_(model.hidden()),
       inputs_(elements_of(2, most_)),
       results_(elements_of(1, most_)),
       slots_(elements_of(1, most_)),
@@ -41,45 +46,60 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
   }
 }
 
-void DecodeSteps::run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-                      std::span<const DeviceLora* const> adapters, std::span<const RowChoice> rows,
-                      ops::Matrix<float> logits, std::span<std::int32_t> next,
-                      std::span<const ops::Matrix<std::int32_t>> visible,
-                      const winnow::cuda::Stream& stream) {
+void DecodeSteps::run(const DecodeBatch& batch, ops::Matrix<float> logits,
+                      std::span<std::int32_t> next, const winnow::cuda::Stream& stream) {
   renew_tables();
-  const bool with_reads =
-      std::ranges::any_of(visible, [](const auto& seen) { return seen.data != nullptr; });
+  reserve_handed(batch.streams);
   // Each rank has a part of the logits, so no kernel of one rank could choose a token.
   const bool with_logits = logits.rows > 0 || model_.ranks() != nullptr;
-  const Shape shape = shape_of(slots, !adapters.empty(), rows, with_logits, with_reads);
-  note_plan(shape, slots);
+  const Shape shape = shape_of(batch, with_logits);
+  note_plan(shape, batch.slots);
   last_path_ = shape.path;
   const winnow::cuda::Graph& graph = graph_of(shape, stream);
-  fill_inputs(slots, tokens, shape.size);
-  fill_adapters(adapters, shape, stream.get());
+  fill_inputs(batch.slots, batch.tokens, shape.size);
+  fill_adapters(batch.adapters, shape, stream.get());
   if (shape.with_logits) {
-    head_.choose_by(rows, shape.size);
+    head_.choose_by(batch.rows, shape.size);
   }
   results_.expect(elements_of(1, shape.size));
   graph.launch(stream);
   if (shape.restricted) {
-    choose(rows, shape.size, stream);
+    choose(batch.rows, shape.size, stream);
   }
-  for (const std::int32_t slot : slots) {
+  for (const std::int32_t slot : batch.slots) {
     cache_.advance(slot, 1);
   }
   if (logits.data != nullptr) {
-    winnow::cuda::check(
-        cudaMemcpyAsync(logits.data, head_.logits(), slots.size() * logits.cols * sizeof(float),
-                        cudaMemcpyDeviceToHost, stream.get()),
-        "read logits");
+    winnow::cuda::check(cudaMemcpyAsync(logits.data, head_.logits(),
+                                        batch.slots.size() * logits.cols * sizeof(float),
+                                        cudaMemcpyDeviceToHost, stream.get()),
+                        "read logits");
   }
-  if (logits.data != nullptr || with_reads) {
+  if (shape.with_states) {
+    read_handed(batch.streams, stream.get());
+  }
+  if (logits.data != nullptr || shape.with_reads || shape.with_states) {
     stream.synchronize();
   }
   std::ranges::copy(results_.wait(stream).first(next.size()), next.begin());
-  if (with_reads) {
-    attention_of(shape.padded).tell_reads(slots, visible);
+  if (shape.with_reads) {
+    attention_of(shape.padded).tell_reads(batch.slots, batch.visible);
+  }
+}
+
+// Graphs hold the memory's address.
+void DecodeSteps::reserve_handed(std::span<const StreamStates> streams) {
+  const auto wants = std::ranges::find_if(streams, wants_states);
+  if (wants != streams.end() && !handed_.takes(wants->after)) {
+    graphs_.clear();
+    handed_.take(wants->after, most_);
+  }
+}
+
+void DecodeSteps::read_handed(std::span<const StreamStates> streams, cudaStream_t stream) const {
+  int row = 0;
+  for (const StreamStates& wanted : streams) {
+    handed_.read(row++, wanted, stream);
   }
 }
 
@@ -103,34 +123,39 @@ void DecodeSteps::renew_tables() {
   }
 }
 
-DecodeSteps::Shape DecodeSteps::shape_of(std::span<const std::int32_t> slots, bool adapts,
-                                         std::span<const RowChoice> rows, bool with_logits,
-                                         bool with_reads) {
-  const bool restricted = any_restricted(rows);
-  const int batch = static_cast<int>(slots.size());
-  const LinearPath& path = paths_.of(batch, adapts);
+DecodeSteps::Shape DecodeSteps::shape_of(const DecodeBatch& batch, bool with_logits) {
+  const bool restricted = any_restricted(batch.rows);
+  const bool with_reads =
+      std::ranges::any_of(batch.visible, [](const auto& seen) { return seen.data != nullptr; });
+  const bool with_states = std::ranges::any_of(batch.streams, wants_states);
+  const int size = static_cast<int>(batch.slots.size());
+  const bool adapts = !batch.adapters.empty();
+  const LinearPath& path = paths_.of(size, adapts);
   if (path.pads()) {
     // Paths that pad always compute logits.
-    return {.size = path.padded(batch),
+    return {.size = path.padded(size),
             .padded = true,
             .adapts = adapts,
             .with_logits = true,
             .restricted = restricted,
             .with_reads = with_reads,
+            .with_states = with_states,
             .kernel = std::nullopt,
             .planned = true,
             .path = path.name()};
   }
-  // A step in one kernel uses the plan only for the lengths of rows.
-  const auto kernel = kernel_ ? kernel_->rows_of(attention_.row_pages(), batch) : std::nullopt;
-  return {.size = batch,
+  // A step in one kernel uses the plan only for the lengths of rows, and hands out no states.
+  const auto kernel =
+      kernel_ && !with_states ? kernel_->rows_of(attention_.row_pages(), size) : std::nullopt;
+  return {.size = size,
           .padded = false,
           .adapts = false,
-          .with_logits = with_logits || !rows.empty(),
+          .with_logits = with_logits || !batch.rows.empty(),
           .restricted = restricted,
           .with_reads = with_reads,
+          .with_states = with_states,
           .kernel = kernel,
-          .planned = !kernel || !is_planned(slots),
+          .planned = !kernel || !is_planned(batch.slots),
           .path = kernel ? kernel_->name() : path.name()};
 }
 
@@ -276,8 +301,9 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   const StepAngles angles{angles_.data(), elements_of(shape.size, model_.rotary_channels() / 2)};
   const ops::cuda::RecurrentRows sequences{
       .sequences = shape.size, .slots = slots_.data(), .states = cache_.states().table()};
+  const StreamRows nothing(model_.hidden());
   walk_layers(linear, model_, {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()},
-              sequences, shape.size, overlap, stream,
+              sequences, shape.with_states ? handed_ : nothing, shape.size, overlap, stream,
               [&](int layer, const kvcache::cuda::QkvRows& qkv) {
                 attention.append_and_attend(model_.projection(layer, linear.hidden(), angles),
                                             {.layer = model_.cache_layer(layer),

@@ -20,9 +20,22 @@
 #include "model/cuda/layer_walk.h"
 #include "model/cuda/output_head.h"
 #include "model/cuda/step_tokens.h"
+#include "model/cuda/stream_rows.h"
+#include "model/stream_states.h"
 #include "ops/matrix.h"
 
 namespace winnow::model::cuda {
+
+/// One token of each of several sequences. Spans have an element for each sequence, or are empty.
+struct DecodeBatch {
+  std::span<const std::int32_t> slots;
+  std::span<const std::int32_t> tokens;
+  std::span<const DeviceLora* const> adapters;  // empty: no sequence has one
+  std::span<const RowChoice> rows;              // empty: the most likely tokens are chosen
+  /// Quest: each [1, layers * kv_heads], unless it is empty, receives how many entries were read.
+  std::span<const ops::Matrix<std::int32_t>> visible;
+  std::span<const StreamStates> streams;  // receive the states of tokens between layers
+};
 
 /// Steps of up to most_sequences() sequences. There is a graph for each number of sequences that
 /// occurs, and for each Shape. Paths that pad (fast_paths.h) have graphs for a few sizes only; a
@@ -43,15 +56,10 @@ class DecodeSteps {
   /// The name of the path that the last step took; empty before the first step.
   [[nodiscard]] std::string_view last_path() const { return last_path_; }
 
-  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] by rows[i]; without `rows`,
-  /// the most likely token. `logits` [batch, vocab] and `next` [batch] may be empty; `adapters`
-  /// [batch] is empty if no sequence has one. Quest: visible[i] [1, layers * kv_heads], unless it
-  /// is empty, receives how many entries were read.
-  /// Waits for the results.
-  void run(std::span<const std::int32_t> slots, std::span<const std::int32_t> tokens,
-           std::span<const DeviceLora* const> adapters, std::span<const RowChoice> rows,
-           ops::Matrix<float> logits, std::span<std::int32_t> next,
-           std::span<const ops::Matrix<std::int32_t>> visible, const winnow::cuda::Stream& stream);
+  /// Appends tokens[i] to the sequence in slots[i], and chooses next[i] by rows[i]. `logits`
+  /// [batch, vocab] and `next` [batch] may be empty. Waits for the results.
+  void run(const DecodeBatch& batch, ops::Matrix<float> logits, std::span<std::int32_t> next,
+           const winnow::cuda::Stream& stream);
 
  private:
   // What a captured step depends on.
@@ -62,14 +70,16 @@ class DecodeSteps {
     bool with_logits;
     bool restricted;  // a second graph chooses the tokens
     bool with_reads;
+    bool with_states;
     std::optional<RowKind> kernel;  // set if the step is one kernel
     bool planned;
     std::string_view path;                           // its name
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): misread
   };
 
-  [[nodiscard]] Shape shape_of(std::span<const std::int32_t> slots, bool adapts,
-                               std::span<const RowChoice> rows, bool with_logits, bool with_reads);
+  [[nodiscard]] Shape shape_of(const DecodeBatch& batch, bool with_logits);
+  void reserve_handed(std::span<const StreamStates> streams);
+  void read_handed(std::span<const StreamStates> streams, cudaStream_t stream) const;
   [[nodiscard]] bool is_planned(std::span<const std::int32_t> slots) const;
   [[nodiscard]] std::int64_t lengths_of(std::span<const std::int32_t> slots) const;
   void note_plan(const Shape& shape, std::span<const std::int32_t> slots);
@@ -105,6 +115,7 @@ class DecodeSteps {
   int generation_ = -1;        // of the cache's tables in the graphs
   int ranks_generation_ = -1;  // of the ranks' shared memory
   std::map<Shape, winnow::cuda::Graph> graphs_;
+  StreamRows handed_;
   std::string_view last_path_;
   std::set<std::pair<int, bool>> warmed_;       // padded sizes and paths whose kernels have run
   std::map<int, winnow::cuda::Graph> choices_;  // for restricted steps, by size

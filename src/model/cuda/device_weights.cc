@@ -175,6 +175,14 @@ DeviceLayerWeights upload_layer(const ModelSpec& spec, int index, const LayerWei
   return result;
 }
 
+DeviceDraftHeadWeights upload_draft_head(const DraftHeadWeights& head, DeviceWeightFormat format) {
+  return {.fusion = DeviceWeight(head.fusion, format),
+          .input_norm = upload(head.input_norm),
+          .embedding_norm = upload(head.embedding_norm),
+          .tokens =
+              winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(head.tokens))};
+}
+
 }  // namespace
 
 DeviceWeights::DeviceWeights(const ModelSpec& spec, const Weights& weights,
@@ -191,6 +199,9 @@ DeviceWeights::DeviceWeights(const ModelSpec& spec, const Weights& weights,
     layer_embedding = DeviceWeight(weights.layer_embedding, format);
     layer_projection = DeviceWeight(weights.layer_projection, format);
     layer_projection_norm = upload(weights.layer_projection_norm);
+  }
+  if (spec.draft_head) {
+    draft_head = upload_draft_head(weights.draft_head, format);
   }
   for (const LayerWeights& layer : weights.layers) {
     layers.push_back(upload_layer(spec, static_cast<int>(layers.size()), layer, format));
@@ -218,7 +229,8 @@ std::size_t DeviceWeights::bytes_of(const Weights& weights, DeviceWeightFormat f
 }
 
 std::size_t DeviceWeights::bytes_per_step(const ModelSpec& spec, int sequences) const {
-  std::size_t total = (tied ? embedding.bytes() : own_head.bytes()) + layer_projection.bytes();
+  std::size_t total = (tied ? embedding.bytes() : own_head.bytes()) + layer_projection.bytes() +
+                      draft_head.fusion.bytes();
   std::size_t experts = 0;
   for (const DeviceLayerWeights& layer : layers) {
     for (const auto* weight : {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up,

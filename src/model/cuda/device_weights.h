@@ -1,6 +1,7 @@
 // A model's weights in device memory.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/cuda/device.h"
@@ -89,6 +90,14 @@ struct DeviceLayerWeights {
   FloatBuffer embedding_norm;                // [hidden]
 };
 
+/// What a head that drafts has beside its layer (DraftHeadWeights).
+struct DeviceDraftHeadWeights {
+  ops::cuda::DeviceWeight fusion;                   // [hidden, inputs]
+  FloatBuffer input_norm;                           // [inputs] or empty
+  FloatBuffer embedding_norm;                       // [hidden]
+  winnow::cuda::DeviceBuffer<std::int32_t> tokens;  // [head rows]: what it drafts
+};
+
 struct DeviceWeights {
   /// Copies the weights of a model, and converts all matrices except adapters to `format`.
   DeviceWeights(const ModelSpec& spec, const Weights& weights,
@@ -104,6 +113,7 @@ struct DeviceWeights {
   ops::cuda::DeviceWeight layer_projection;  // [layers * width, hidden]
   FloatBuffer layer_projection_norm;         // [width]
   std::vector<DeviceLayerWeights> layers;
+  DeviceDraftHeadWeights draft_head;  // empty in other models
   bool tied = false;
 
   [[nodiscard]] ops::cuda::DeviceWeightView head() const {

@@ -34,11 +34,14 @@ void LargeBatchLayers::reserve(int rows) {
       std::max({2 * model_.intermediate(), 2 * model_.hidden(), model_.mixer_width(), embedded})));
   activated_.ensure(width(model_.intermediate()));
   scales_.ensure(2 * width(1));
-  products_.reserve(padded(rows), std::max({model_.hidden(), model_.intermediate(),
-                                            model_.mixer_width(), model_.query_width(), embedded}));
+  const auto& head = model_.spec().draft_head;
+  products_.reserve(padded(rows), std::max({model_.spec().attention_inputs(), model_.intermediate(),
+                                            model_.mixer_width(), model_.query_width(), embedded,
+                                            head ? head->inputs() : 0}));
   reserve_mixers(padded(rows));
   reserve_experts(padded(rows));
   reserve_embeddings(padded(rows));
+  reserve_draft_head(padded(rows));
   if (!model_.is_plain()) {
     branch_.ensure(width(model_.hidden()));
   }
@@ -129,7 +132,11 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   if (layer == 0 && model_.spec().layer_embeddings) {
     embed_for_layers(rows, stream);
   }
-  take_mixer_input(layer, rows, stream);
+  if (model_.spec().draft_head) {
+    begin_head(rows, stream);
+  } else {
+    take_mixer_input(layer, rows, stream);
+  }
   if (w.output_gate.bytes() > 0) {
     project_output_gates(layer, rows, stream);
   }
@@ -138,7 +145,9 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
     return {};
   }
   const auto multiply = [&](auto* qkv) {
-    products_.multiply(qkv, normed(), w.qkv.view(), padded(rows), stream);
+    const ActivationRows input =
+        model_.spec().draft_head ? ActivationRows{joined_.data(), {}} : normed();
+    products_.multiply(qkv, input, w.qkv.view(), padded(rows), stream);
     adapt_qkv(layer, qkv, rows, stream);
     norm_whole(layer, qkv, rows, stream);
   };

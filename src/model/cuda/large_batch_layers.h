@@ -34,6 +34,10 @@ class LargeBatchLayers final : public LinearPath {
   [[nodiscard]] bool rounds_qkv() const override { return true; }
   void reserve(int rows) override;
   void take_tokens(const std::int32_t* tokens) override { tokens_ = tokens; }
+  void take_states(const float* states, bool own) override {
+    states_ = states;
+    states_are_own_ = own;
+  }
   void adapt(const ops::cuda::LowRankRows& rows) override { adapted_ = rows; }
   [[nodiscard]] ops::cuda::ResidualStream residual() const override;
   kvcache::cuda::QkvRows project(int layer, const QkvMemory& to, int rows, bool overlap,
@@ -57,6 +61,14 @@ class LargeBatchLayers final : public LinearPath {
   void embed_rows_for_layers(int first, int rows, cudaStream_t stream);
   /// Adds the layer's own embedding, gated and projected, to the residual stream.
   void add_layer_embedding(int layer, int rows, cudaStream_t stream);
+
+  // large_batch_draft_head.cc
+  void reserve_draft_head(int rows);
+  /// Computes the residual stream and joined_ from the embedded tokens and the states.
+  void begin_head(int rows, cudaStream_t stream);
+  void fuse_states(int rows, cudaStream_t stream);
+  /// Half `half` of joined_ = the normed residual stream.
+  void join_normed(int half, const FloatBuffer& weight, int rows, cudaStream_t stream);
 
   // large_batch_mixers.cc
   void reserve_mixers(int rows);
@@ -145,6 +157,11 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<bf16> layer_inputs_;  // [rows, layers * width]
   winnow::cuda::DeviceBuffer<float> projected_;    // [rows, layers * width]
   winnow::cuda::DeviceBuffer<float> embedded_;     // [rows, layers * width]
+  // For heads that draft:
+  const float* states_ = nullptr;  // of this pass, see take_states()
+  bool states_are_own_ = false;
+  winnow::cuda::DeviceBuffer<bf16> inputs_;  // [rows, inputs]: the model's states
+  winnow::cuda::DeviceBuffer<bf16> joined_;  // [rows, 2 * hidden]: what attention takes
   // For experts, up to kExpertRows rows at a time:
   static constexpr int kExpertRows = 4096;
   RoutedExperts experts_;

@@ -3,6 +3,7 @@
 
 #include "model/cuda/device_model.h"
 #include "model/cuda/linear_path.h"
+#include "model/cuda/stream_rows.h"
 
 namespace winnow::model::cuda {
 
@@ -16,12 +17,13 @@ struct LayerMemory {
 /// the mixer's inputs; then attend(layer, QkvRows) appends to the cache and writes the attention
 /// output to memory.attended, or the path runs the recurrent mixer of `sequences`; then the rest of
 /// the layer follows. The caller runs the rest of the last layer, because it may drop rows first.
-/// `overlap`: see LinearPath::project().
+/// `states` keep the stream before layers. `overlap`: see LinearPath::project().
 template <class Attend>
 void walk_layers(LinearPath& linear, const DeviceModel& model, const LayerMemory& memory,
-                 const ops::cuda::RecurrentRows& sequences, int rows, bool overlap,
-                 cudaStream_t stream, const Attend& attend) {
+                 const ops::cuda::RecurrentRows& sequences, const StreamRows& states, int rows,
+                 bool overlap, cudaStream_t stream, const Attend& attend) {
   const auto mix = [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+    states.keep(layer, linear.hidden(), rows, stream);
     if (model.recurrent(layer) != nullptr) {
       linear.recall(layer, sequences, memory.attended, rows, stream);
     } else {

@@ -56,6 +56,11 @@ class LinearPath {
   /// Sets the tokens of the next pass over the layers, in memory that the device reads. Only paths
   /// with per-layer embeddings use them.
   virtual void take_tokens(const std::int32_t* /*tokens*/) {}
+  /// Sets what a head that drafts takes in the next pass beside tokens, in device memory: the
+  /// states [rows, inputs] of the model for which it drafts, or its `own` [rows, hidden].
+  virtual void take_states(const float* /*states*/, bool /*own*/) {
+    fail("these linear layers take no states of another model");
+  }
   /// Sets the adapters of the rows from now on; only for paths that take calls with adapters.
   virtual void adapt(const ops::cuda::LowRankRows& rows) {
     require(rows.products == nullptr, "these linear layers take no adapters");

@@ -12,8 +12,11 @@ using ops::cuda::DeviceWeightView;
 
 std::vector<DeviceWeightView> layer_matrices(const DeviceModel& model) {
   std::vector<DeviceWeightView> result;
-  if (model.weights().layer_projection.bytes() > 0) {
-    result.push_back(model.weights().layer_projection.view());
+  for (const auto* weight :
+       {&model.weights().layer_projection, &model.weights().draft_head.fusion}) {
+    if (weight->bytes() > 0) {
+      result.push_back(weight->view());
+    }
   }
   for (const DeviceLayerWeights& layer : model.weights().layers) {
     for (const auto* weight : {&layer.qkv, &layer.output_gate, &layer.output, &layer.gate_up,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/gather.h"
 #include "ops/cuda/general/elementwise.h"
 #include "ops/cuda/norm.h"
 
@@ -18,17 +19,20 @@ OutputHead::OutputHead(const DeviceModel& model, int rows)
     : linear_{model.weights().head(), nullptr},
       spec_(model.spec()),
       ranks_(model.ranks()),
-      own_tokens_(model.own_tokens()),
+      own_width_(model.weights().head().rows),
       bias_(data_or_null(model.weights().head_bias)),
+      drafted_(spec_.draft_head ? model.weights().draft_head.tokens.data() : nullptr),
       vocab_(static_cast<std::size_t>(model.vocab())),
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),
       logits_(ranks_ == nullptr ? rows_of(rows) * vocab_ : 0),
       rows_(rows_of(rows)),
       masks_(rows_of(rows), vocab_) {
+  if (ranks_ != nullptr || drafted_ != nullptr) {
+    own_logits_.ensure(rows_of(rows) * static_cast<std::size_t>(own_width_));
+  }
   if (auto* ranks = model.ranks()) {
     token_cuts_ = model.token_cuts();
-    own_logits_.ensure(rows_of(rows) * static_cast<std::size_t>(own_tokens_.size()));
     ranks->reserve_gathered(rows_of(rows) * vocab_);
   }
 }
@@ -44,7 +48,7 @@ void OutputHead::choose_by(std::span<const RowChoice> rows, int count) {
 }
 
 void OutputHead::complete_logits(int rows, cudaStream_t stream) const {
-  const int cols = own_tokens_.size();
+  const int cols = own_width_;
   const std::size_t count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
   if (bias_ != nullptr) {
     ops::cuda::add_bias(own_logits(), rows, cols, bias_, stream);
@@ -57,7 +61,10 @@ void OutputHead::complete_logits(int rows, cudaStream_t stream) const {
                         {.rows = rows, .cols = cols, .stride = static_cast<std::size_t>(cols)},
                         spec_.final_soft_cap, stream);
   }
-  if (ranks_ != nullptr) {
+  if (drafted_ != nullptr) {
+    ops::cuda::spread_columns(logits(), static_cast<int>(vocab_), own_logits(), cols, drafted_,
+                              rows, stream);
+  } else if (ranks_ != nullptr) {
     ranks_->gather({.own = own_logits_.data(), .rows = rows, .cuts = token_cuts_}, stream);
   }
 }
@@ -76,8 +83,8 @@ void OutputHead::read(ops::cuda::SkinnyInput input, std::size_t count,
   };
   const auto most = static_cast<std::size_t>(ops::cuda::most_skinny_rows());
   // The GEMM kernel chooses tokens by its own products, which is wrong if they change afterwards.
-  const bool transforms = ranks_ != nullptr || bias_ != nullptr || spec_.logit_multiplier != 1.0F ||
-                          spec_.final_soft_cap > 0.0F;
+  const bool transforms = own_logits_.size() > 0 || bias_ != nullptr ||
+                          spec_.logit_multiplier != 1.0F || spec_.final_soft_cap > 0.0F;
   for (std::size_t first = 0; first < count; first += most) {
     const std::size_t group = std::min(most, count - first);
     const ops::cuda::SkinnyGemm head = layer(input, transforms || logits.rows > 0 || !rows.empty());

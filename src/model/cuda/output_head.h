@@ -26,15 +26,16 @@ class OutputHead {
   [[nodiscard]] float* logits() const {
     return ranks_ != nullptr ? ranks_->gathered() : logits_.data();
   }
-  /// The product's output: logits of this rank's tokens [rows, own_vocab()].
+  /// The product's output [rows, own_width_]: logits of this rank's tokens, or of those that a head
+  /// drafts.
   [[nodiscard]] float* own_logits() const {
-    return ranks_ != nullptr ? own_logits_.data() : logits_.data();
+    return own_logits_.size() > 0 ? own_logits_.data() : logits_.data();
   }
   /// Whether this rank has the logits() of all tokens after complete_logits().
   [[nodiscard]] bool is_first() const { return ranks_ == nullptr || ranks_->rank() == 0; }
 
   /// From own_logits() to logits(): applies the model's bias, multiplier and soft cap; with ranks,
-  /// rank 0 gathers the parts.
+  /// rank 0 gathers the parts. Tokens that a head cannot draft get no probability.
   void complete_logits(int rows, cudaStream_t stream) const;
 
   /// Sets how the next launch of sample() chooses `count` rows; rows after `rows` get the most
@@ -59,14 +60,15 @@ class OutputHead {
   ops::cuda::GemmWeight linear_;
   const ModelSpec& spec_;
   const parallel::cuda::DeviceRanks* ranks_;
-  Range own_tokens_;
+  int own_width_;
   std::vector<int> token_cuts_;  // with ranks: rank r has the logits of tokens [r, r + 1) of these
   const float* bias_;            // of the logits, or null
+  const std::int32_t* drafted_;  // [own_width_] the tokens that a head drafts, or null
   std::size_t vocab_;
   std::size_t hidden_;
   winnow::cuda::DeviceBuffer<std::int32_t> tokens_;
   winnow::cuda::DeviceBuffer<float> logits_;      // [rows, vocab], without ranks
-  winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own tokens], with ranks
+  winnow::cuda::DeviceBuffer<float> own_logits_;  // [rows, own_width_], with ranks or a head
   winnow::cuda::PinnedBuffer<ops::cuda::SampledRow> rows_;
   TokenMasks masks_;
   ops::cuda::SkinnyScratch scratch_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
+
 #include "ops/cuda/prefill/prefill_attention.h"
 #include "ops/cuda/rope.h"
 
@@ -31,7 +33,11 @@ int size_of(const PromptChunk& chunk) {
 
 Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
                  kvcache::cuda::DeviceCache& cache, OutputHead& head)
-    : model_(model), cache_(cache), head_(head), paths_(model, matrices, {.rows = kAnyRows}) {
+    : model_(model),
+      cache_(cache),
+      head_(head),
+      paths_(model, matrices, {.rows = kAnyRows}),
+      handed_(model.hidden()) {
   if (cache.drops()) {
     const kvcache::CacheShape& shape = cache.shape();
     if (cache.drops_each()) {
@@ -104,6 +110,9 @@ void Prefill::run_by_token(std::span<const PromptChunk> chunks, std::span<const 
       if (chunk.visible.data != nullptr) {
         one.visible = chunk.visible.slice(t, t + 1);
       }
+      if (chunk.stream.out.rows > 0) {
+        one.stream.out = chunk.stream.out.slice(t, t + 1);
+      }
       const std::size_t end = row + one.logit_rows;
       run_together(std::span(&one, 1), rows.empty() ? rows : rows.subspan(row, one.logit_rows),
                    logits.data != nullptr ? logits.slice(row, end) : logits,
@@ -150,6 +159,10 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
     put_adapters(chunks, stream.get());
   }
   linear.adapt(adapts ? adapted_.from(0) : ops::cuda::LowRankRows{});
+  reserve_handed(chunks, count);
+  if (model_.spec().draft_head) {
+    upload_states(linear, chunks, count, stream.get());
+  }
   const ops::cuda::SkinnyInput last =
       run_layers(linear, chunks, static_cast<int>(count), static_cast<int>(wanted), adapts, stream);
   for (const PromptChunk& chunk : chunks) {
@@ -158,11 +171,39 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
   cache_.report_free_pages(stream.get());
   read_states(linear.hidden(), chunks, stream.get());
   head_.read(last, wanted, rows, logits, tokens, stream);
+  const auto& draft_head = model_.spec().draft_head;
   for (const PromptChunk& chunk : chunks) {
-    if (!chunk.state.empty()) {
+    if (!chunk.state.empty() && (!draft_head || draft_head->norms_output)) {
       model_.final_norm(chunk.state);
     }
   }
+}
+
+void Prefill::reserve_handed(std::span<const PromptChunk> chunks, std::size_t rows) {
+  const auto wants = std::ranges::find_if(
+      chunks, [](const PromptChunk& chunk) { return chunk.stream.out.rows > 0; });
+  handed_.take(wants != chunks.end() ? wants->stream.after : std::span<const int>(),
+               static_cast<int>(rows));
+}
+
+void Prefill::upload_states(LinearPath& linear, std::span<const PromptChunk> chunks,
+                            std::size_t rows, cudaStream_t stream) {
+  const bool own = chunks.front().input.own;
+  const auto width =
+      static_cast<std::size_t>(own ? model_.hidden() : model_.spec().draft_head->inputs());
+  states_.ensure(rows * width);
+  float* next = states_.data();
+  for (const PromptChunk& chunk : chunks) {
+    const ops::Matrix<const float>& states = chunk.input.states;
+    require(chunk.input.own == own && states.rows == chunk.tokens.size() && states.cols == width,
+            "a head that drafts got no states of the model for which it drafts");
+    winnow::cuda::check(
+        cudaMemcpy2DAsync(next, width * sizeof(float), states.data, states.stride * sizeof(float),
+                          width * sizeof(float), states.rows, cudaMemcpyHostToDevice, stream),
+        "copy a head's states to the device");
+    next += states.rows * width;
+  }
+  linear.take_states(states_.data(), own);
 }
 
 void Prefill::put_adapters(std::span<const PromptChunk> chunks, cudaStream_t stream) {
@@ -182,7 +223,10 @@ void Prefill::put_adapters(std::span<const PromptChunk> chunks, cudaStream_t str
 void Prefill::read_states(const float* hidden, std::span<const PromptChunk> chunks,
                           cudaStream_t stream) const {
   std::size_t rows = 0;
+  int first = 0;
   for (const PromptChunk& chunk : chunks) {
+    handed_.read(first, chunk.stream, stream);
+    first += size_of(chunk);
     rows += chunk.logit_rows;
     if (!chunk.state.empty()) {
       winnow::cuda::check(
@@ -242,8 +286,8 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
   const LayerMemory memory{
       .qkv = {.rounded = linear.rounds_qkv() ? qkv_.data() : nullptr, .exact = exact_qkv_.data()},
       .attended = attended_.data()};
-  walk_layers(linear, model_, memory, recurrent_rows(chunks), tokens, /*overlap=*/true,
-              stream.get(), [&](int layer, const kvcache::cuda::QkvRows& qkv) {
+  walk_layers(linear, model_, memory, recurrent_rows(chunks), handed_, tokens,
+              /*overlap=*/true, stream.get(), [&](int layer, const kvcache::cuda::QkvRows& qkv) {
                 std::size_t first = 0;
                 for (const PromptChunk& chunk : chunks) {
                   attend(layer, {linear.hidden(), qkv}, chunk, first, stream);

@@ -19,6 +19,8 @@
 #include "model/cuda/kept_bands.h"
 #include "model/cuda/layer_walk.h"
 #include "model/cuda/output_head.h"
+#include "model/cuda/stream_rows.h"
+#include "model/stream_states.h"
 #include "ops/cuda/general/attention_logits.h"
 #include "ops/cuda/general/decode_attention.h"
 #include "ops/matrix.h"
@@ -36,6 +38,8 @@ struct PromptChunk {
   /// Optional [hidden], needs logits: receives the last token's state after the final norm.
   std::span<float> state = {};
   const DeviceLora* adapter = nullptr;  // optional
+  StreamStates stream = {};             // optional: receives the states of its tokens
+  HeadInput input = {};                 // of a head that drafts: as all chunks of a call
 };
 
 class Prefill {
@@ -98,13 +102,18 @@ class Prefill {
 
   void reserve(LinearPath& linear, std::size_t tokens, int longest_chunk);
   std::size_t upload(std::span<const PromptChunk> chunks, cudaStream_t stream);
+  /// Uploads what a head that drafts takes beside tokens.
+  void upload_states(LinearPath& linear, std::span<const PromptChunk> chunks, std::size_t rows,
+                     cudaStream_t stream);
+  /// Prepares handed_ for what chunks want of the stream.
+  void reserve_handed(std::span<const PromptChunk> chunks, std::size_t rows);
   [[nodiscard]] ops::cuda::RecurrentRows recurrent_rows(std::span<const PromptChunk> chunks) const;
   ops::cuda::SkinnyInput run_layers(LinearPath& linear, std::span<const PromptChunk> chunks,
                                     int tokens, int wanted, bool adapts,
                                     const winnow::cuda::Stream& stream);
   /// Uploads the adapters of all rows and, after them, those of the wanted rows.
   void put_adapters(std::span<const PromptChunk> chunks, cudaStream_t stream);
-  /// Copies rows of `hidden` to the states that chunks ask for.
+  /// Copies rows of `hidden` to the states that chunks ask for, and those between layers.
   void read_states(const float* hidden, std::span<const PromptChunk> chunks,
                    cudaStream_t stream) const;
 
@@ -140,6 +149,7 @@ class Prefill {
   std::string_view last_path_;
   std::unique_ptr<kvcache::cuda::Band> band_;  // of the current layer
   KeptBands source_bands_;
+  StreamRows handed_;
   // For full layers of rules that need them:
   std::optional<kvcache::cuda::ScoreEvictionAttention> score_eviction_;  // each token may drop one
   std::optional<kvcache::cuda::RoundEviction> rounds_;                   // entries drop in rounds
@@ -154,6 +164,7 @@ class Prefill {
   winnow::cuda::DeviceBuffer<std::int32_t> wanted_;     // [rows] with logits
   // [chunks] slots, [chunks + 1] first rows, for models with recurrent layers.
   winnow::cuda::DeviceBuffer<std::int32_t> sequences_;
+  winnow::cuda::DeviceBuffer<float> states_;        // [T, inputs or hidden], for heads that draft
   std::size_t angle_stride_ = 0;                    // elements between tables of angles
   winnow::cuda::DeviceBuffer<float2> angles_;       // [tables, T, head_dim / 2]
   winnow::cuda::DeviceBuffer<bf16> qkv_;            // [T, qkv_width]

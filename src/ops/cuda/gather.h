@@ -13,4 +13,9 @@ namespace winnow::ops::cuda {
 void gather_rows(void* out, const void* from, const std::int32_t* indices, int rows,
                  std::size_t row_bytes, cudaStream_t stream);
 
+/// Column places[i] of `out` [rows, width] = column i of `from` [rows, cols]; -infinity elsewhere.
+/// places [cols] are in device memory.
+void spread_columns(float* out, int width, const float* from, int cols, const std::int32_t* places,
+                    int rows, cudaStream_t stream);
+
 }  // namespace winnow::ops::cuda
