@@ -17,7 +17,7 @@ import urllib.request
 
 from serving_load import ROOT, Server, metrics
 
-WORDS = " ".join((ROOT / page).read_text() for page in ("docs/serving-production.md", "docs/method.md")).split()
+WORDS = " ".join((ROOT / page).read_text() for page in ("docs/serving-production.md", "docs/serving-api.md", "docs/usage.md")).split()
 PROMPTS = [" ".join(WORDS[600 * i:600 * (i + 1)]) for i in range(8)]
 
 
