@@ -17,7 +17,7 @@ struct CacheView {
   int head_dim = 0;
   const std::int32_t* layer_heads = nullptr;  // [layers] KV heads; null: all have kv_heads
 
-  // The rule (docs/architecture.md): the last `ring` entries are always kept. An entry that leaves
+  // The rule (docs/method.md): the last `ring` entries are always kept. An entry that leaves
   // them is archived unless it was marked (DMS), or if it is one of the first `sinks` (streaming).
   // 0: entries are archived at once.
   int ring = 0;
