@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <thread>
 
 #include "apps/winnow/command.h"
@@ -30,7 +32,9 @@ struct ServeCommand {
   std::string log_level;  // empty: chosen by the output
   std::string generation_config = "auto";
   bool no_prefix_cache = false;
-  bool fields = false;           // only print the table of fields
+  bool fields = false;  // only print the table of fields
+  std::optional<int> max_requests;
+  std::optional<int> max_connections;
   double stream_interval = 0.0;  // milliseconds
   double header_timeout = 10.0;
   double keep_alive_timeout = 75.0;
@@ -85,6 +89,24 @@ void resolve_prefill(const ServeCommand& command, server::PrefillClientConfig& c
   }
 }
 
+constexpr int kMostLimit = 1 << 20;  // of sequences, answers and connections
+
+// Sets how many answers and connections there may be. By default as many answers may wait as are
+// computed, and half of the connections may be idle.
+void resolve_limits(const ServeCommand& command, server::ServerConfig& config) {
+  const auto positive = [](int value, std::string_view flag) {
+    require(value >= 1 && value <= kMostLimit, "{} {}: expected 1 to {}", flag, value, kMostLimit);
+    return value;
+  };
+  const int sequences = positive(config.max_sequences, "--max-sequences");
+  const int requests = positive(
+      command.max_requests.value_or(std::clamp(2 * sequences, 256, kMostLimit)), "--max-requests");
+  config.engine.most_samples = requests;
+  config.http.max_connections =
+      positive(command.max_connections.value_or(std::clamp(2 * requests, 1024, kMostLimit)),
+               "--max-connections");
+}
+
 server::ServerConfig resolve(const ServeCommand& command) {
   server::ServerConfig config = command.server;
   config.log_level = server::parse_log_level(!command.log_level.empty() ? command.log_level
@@ -102,16 +124,11 @@ server::ServerConfig resolve(const ServeCommand& command) {
   config.http.max_body_bytes = static_cast<std::size_t>(command.max_body_mib * 0x1p20);
   require(config.http.port >= 0 && config.http.port <= 65535, "--port {}: expected 0 to 65535",
           config.http.port);
-  const auto positive = [](int value, std::string_view flag) {
-    require(value >= 1 && value <= 1 << 20, "{} {}: expected 1 to {}", flag, value, 1 << 20);
-  };
-  positive(config.engine.most_samples, "--max-requests");
+  resolve_limits(command, config);
   config.engine.hold_seconds = command.stream_interval / 1e3;
   require(std::isfinite(command.stream_interval) && config.engine.hold_seconds >= 0.0 &&
               config.engine.hold_seconds <= 1.0,
           "--stream-interval {}: expected 0 to 1000 milliseconds", command.stream_interval);
-  positive(config.max_sequences, "--max-sequences");
-  positive(config.http.max_connections, "--max-connections");
   require(config.http.threads >= 1 && config.http.threads <= 256,
           "--http-threads {}: expected 1 to 256", config.http.threads);
   require(config.service.max_context >= 0, "--max-context {}: is negative",
@@ -215,8 +232,9 @@ void add_network_flags(CLI::App& command, ServeCommand& options) {
                     "Allow scripts of this origin (CORS); *: any (default: none)");
   group.option("--http-threads", http.threads, "N",
                "Threads for connections, and as many for parsing requests");
-  group.option("--max-connections", http.max_connections, "N",
-               "Most open connections; on 64 more probes are answered, and others get status 503");
+  group.open_option("--max-connections", options.max_connections, "N",
+                    "Most open connections; on 64 more probes are answered, and others get status "
+                    "503 (default: twice --max-requests, at least 1024)");
   group.option("--max-body-mib", options.max_body_mib, "MIB", "Largest body of a request in MiB");
   group.option("--stream-interval", options.stream_interval, "MS",
                "Milliseconds for which a stream collects tokens into one event; 0: none");
@@ -242,8 +260,9 @@ void add_scheduling_flags(CLI::App& command, ServeCommand& options) {
                     "The model's name for clients (default: its directory's)");
   group.open_option("--model-alias", config.service.model_aliases, "NAME",
                     "Another name of the model for clients (several may be given)");
-  group.option("--max-requests", config.engine.most_samples, "N",
-               "Most open answers, n per prompt; further requests get status 429");
+  group.open_option("--max-requests", options.max_requests, "N",
+                    "Most open answers, n per prompt; further requests get status 429 (default: "
+                    "twice --max-sequences, at least 256)");
   group.option("--max-sequences", config.max_sequences, "N",
                "Most sequences that hold cache at a time; others wait");
   group.open_option(

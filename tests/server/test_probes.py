@@ -47,6 +47,12 @@ def test_limits_stand_beside_what_they_limit():
             "run showed) or failed" in text
 
 
+def test_limits_follow_the_number_of_sequences():
+    with serving("--max-sequences", "600", "--log-level", "info") as s:
+        serves, = logged(s, "serving")
+        assert [serves[f"max_{what}"] for what in ("sequences", "requests", "connections")] == [600, 1200, 2400]
+
+
 def test_the_log_tells_what_is_served_and_leaves_out_probes():
     with serving("--log-level", "info", "--max-sequences", "3") as s:
         for path in ("/health", "/ready", "/metrics", "/version"):
