@@ -1,5 +1,5 @@
 # Every library winnow links, found by the names Debian 12 and Ubuntu 24.04 give them.
-# Why each one: docs/lab/dependencies.md.
+# Why each one: docs/dependencies.md.
 find_package(dnnl REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -7,7 +7,7 @@
 #                                  the fuzzers, MPI, ZeroMQ, a browser for the page's tests, and a
 #                                  compiler for aarch64 with an emulator
 #   scripts/bootstrap.sh --libraries  installs nothing: names what winnow and its tests link
-# The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/lab/dependencies.md.
+# The names are those of Debian 12 and Ubuntu 24.04. What each one is for: docs/dependencies.md.
 set -euo pipefail
 
 tools=(g++ cmake ninja-build pkg-config python3)

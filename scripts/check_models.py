@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks docs/lab/families.md against what the tests run.
+"""Checks docs/reference/families.md against what the tests run.
 
 Every family of src/model/families/ has a row. The fixtures of a row are of its class: exactness_test.cc runs
 every folder of tests/fixtures/models. The gradients of every family are tested, but for those of the table behind
@@ -53,7 +53,7 @@ def check():
     devices = set(re.findall(r'(?:Case\{|plain_case\()"\w+",\s*"(\w+)"', sources("tests/engine/cuda/cuda_cases.h")))
     refused_by_devices = shared + sources("tests/model/supported_test.cc")
     refused_by_training = sources("tests/train/trainer_test.cc")
-    page = (ROOT / "docs/lab/families.md").read_text()
+    page = (ROOT / "docs/reference/families.md").read_text()
     seen = set()
     for classes, fixtures, on_devices, trained in rows(page):
         seen.update(classes)
@@ -83,7 +83,7 @@ def check():
 if __name__ == "__main__":
     problems = list(check())
     for problem in problems:
-        print(f"docs/lab/families.md: {problem}")
+        print(f"docs/reference/families.md: {problem}")
     if problems:
         sys.exit(1)
     print(f"models: {len(families())} families, every row has its tests")

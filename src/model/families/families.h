@@ -1,5 +1,5 @@
 // The model families that winnow supports. A new family needs a file here that describes it, and a
-// row in families.cc (docs/lab/add-a-family.md).
+// row in families.cc (docs/add-a-family.md).
 #pragma once
 
 #include <span>

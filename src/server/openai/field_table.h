@@ -1,5 +1,5 @@
 // Every request field that servers of this kind are known to accept, and what winnow does with
-// it: the parser and docs/lab/request-fields.md are both generated from this table.
+// it: the parser and docs/reference/request-fields.md are both generated from this table.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ void take_chat_fields(const nlohmann::ordered_json& body, Endpoint endpoint,
 /// Names the ignored fields in a header of the answer, X-Winnow-Ignored.
 void add_ignored(const std::vector<std::string>& ignored, HttpResponse& response);
 
-/// The table in Markdown, as docs/lab/request-fields.md shows it.
+/// The table in Markdown, as docs/reference/request-fields.md shows it.
 std::string field_page();
 
 }  // namespace winnow::server

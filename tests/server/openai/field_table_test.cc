@@ -164,10 +164,10 @@ TEST(FieldTable, SaysOfWhichPathsAFieldIsRefusedOrIgnored) {
 }
 
 TEST(FieldTable, IsTheOneInTheDocumentation) {
-  std::ifstream file(std::string(WINNOW_SOURCE_DIR) + "/docs/lab/request-fields.md");
+  std::ifstream file(std::string(WINNOW_SOURCE_DIR) + "/docs/reference/request-fields.md");
   const std::string docs{std::istreambuf_iterator<char>(file), {}};
   EXPECT_NE(docs.find(field_page()), std::string::npos)
-      << "docs/lab/request-fields.md is to hold what `winnow serve --fields` prints";
+      << "docs/reference/request-fields.md is to hold what `winnow serve --fields` prints";
 }
 
 }  // namespace
