@@ -22,7 +22,7 @@ inline constexpr std::array kForeignFlags{
     ForeignFlag{"vLLM", "--served-model-name", "--model-name", " or --model-alias"},
     ForeignFlag{"vLLM", "--max-model-len", "--max-context"},
     ForeignFlag{"vLLM", "--gpu-memory-utilization", "--kv-gib", " (GiB of the cache alone)"},
-    ForeignFlag{"vLLM", "--max-num-seqs", "--max-sequences", " (beside --max-requests)"},
+    ForeignFlag{"vLLM", "--max-num-seqs", "--max-sequences", " (--max-requests follows)"},
     ForeignFlag{"vLLM", "--max-num-batched-tokens", "--chunk"},
     ForeignFlag{"vLLM", "--kv-cache-dtype", "--kv-dtype"},
     ForeignFlag{"vLLM", "--quantization", "--weights",

@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(dirname "$0")
 
 for i in 0 1 2 3 4 5 6 7; do
-  printf 'MODEL=/models/m\nFLAGS=--device cuda:%d --port 808%d --threads 4 --weights int8 --kv-dtype int8 --model-name model --max-context 16384 --max-sequences 512 --max-requests 1024 --max-connections 2048 --drain-delay 10 --shutdown-timeout 300 --kv-events tcp://[::ffff:127.0.0.1]:555%d\n' $i $i $i > /etc/winnow/gpu$i.env
+  printf 'MODEL=/models/m\nFLAGS=--device cuda:%d --port 808%d --threads 4 --weights int8 --kv-dtype int8 --model-name model --max-context 16384 --max-sequences 512 --drain-delay 10 --shutdown-timeout 300 --kv-events tcp://[::ffff:127.0.0.1]:555%d\n' $i $i $i > /etc/winnow/gpu$i.env
 done
 { echo VLLM_ROUTER_TOKENIZER=/models/m
   echo SERVERS=--worker-urls http://127.0.0.1:808{0..7} $(for i in {0..7}; do echo --kv-event-source http://127.0.0.1:808$i=tcp://127.0.0.1:555$i; done)
