@@ -58,7 +58,8 @@ struct SequenceShare {
   std::span<float> state = {};
   /// Optional: an adapter of the model's projections.
   const model::Lora* adapter = nullptr;
-  /// Optional, where the backend hands_out_stream(): receives states of all tokens between layers.
+  /// Optional, where the backend hands_out_stream(): receives states of all tokens between
+  /// and behind layers.
   model::StreamStates stream = {};
   /// Of a head that drafts: what it takes beside tokens. `state` then receives what it takes for
   /// the row after the last one.

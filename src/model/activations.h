@@ -33,6 +33,10 @@ inline std::size_t all_tokens(const SequenceStep& step) {
   return step.tokens.size();
 }
 
+inline std::size_t logit_rows(const SequenceStep& step) {
+  return step.logit_rows;
+}
+
 // The activations of one step: the tokens of all its sequences, one sequence after another.
 struct Model::Activations {
   Activations(ops::Workspace& workspace, const ModelSpec& spec, std::size_t tokens)
@@ -70,13 +74,14 @@ struct Model::Activations {
     attended = narrowed(attended, attention.attended_width());
   }
 
-  // Keeps the rows that need logits: the last layer's cache has stored the others already.
-  void keep_logit_rows(std::span<const SequenceStep> steps) {
+  // Of each sequence's `rows` keeps the last `wanted`.
+  template <class Rows, class Wanted>
+  void keep_last_rows(std::span<const SequenceStep> steps, const Rows& rows, const Wanted& wanted) {
     std::size_t kept = 0;
     std::size_t last = 0;
     for (const SequenceStep& step : steps) {
-      last += step.tokens.size();
-      for (std::size_t t = last - step.logit_rows; t < last; ++t, ++kept) {
+      last += rows(step);
+      for (std::size_t t = last - wanted(step); t < last; ++t, ++kept) {
         for (const ops::Matrix<float>* matrix :
              {&hidden, &attended, &recalled, &parallel, &layer_inputs}) {
           if (matrix->data != nullptr) {

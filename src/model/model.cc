@@ -29,17 +29,18 @@ std::vector<std::int32_t> positions_of(std::span<const SequenceStep> steps) {
   return positions;
 }
 
-// Copies the stream before a layer for the sequences that want it.
-void hand_out(int layer, std::span<const SequenceStep> steps, ops::Matrix<const float> stream) {
+// Copies the stream after so many layers for the sequences that want it.
+void hand_out(int layers, std::span<const SequenceStep> steps, ops::Matrix<const float> stream,
+              const std::function<std::size_t(const SequenceStep&)>& rows = all_tokens) {
   std::size_t row = 0;
   for (const SequenceStep& step : steps) {
     const StreamStates& wanted = step.stream;
     for (std::size_t i = 0; i < wanted.after.size() && wanted.out.rows > 0; ++i) {
-      for (std::size_t t = 0; t < step.tokens.size() && wanted.after[i] == layer; ++t) {
+      for (std::size_t t = 0; t < step.tokens.size() && wanted.after[i] == layers; ++t) {
         std::ranges::copy(stream.row(row + t), wanted.out.row(t).data() + i * stream.cols);
       }
     }
-    row += step.tokens.size();
+    row += rows(step);
   }
 }
 
@@ -143,6 +144,7 @@ void Model::forward(ops::Context& context, std::span<const SequenceStep> steps,
       ops::scale(a.hidden, weights_.layers[static_cast<std::size_t>(layer)].output_scale[0]);
     }
   }
+  end_stream(steps, a);
   if (logits.rows > 0) {
     this->logits(context, a, logits);
   }
@@ -166,6 +168,25 @@ void Model::begin_stream(ops::Context& context, std::span<const SequenceStep> st
   if (spec_.layer_embeddings) {
     embed_for_layers(context, steps, a);
   }
+}
+
+// Hands out what is wanted of the last layer, and keeps the rows that need logits.
+void Model::end_stream(std::span<const SequenceStep> steps, Activations& a) const {
+  const int layers = spec_.layer_count();
+  const auto reach = [&](int after) {
+    return std::ranges::any_of(
+        steps, [&](const SequenceStep& step) { return step.stream.reaches(after); });
+  };
+  if (!reach(layers)) {
+    return;
+  }
+  const auto rows = rows_behind(layers - 1);
+  hand_out(layers, steps, a.hidden, rows);
+  if (reach(layers + 1)) {
+    normalize(spec_.final_norm, a.normed, a.hidden, weights_.norm, weights_.norm_bias);
+    hand_out(layers + 1, steps, a.normed, rows);
+  }
+  a.keep_last_rows(steps, rows, logit_rows);
 }
 
 // The same for one token of one sequence at a time.
@@ -214,7 +235,7 @@ void Model::mix(ops::Context& context, int layer, std::span<const SequenceStep> 
     }
   }
   if (layer + 1 == spec_.layer_count()) {
-    a.keep_logit_rows(steps);
+    a.keep_last_rows(steps, all_tokens, rows_behind(layer));
   }
   add_branch(context, layer, a, {w.attention_post_norm}, [&](ops::Matrix<float> out) {
     const ops::Workspace::Scope scope(*context.workspace);
@@ -259,12 +280,16 @@ void Model::take_parallel_input(int layer, const Activations& a) const {
   }
 }
 
-// The number of a sequence's rows after a layer's attention.
+// The number of a sequence's rows after a layer's attention: behind the last one those of which
+// something is wanted, for its cache has stored the others already.
 std::function<std::size_t(const SequenceStep&)> Model::rows_behind(int layer) const {
-  if (layer + 1 == spec_.layer_count()) {
-    return [](const SequenceStep& step) { return step.logit_rows; };
+  const int layers = spec_.layer_count();
+  if (layer + 1 < layers) {
+    return all_tokens;
   }
-  return all_tokens;
+  return [layers](const SequenceStep& step) {
+    return step.stream.reaches(layers) ? step.tokens.size() : step.logit_rows;
+  };
 }
 
 void Model::feed_forward(ops::Context& context, int layer, std::span<const SequenceStep> steps,

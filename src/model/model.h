@@ -51,7 +51,7 @@ struct SequenceStep {
   /// Optional [hidden], with logits: receives the last token's state after the final norm; a head's
   /// is what it takes for the next row (HeadInput::own).
   std::span<float> state = {};
-  /// Optional: receives states of all tokens between layers.
+  /// Optional: receives states of all tokens between and behind layers.
   StreamStates stream = {};
   /// Of a head that drafts.
   HeadInput input = {};
@@ -121,6 +121,7 @@ class Model {
              ops::Matrix<float> hidden) const;
   void begin_stream(ops::Context& context, std::span<const SequenceStep> steps,
                     Activations& a) const;
+  void end_stream(std::span<const SequenceStep> steps, Activations& a) const;
   void begin_head(ops::Context& context, std::span<const SequenceStep> steps, Activations& a) const;
   void take_inputs(ops::Context& context, std::span<const SequenceStep> steps,
                    ops::Matrix<float> hidden) const;

@@ -237,7 +237,7 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
   const auto heads = static_cast<std::size_t>(spec.attention()->kv_heads);
   const auto in_cache = static_cast<std::size_t>(spec_.attention_before(layer));
   const auto first_head = static_cast<std::size_t>(spec_.cached_heads_before(layer));
-  const bool is_last = layer + 1 == spec_.layer_count();
+  const auto rows = rows_behind(layer);
   std::vector<kvcache::LayerChunk> chunks(steps.size());
   std::size_t first = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -252,7 +252,7 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
     }
     chunk.out = of.out.slice(first, last);
     chunk.sinks = data_or_null(weights_.layers[static_cast<std::size_t>(layer)].sinks);
-    chunk.first_out = is_last ? step.tokens.size() - step.logit_rows : 0;
+    chunk.first_out = step.tokens.size() - rows(step);
     if (a.decisions.flags.data != nullptr && !spec.attention()->shares) {
       chunk.decisions = a.decisions.flags.slice(first, last);
       chunk.logits = a.decisions.logits.slice(first, last);

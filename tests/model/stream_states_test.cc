@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "model/model.h"
@@ -59,6 +60,31 @@ class Layers {
     return result;
   }
 
+  // The logits of the last three tokens and the last one's state, behind logits of a sequence that
+  // hands out nothing.
+  std::vector<float> step(const Tokens& tokens, const std::vector<int>& after) {
+    kvcache::CacheConfig config;
+    config.format = ops::EntryFormat::f32;
+    config.max_bytes = std::size_t{1} << 24;
+    kvcache::Cache cache(config, model_.cache_shape());
+    kvcache::SequenceCache other(cache, {});
+    kvcache::SequenceCache sequence(cache, {});
+    const Tokens beside{1, 2, 3};
+    const auto vocab = static_cast<std::size_t>(spec_.vocab);
+    const auto hidden = static_cast<std::size_t>(spec_.hidden);
+    std::vector<float> result(5 * vocab + hidden);
+    std::vector<float> states(tokens.size() * hidden);
+    std::vector<model::SequenceStep> steps(2);
+    steps[0] = {&sequence, tokens, 3, {}};
+    steps[0].state = {result.data() + 5 * vocab, hidden};
+    steps[1] = {&other, beside, 2, {}};
+    if (!after.empty()) {
+      steps[0].stream = {after, {states.data(), tokens.size(), hidden}};
+    }
+    model_.forward(context_, steps, {result.data(), 5, vocab});
+    return result;
+  }
+
  private:
   model::ModelSpec spec_;
   model::Model model_;
@@ -68,34 +94,58 @@ class Layers {
 
 const Tokens kTokens{5, 60, 5, 17, 33, 2, 40};
 
+// Logits of states, which a final norm has or not.
+std::vector<float> logits_of(Layers& layers, ops::Matrix<const float> states, bool normed) {
+  const model::Weights& weights = layers.model().weights();
+  std::vector<float> values(states.rows * states.cols);
+  const ops::Matrix<float> rows(values.data(), states.rows, states.cols);
+  for (std::size_t t = 0; t < states.rows; ++t) {
+    std::ranges::copy(states.row(t), rows.row(t).begin());
+  }
+  if (!normed) {
+    ops::rms_norm(rows, states, weights.norm, layers.model().spec().final_norm.eps);
+  }
+  const auto vocab = static_cast<std::size_t>(layers.model().vocab());
+  std::vector<float> logits(states.rows * vocab);
+  ops::linear(layers.context(), {logits.data(), rows.rows, vocab}, rows, weights.head);
+  return logits;
+}
+
 TEST(StreamStates, AreWhatAModelOfSoManyLayersEndsWith) {
   Layers whole(3);
-  const std::vector<float> states = whole.take(kTokens, {kTokens.size()}, {0, 1, 2});
+  const std::vector<int> after{0, 1, 2, 3, 4};
+  const std::vector<float> states = whole.take(kTokens, {kTokens.size()}, after);
   const auto hidden = static_cast<std::size_t>(whole.model().spec().hidden);
-  for (const int layers : {1, 2}) {
-    Layers part(layers);
+  for (const std::size_t place : {1, 2, 3, 4}) {  // the last one is behind the final norm
+    Layers part(std::min(after[place], 3));
     const std::vector<float> expected = part.take(kTokens, {kTokens.size()}, {});
-    const ops::Matrix<const float> ends(states.data() + hidden * static_cast<std::size_t>(layers),
-                                        kTokens.size(), hidden, 3 * hidden);
-    std::vector<float> normed(kTokens.size() * hidden);
-    const ops::Matrix<float> rows(normed.data(), kTokens.size(), hidden);
-    ops::rms_norm(rows, ends, part.model().weights().norm, part.model().spec().final_norm.eps);
-    std::vector<float> logits(expected.size());
-    ops::linear(part.context(),
-                ops::Matrix<float>(logits.data(), rows.rows, logits.size() / rows.rows), rows,
-                part.model().weights().head);
+    const std::vector<float> logits = logits_of(
+        part, {states.data() + hidden * place, kTokens.size(), hidden, after.size() * hidden},
+        place == 4);
     for (std::size_t i = 0; i < logits.size(); ++i) {
-      EXPECT_NEAR(logits[i], expected[i], 1e-4) << layers << ' ' << i;
+      EXPECT_NEAR(logits[i], expected[i], 1e-4) << place << ' ' << i;
     }
   }
   std::vector<float> embedding(hidden);
   ops::dequantize_row(whole.model().weights().embedding, kTokens[1], embedding.data());
-  EXPECT_TRUE(std::equal(embedding.begin(), embedding.end(), states.begin() + 3 * hidden));
+  EXPECT_TRUE(
+      std::equal(embedding.begin(), embedding.end(), states.begin() + after.size() * hidden));
 }
 
 TEST(StreamStates, DoNotDependOnChunks) {
   Layers layers(3);
-  EXPECT_EQ(layers.take(kTokens, {1, 3, 1, 2}, {2, 0}), layers.take(kTokens, {7}, {2, 0}));
+  for (const std::vector<int>& after : {std::vector{2, 0}, std::vector{3}, std::vector{4, 1}}) {
+    EXPECT_EQ(layers.take(kTokens, {1, 3, 1, 2}, after), layers.take(kTokens, {7}, after));
+  }
+}
+
+// Nor do logits and states of a step depend on which states it hands out.
+TEST(StreamStates, ChangeNoLogits) {
+  Layers layers(2);
+  const auto plain = layers.step(kTokens, {});
+  for (const int after : {1, 2, 3}) {
+    EXPECT_EQ(layers.step(kTokens, {after}), plain) << after;
+  }
 }
 
 }  // namespace
