@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstddef>
 
-#include "engine/eagle_drafter.h"
 #include "engine/engine.h"
+#include "engine/head_drafter.h"
 #include "engine/model_drafter.h"
 
 namespace winnow::engine {
@@ -39,7 +39,7 @@ std::unique_ptr<Drafter> make_drafter(const EngineConfig& config) {
     return std::make_unique<PromptLookup>();
   }
   if (config.draft_model->spec().draft_head) {
-    return std::make_unique<EagleDrafter>(*config.draft_model, config);
+    return std::make_unique<HeadDrafter>(*config.draft_model, config);
   }
   return std::make_unique<ModelDrafter>(*config.draft_model, config);
 }

@@ -1,6 +1,6 @@
 // A head that drafts changes no answer, drafts the same however it reads, and keeps to its memory.
 // (engine_property_test.cc tests it in batches that are cancelled and preempted.)
-#include "engine/eagle_drafter.h"
+#include "engine/head_drafter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ struct Read {
 };
 
 // A step that took `taken` from `position` on, drafted tokens among them.
-void read(EagleDrafter& drafter, Read& sequence, int position, const Tokens& taken) {
+void read(HeadDrafter& drafter, Read& sequence, int position, const Tokens& taken) {
   Tokens all(sequence.tokens.begin(), sequence.tokens.begin() + position);
   all.insert(all.end(), taken.begin(), taken.end());
   const std::vector<float> states = states_of(all);
@@ -58,11 +58,11 @@ void read(EagleDrafter& drafter, Read& sequence, int position, const Tokens& tak
 }
 
 // A step that took the sequence's own tokens [first, last).
-void read_own(EagleDrafter& drafter, Read& sequence, int first, int last) {
+void read_own(HeadDrafter& drafter, Read& sequence, int first, int last) {
   read(drafter, sequence, first, {sequence.tokens.begin() + first, sequence.tokens.begin() + last});
 }
 
-Tokens ask(EagleDrafter& drafter, Read& sequence, int most = 5) {
+Tokens ask(HeadDrafter& drafter, Read& sequence, int most = 5) {
   DraftTask task{.tokens = sequence.tokens, .most = most, .state = &sequence.state};
   drafter.draft(std::span(&task, 1), kMostDrafted);
   return task.draft;
@@ -74,7 +74,7 @@ EngineConfig for_reading(std::size_t bytes = kMuchMemory) {
 
 // The draft of a head that has read all tokens but the last at once, from `first` on.
 Tokens fresh_draft(const Tokens& tokens, int first = 0) {
-  EagleDrafter drafter(random_head_backend(), for_reading());
+  HeadDrafter drafter(random_head_backend(), for_reading());
   Read sequence{.tokens = tokens};
   read_own(drafter, sequence, first, static_cast<int>(tokens.size()) - 1);
   return ask(drafter, sequence);
@@ -83,7 +83,7 @@ Tokens fresh_draft(const Tokens& tokens, int first = 0) {
 class DraftsOfAHead : public ::testing::Test {
  protected:
   void SetUp() override { set_threads(1); }
-  EagleDrafter drafter_{random_head_backend(), for_reading()};
+  HeadDrafter drafter_{random_head_backend(), for_reading()};
 };
 
 TEST_F(DraftsOfAHead, AreTheSameHoweverItReads) {
@@ -190,7 +190,7 @@ TEST_F(DraftsOfAHead, ObeyTheConstraintAndEndAtStopTokens) {
 }
 
 TEST_F(DraftsOfAHead, EndWhenTheCacheIsFull) {
-  EagleDrafter drafter(random_head_backend(), for_reading(kPage * 2 * 4));
+  HeadDrafter drafter(random_head_backend(), for_reading(kPage * 2 * 4));
   Read sequence{.tokens = spread_tokens(40)};
   read_own(drafter, sequence, 0, 39);
   EXPECT_EQ(ask(drafter, sequence), fresh_draft(sequence.tokens));

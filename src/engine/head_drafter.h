@@ -23,13 +23,13 @@ namespace winnow::engine {
 /// sequences that have long not asked for drafts lose their caches first. They begin again with
 /// what is computed after they ask; a sequence for which there is no room even then gets no more
 /// drafts.
-class EagleDrafter : public Drafter {
+class HeadDrafter : public Drafter {
  public:
   /// `head` must outlive this. Of `config` it takes draft_cache and what else a runner needs.
-  EagleDrafter(const Backend& head, const EngineConfig& config);
-  ~EagleDrafter() override;
-  EagleDrafter(const EagleDrafter&) = delete;
-  EagleDrafter& operator=(const EagleDrafter&) = delete;
+  HeadDrafter(const Backend& head, const EngineConfig& config);
+  ~HeadDrafter() override;
+  HeadDrafter(const HeadDrafter&) = delete;
+  HeadDrafter& operator=(const HeadDrafter&) = delete;
 
   [[nodiscard]] std::span<const int> layers_read() const override;
   void read(std::span<const DraftReading> readings) override;

@@ -1,4 +1,4 @@
-#include "engine/eagle_drafter.h"
+#include "engine/head_drafter.h"
 
 #include <algorithm>
 #include <optional>
@@ -18,8 +18,8 @@ constexpr std::size_t kMostWaiting = kMostDrafted + 1;
 }  // namespace
 
 // The cache has taken rows `begin` to next_row(); rows behind them wait.
-struct EagleDrafter::State : DraftState {
-  explicit State(EagleDrafter& drafter) : owner(drafter), used(drafter.calls_) {
+struct HeadDrafter::State : DraftState {
+  explicit State(HeadDrafter& drafter) : owner(drafter), used(drafter.calls_) {
     owner.states_.push_back(this);
   }
   ~State() override { std::erase(owner.states_, this); }
@@ -90,7 +90,7 @@ struct EagleDrafter::State : DraftState {
     states.erase(states.begin(), states.begin() + static_cast<std::ptrdiff_t>(count * width));
   }
 
-  EagleDrafter& owner;
+  HeadDrafter& owner;
   std::unique_ptr<SequenceState> cache;
   int begin = 0;
   std::vector<std::int32_t> waiting;  // the tokens of the rows that wait
@@ -103,7 +103,7 @@ struct EagleDrafter::State : DraftState {
   bool has_no_room = false;  // for this sequence: it gets no more drafts
 };
 
-struct EagleDrafter::Job : DraftJob {
+struct HeadDrafter::Job : DraftJob {
   Job(DraftTask& wanted, int tokens, State& of) : DraftJob(wanted, tokens), state(&of) {}
 
   State* state;
@@ -111,33 +111,33 @@ struct EagleDrafter::Job : DraftJob {
   std::vector<float> own = {};                // the head's state at the last of them
 };
 
-EagleDrafter::EagleDrafter(const Backend& head, const EngineConfig& config)
+HeadDrafter::HeadDrafter(const Backend& head, const EngineConfig& config)
     : head_(head), runner_(head.make_runner(draft_runner_config(config))) {}
 
-EagleDrafter::~EagleDrafter() = default;
+HeadDrafter::~HeadDrafter() = default;
 
-std::span<const int> EagleDrafter::layers_read() const {
+std::span<const int> HeadDrafter::layers_read() const {
   return head_.spec().draft_head->after;
 }
 
-std::unique_ptr<DraftLength> EagleDrafter::make_length() const {
+std::unique_ptr<DraftLength> HeadDrafter::make_length() const {
   return std::make_unique<ModelLength>();
 }
 
-DraftMemory EagleDrafter::memory() const {
+DraftMemory HeadDrafter::memory() const {
   return {.bytes = runner_->page_bytes(),
           .capacity_bytes = runner_->capacity_bytes(),
           .weight_bytes = head_.weight_bytes_per_step(1)};
 }
 
-EagleDrafter::State& EagleDrafter::state_of(std::unique_ptr<DraftState>& state) {
+HeadDrafter::State& HeadDrafter::state_of(std::unique_ptr<DraftState>& state) {
   if (!state) {
     state = std::make_unique<State>(*this);
   }
   return static_cast<State&>(*state);
 }
 
-void EagleDrafter::read(std::span<const DraftReading> readings) {
+void HeadDrafter::read(std::span<const DraftReading> readings) {
   std::vector<State*> readers;
   std::vector<SequenceShare> shares;
   for (const DraftReading& reading : readings) {
@@ -184,7 +184,7 @@ void EagleDrafter::read(std::span<const DraftReading> readings) {
   }
 }
 
-void EagleDrafter::draft(std::span<DraftTask> tasks, int rows) {
+void HeadDrafter::draft(std::span<DraftTask> tasks, int rows) {
   ++calls_;
   std::vector<Job> jobs = begin(tasks, rows);
   take_waiting(jobs);
@@ -192,7 +192,7 @@ void EagleDrafter::draft(std::span<DraftTask> tasks, int rows) {
 }
 
 // The tasks whose rows are all known.
-std::vector<EagleDrafter::Job> EagleDrafter::begin(std::span<DraftTask> tasks, int rows) {
+std::vector<HeadDrafter::Job> HeadDrafter::begin(std::span<DraftTask> tasks, int rows) {
   std::vector<int> wanted;
   for (const DraftTask& task : tasks) {
     State& state = state_of(*task.state);
@@ -214,7 +214,7 @@ std::vector<EagleDrafter::Job> EagleDrafter::begin(std::span<DraftTask> tasks, i
 }
 
 // Takes the rows that wait, each with the token after it. The last one's choice is the first guess.
-void EagleDrafter::take_waiting(std::span<Job> jobs) {
+void HeadDrafter::take_waiting(std::span<Job> jobs) {
   std::vector<Job*> readers;
   std::vector<SequenceShare> shares;
   for (Job& job : jobs) {
@@ -247,7 +247,7 @@ void EagleDrafter::take_waiting(std::span<Job> jobs) {
 }
 
 // Drafts from where the caches have taken all rows.
-void EagleDrafter::extend(std::span<Job> jobs) {
+void HeadDrafter::extend(std::span<Job> jobs) {
   std::vector<Job*> active;
   for (Job& job : jobs) {
     if (job.state->guess && job.add(*job.state->guess) && fork(job)) {
@@ -273,7 +273,7 @@ void EagleDrafter::extend(std::span<Job> jobs) {
   }
 }
 
-bool EagleDrafter::fork(Job& job) {
+bool HeadDrafter::fork(Job& job) {
   do {
     job.ahead = job.state->cache->fork();
   } while (!job.ahead && drop_idle());
@@ -282,7 +282,7 @@ bool EagleDrafter::fork(Job& job) {
 }
 
 // Frees the cache that is least likely to be used again; false if all are in use.
-bool EagleDrafter::drop_idle() {
+bool HeadDrafter::drop_idle() {
   const auto oldest = std::ranges::min_element(states_, {}, [](const State* state) {
     return state->cache ? state->used : ~std::uint64_t{0};
   });
