@@ -66,7 +66,10 @@ std::unique_ptr<const LoadedModel> place_draft_model(model::Model draft, const E
                                                      std::int64_t parameters,
                                                      const model::ModelSpec& spec,
                                                      EngineConfig& config) {
-  share_cache(config, model::cache_shape(spec), own.cache, draft.cache_shape());
+  const auto& head = draft.spec().draft_head;
+  const bool is_mtp = head && head->kind == model::DraftHeadSpec::Kind::mtp;
+  share_cache(config, model::cache_shape(spec), own.cache, draft.cache_shape(),
+              is_mtp ? "--speculate mtp" : "--draft-model");
   auto placed = place_model(std::move(draft), own, parameters);
   config.draft_model = placed->backend.get();
   return placed;
@@ -74,6 +77,14 @@ std::unique_ptr<const LoadedModel> place_draft_model(model::Model draft, const E
 
 std::optional<model::Checkpoint> open_draft_model(const LoadOptions& options,
                                                   const model::ModelSpec& spec) {
+  if (drafts_by_mtp(options)) {
+    require(!options.model.empty(), "--speculate {}: needs --model, whose MTP layer drafts",
+            options.speculate);
+    require(!parse_device(options.device),
+            "--speculate {}: MTP layers draft on the CPU only so far, not with --device {}",
+            options.speculate, options.device);
+    return model::open_mtp_layer(options.model, spec);
+  }
   if (options.draft_model.empty()) {
     return std::nullopt;
   }

@@ -15,7 +15,17 @@ double token_bytes(const kvcache::CacheShape& shape, ops::EntryFormat format) {
          static_cast<double>(shape.page_layout(format).entry_bytes());
 }
 
+// What --speculate names.
+std::string_view speculates_by(const LoadOptions& options) {
+  const std::string_view text = options.speculate;
+  return text.substr(0, text.find(':'));
+}
+
 }  // namespace
+
+bool drafts_by_mtp(const LoadOptions& options) {
+  return speculates_by(options) == "mtp";
+}
 
 int parse_speculate(const LoadOptions& options) {
   constexpr int kDefault = 8;
@@ -24,16 +34,16 @@ int parse_speculate(const LoadOptions& options) {
   if (text.empty()) {
     return by_model ? kDefault : 0;
   }
-  const std::string_view how = text.substr(0, text.find(':'));
-  int most = how == "lookup" || how == "model" ? kDefault : 0;
+  const std::string_view how = speculates_by(options);
+  int most = how == "lookup" || how == "model" || how == "mtp" ? kDefault : 0;
   if (most > 0 && how.size() < text.size()) {
     const std::string_view number = text.substr(how.size() + 1);
     const auto [end, code] = std::from_chars(number.begin(), number.end(), most);
     most = code == std::errc() && end == number.end() ? most : 0;
   }
   require(most >= 1 && most <= kMostDrafted,
-          "--speculate {}: expected lookup or lookup:N, with --draft-model model or model:N; N "
-          "tokens from 1 to {}",
+          "--speculate {}: expected lookup or lookup:N, for models with MTP layers mtp or mtp:N, "
+          "with --draft-model model or model:N; N tokens from 1 to {}",
           text, kMostDrafted);
   require(by_model || how != "model", "--speculate {}: needs --draft-model, the model that drafts",
           text);
@@ -43,7 +53,7 @@ int parse_speculate(const LoadOptions& options) {
 }
 
 LoadOptions options_of_draft_model(const LoadOptions& options) {
-  return {.model = options.draft_model,
+  return {.model = drafts_by_mtp(options) ? options.model : options.draft_model,
           .kv_dtype = options.kv_dtype,
           .dtype = options.dtype,
           .weights = options.weights,
@@ -54,7 +64,8 @@ LoadOptions options_of_draft_model(const LoadOptions& options) {
 }
 
 void share_cache(EngineConfig& config, const kvcache::CacheShape& shape,
-                 const kvcache::CacheConfig& draft_cache, const kvcache::CacheShape& draft_shape) {
+                 const kvcache::CacheConfig& draft_cache, const kvcache::CacheShape& draft_shape,
+                 std::string_view option) {
   constexpr double kMost = 0.25;
   const double drafts = token_bytes(draft_shape, draft_cache.format);
   const double part = std::min(kMost, drafts / (drafts + token_bytes(shape, config.cache.format)));
@@ -75,9 +86,9 @@ void share_cache(EngineConfig& config, const kvcache::CacheShape& shape,
   const double least_of_both = std::max(least / (1.0 - part), draft_least / part);
   constexpr double kGib = 0x1p30;
   require(all >= least_of_both,
-          "--kv-gib {:g}: with --draft-model it has no room for one page of each KV head of both "
+          "--kv-gib {:g}: with {} it has no room for one page of each KV head of both "
           "models; the least is {:.6f}",
-          all / kGib, least_of_both / kGib + 1e-6);
+          all / kGib, option, least_of_both / kGib + 1e-6);
 }
 
 }  // namespace winnow::engine

@@ -81,9 +81,8 @@ Engine::Engine(const Backend& backend, const EngineConfig& config, PrefixStore* 
                 : nullptr),
       prefixes_(config.prefix_listener) {
   require(drafter_->layers_read().empty() || backend.hands_out_stream(),
-          "--draft-model: an EAGLE-3 head reads the model's hidden states, which no model gives "
-          "that is "
-          "divided among ranks");
+          "an EAGLE-3 head or MTP layer drafts: it reads the model's hidden states, which no model "
+          "gives that is divided among ranks");
   require(config.step_tokens >= 1, "{} tokens per step: at least 1 is needed", config.step_tokens);
   require(config.max_sequences >= 1, "{} sequences: at least 1 is needed", config.max_sequences);
   config_.reuse_prefixes = config.reuse_prefixes && config.cache.traits().shares_prefixes() &&

@@ -12,7 +12,7 @@
 
 namespace winnow::engine {
 
-/// Drafts by a head of EAGLE-3 (model::DraftHeadSpec).
+/// Drafts by a head: EAGLE-3's or an MTP layer (model::DraftHeadSpec).
 ///
 /// The head takes a row for each token that the model has computed: the model's states there, and
 /// the token after it. So its cache follows each sequence from the first token that the model

@@ -263,6 +263,8 @@ EngineConfig resolve_options(const LoadOptions& options, const model::ModelSpec&
   config.draft_tokens = parse_speculate(options);
   require(config.ranks == 1 || options.draft_model.empty(),
           "--draft-model with --tensor-parallel: runs on one rank only");
+  require(config.ranks == 1 || !drafts_by_mtp(options),
+          "--speculate {} with --tensor-parallel: runs on one rank only", options.speculate);
   config.weights = parse_weights(options.weights, !config.cuda_device);
   config.fp8_products = computation.fp8_products;
   require(!config.fp8_products || (config.cuda_device && config.weights == WeightStorage::fp8),

@@ -72,6 +72,9 @@ const Family& read_family(const JsonObject& config, detail::NamedRetrofit& named
   if (model_type == "exaone" && name == "LlamaForCausalLM") {
     name = "ExaoneForCausalLM";  // transformers computes it with Llama's class
   }
+  if (name == "MiMoForCausalLM") {
+    name = "Qwen2ForCausalLM";  // the same with MTP layers beside it
+  }
   for (const Family& family : families()) {
     if (class_name.empty() ? name == family.model_type : is_class_of(family, name)) {
       check_model_type(config, family, model_type);

@@ -40,7 +40,7 @@ template <class Taken>
 double weights_of(const ModelSpec& spec, const Taken& taken) {
   double weights = 1.0 * spec.hidden * spec.head_rows();
   if (spec.draft_head) {
-    weights += 1.0 * spec.hidden * spec.draft_head->inputs();
+    weights += 1.0 * spec.hidden * spec.draft_head->fused(spec.hidden);
   }
   for (const LayerSpec& layer : spec.layers) {
     const FeedForwardSpec& part = layer.feed_forward;

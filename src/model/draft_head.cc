@@ -180,10 +180,20 @@ Checkpoint open_draft_head(const fs::path& directory, const ModelSpec& target) {
 
 Weights load_draft_head(const Checkpoint& head, const Weights& target,
                         std::optional<ops::WeightFormat> format) {
+  const DraftHeadSpec& what = *head.spec().draft_head;
   Weights weights = load_weights(head, format);
-  weights.draft_head.tokens = read_tokens(head);
-  if (!head.spec().draft_head->own_embedding) {
+  if (!what.own_embedding) {
     weights.embedding = target.embedding;
+  }
+  if (!what.own_norm) {
+    weights.norm = target.norm;
+    weights.norm_bias = target.norm_bias;
+  }
+  if (what.own_output) {
+    weights.draft_head.tokens = read_tokens(head);
+  } else {
+    weights.head = target.head;
+    weights.head_bias = target.head_bias;
   }
   return weights;
 }

@@ -17,8 +17,12 @@ bool is_draft_head(const std::filesystem::path& directory);
 /// a kind that winnow does not compute.
 Checkpoint open_draft_head(const std::filesystem::path& directory, const ModelSpec& target);
 
-/// The weights of such a head, as load_weights(). `target`: of the model, which lends it the
-/// embeddings that files lack and must outlive it.
+/// Opens the MTP layer that the files of a model have beside its own layers; of several the first.
+/// Throws Error if they have none, or the model's family is not known to have any.
+Checkpoint open_mtp_layer(const std::filesystem::path& directory, const ModelSpec& model);
+
+/// The weights of such a head, as load_weights(). `target`: of the model, which lends it what files
+/// lack (DraftHeadSpec) and must outlive it.
 Weights load_draft_head(const Checkpoint& head, const Weights& target,
                         std::optional<ops::WeightFormat> format = {});
 

@@ -123,6 +123,10 @@ class Model {
                     Activations& a) const;
   void end_stream(std::span<const SequenceStep> steps, Activations& a) const;
   void begin_head(ops::Context& context, std::span<const SequenceStep> steps, Activations& a) const;
+  void check_inputs(std::span<const SequenceStep> steps) const;
+  void begin_eagle(ops::Context& context, std::span<const SequenceStep> steps,
+                   Activations& a) const;
+  void begin_mtp(ops::Context& context, std::span<const SequenceStep> steps, Activations& a) const;
   void take_inputs(ops::Context& context, std::span<const SequenceStep> steps,
                    ops::Matrix<float> hidden) const;
   void embed_for_layers(ops::Context& context, std::span<const SequenceStep> steps,

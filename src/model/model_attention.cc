@@ -68,7 +68,7 @@ struct Model::Heads {
 
 ops::Matrix<const float> Model::mixer_input(int layer, const Activations& a) const {
   const LayerSpec& spec = spec_.layer(layer);
-  if (spec_.draft_head) {
+  if (spec_.draft_head && spec_.draft_head->widens_attention()) {
     return a.joined;
   }
   if (!spec.norm_before) {

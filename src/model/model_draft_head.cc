@@ -11,9 +11,48 @@
 
 namespace winnow::model {
 
-// The stream is what the head takes beside tokens; attention takes both, normed, side by side.
 void Model::begin_head(ops::Context& context, std::span<const SequenceStep> steps,
                        Activations& a) const {
+  check_inputs(steps);
+  if (spec_.draft_head->widens_attention()) {
+    begin_eagle(context, steps, a);
+  } else {
+    begin_mtp(context, steps, a);
+  }
+}
+
+void Model::check_inputs(std::span<const SequenceStep> steps) const {
+  for (const SequenceStep& step : steps) {
+    const int width = step.input.own ? spec_.hidden : spec_.draft_head->inputs();
+    require(step.input.states.rows == step.tokens.size() &&
+                step.input.states.cols == static_cast<std::size_t>(width),
+            "a head that drafts got no states of the model for which it drafts");
+  }
+}
+
+// Embedding and stream, the target's or the head's own, are fused.
+void Model::begin_mtp(ops::Context& context, std::span<const SequenceStep> steps,
+                      Activations& a) const {
+  const ops::Workspace::Scope scope(*context.workspace);
+  const DraftHeadWeights& head = weights_.draft_head;
+  const bool stream_first = spec_.draft_head->stream_first;
+  const auto both = take_matrix(*context.workspace, a.hidden.rows, 2 * spec_.hidden);
+  const auto embedded = columns(both, stream_first ? spec_.hidden : 0, spec_.hidden);
+  const auto stream = columns(both, stream_first ? 0 : spec_.hidden, spec_.hidden);
+  embed(context, steps, a.normed);
+  normalize(spec_.final_norm, embedded, a.normed, head.embedding_norm);
+  std::size_t first = 0;
+  for (const SequenceStep& step : steps) {
+    const std::size_t last = first + step.tokens.size();
+    normalize(spec_.final_norm, stream.slice(first, last), step.input.states, head.input_norm);
+    first = last;
+  }
+  ops::linear(context, a.hidden, both, head.fusion);
+}
+
+// The stream is what the head takes beside tokens; attention takes both, normed, side by side.
+void Model::begin_eagle(ops::Context& context, std::span<const SequenceStep> steps,
+                        Activations& a) const {
   const NormSpec& norm = spec_.layer(0).norm;
   const DraftHeadWeights& head = weights_.draft_head;
   take_inputs(context, steps, a.hidden);
@@ -39,11 +78,6 @@ void Model::take_inputs(ops::Context& context, std::span<const SequenceStep> ste
     const ops::Matrix<const float> input = step.input.states;
     const std::size_t last = first + step.tokens.size();
     const ops::Matrix<float> rows = hidden.slice(first, last);
-    require(
-        input.rows == rows.rows &&
-            input.cols ==
-                (step.input.own ? rows.cols : static_cast<std::size_t>(spec_.draft_head->inputs())),
-        "a head that drafts got no states of the model for which it drafts");
     if (step.input.own) {
       for (std::size_t t = 0; t < rows.rows; ++t) {
         std::ranges::copy(input.row(t), rows.row(t).begin());
@@ -63,6 +97,9 @@ void Model::take_inputs(ops::Context& context, std::span<const SequenceStep> ste
 // Tokens that the head cannot draft get no probability.
 void Model::head_logits(ops::Context& context, const Activations& a,
                         ops::Matrix<float> logits) const {
+  if (weights_.draft_head.tokens.empty()) {
+    return part_of_logits(context, a, logits);
+  }
   const ops::Workspace::Scope scope(*context.workspace);
   const auto drafted = take_matrix(*context.workspace, logits.rows, spec_.head_rows());
   part_of_logits(context, a, drafted);

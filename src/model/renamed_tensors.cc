@@ -40,6 +40,8 @@ std::string stored_name(const TensorNames& names, std::string name) {
 }
 
 TensorMap renamed(const TensorNames& names, TensorMap tensors) {
+  std::erase_if(tensors,
+                [&](const auto& tensor) { return !tensor.first.starts_with(names.within); });
   return with_names(names, std::move(tensors), own_name);
 }
 

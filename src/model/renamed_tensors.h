@@ -11,7 +11,8 @@ namespace winnow::model {
 /// The name under which files of a family have the tensor `name`.
 std::string stored_name(const TensorNames& names, std::string name);
 
-/// The tensors of a family's file under the names that all other code knows.
+/// The tensors of a family's file under the names that all other code knows; of files that hold
+/// more (TensorNames::within) the model's alone.
 TensorMap renamed(const TensorNames& names, TensorMap tensors);
 
 /// The other way round.

@@ -193,7 +193,9 @@ struct ModelSpec {
 
   [[nodiscard]] int layer_count() const { return static_cast<int>(layers.size()); }
   /// What attention takes of a token.
-  [[nodiscard]] int attention_inputs() const { return draft_head ? 2 * hidden : hidden; }
+  [[nodiscard]] int attention_inputs() const {
+    return draft_head && draft_head->widens_attention() ? 2 * hidden : hidden;
+  }
   /// Rows of the output matrix.
   [[nodiscard]] int head_rows() const { return draft_head ? draft_head->vocab : vocab; }
   [[nodiscard]] const LayerSpec& layer(int index) const {

@@ -104,8 +104,10 @@ void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
                 : "");
   }
   if (beyond != nullptr) {
-    note(fmt::format("{}: {} layers run, as config.json says; tensors of later ones are not used",
-                     where(*beyond), spec.layer_count()));
+    note(
+        fmt::format("{}: {} layers run, as config.json says; tensors of later ones are not "
+                    "used, but for --speculate mtp",
+                    where(*beyond), spec.layer_count()));
   }
 }
 

@@ -41,6 +41,8 @@ struct TensorNames {
   /// Replacements in the names above and in the names that all families share with Llama: from
   /// part, to part (renamed_tensors.h).
   std::vector<std::pair<std::string, std::string>> renamed = {};
+  /// Of the tensors in files only those whose names begin so belong to the model; "": all.
+  std::string within = {};
 
   bool operator==(const TensorNames&) const = default;
 };

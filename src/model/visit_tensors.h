@@ -336,13 +336,15 @@ void visit_ends(const ModelSpec& spec, Tree& tree, const Visit& visit) {
   if (!spec.draft_head || spec.draft_head->own_embedding) {
     visit(std::string("model.embed_tokens.weight"), Shape{spec.vocab, spec.hidden}, tree.embedding);
   }
-  if (!spec.tied_embeddings) {
+  if (!spec.tied_embeddings && (!spec.draft_head || spec.draft_head->own_output)) {
     visit(std::string("lm_head.weight"), Shape{spec.head_rows(), spec.hidden}, tree.head);
   }
   if (spec.head_bias) {
     visit(std::string("lm_head.bias"), Shape{spec.vocab}, tree.head_bias);
   }
-  visit(std::string("model.norm.weight"), Shape{spec.hidden}, tree.norm);
+  if (!spec.draft_head || spec.draft_head->own_norm) {
+    visit(std::string("model.norm.weight"), Shape{spec.hidden}, tree.norm);
+  }
   if (spec.final_norm.bias) {
     visit(std::string("model.norm.bias"), Shape{spec.hidden}, tree.norm_bias);
   }
@@ -361,11 +363,13 @@ void visit_ends(const ModelSpec& spec, Tree& tree, const Visit& visit) {
 template <class Head, class Visit>
 void visit_draft_head(const ModelSpec& spec, Head& head, const Visit& visit) {
   const DraftHeadSpec& what = *spec.draft_head;
-  visit(std::string("fc.weight"), Shape{spec.hidden, what.inputs()}, head.fusion);
+  visit(std::string("fc.weight"), Shape{spec.hidden, what.fused(spec.hidden)}, head.fusion);
   if (what.norms_inputs) {
     visit(std::string("input_norm.weight"), Shape{what.inputs()}, head.input_norm);
   }
-  visit(layer_prefix(0) + "input_layernorm.weight", Shape{spec.hidden}, head.embedding_norm);
+  visit(what.widens_attention() ? layer_prefix(0) + "input_layernorm.weight"
+                                : std::string("embedding_norm.weight"),
+        Shape{spec.hidden}, head.embedding_norm);
 }
 
 }  // namespace winnow::model

@@ -41,9 +41,13 @@ class Binder {
     if (!spec_.draft_head || spec_.draft_head->own_embedding) {
       weights_.embedding = matrix("model.embed_tokens.weight");
     }
-    const bool own_head = !spec_.tied_embeddings || source_.contains("lm_head.weight");
-    weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
-    weights_.norm = norm("model.norm.weight", spec_.final_norm);
+    if (!spec_.draft_head || spec_.draft_head->own_output) {
+      const bool own_head = !spec_.tied_embeddings || source_.contains("lm_head.weight");
+      weights_.head = own_head ? matrix("lm_head.weight") : weights_.embedding;
+    }
+    if (!spec_.draft_head || spec_.draft_head->own_norm) {
+      weights_.norm = norm("model.norm.weight", spec_.final_norm);
+    }
     weights_.norm_bias = vector_if(spec_.final_norm.bias, "model.norm.bias");
     weights_.head_bias = vector_if(spec_.head_bias, "lm_head.bias");
     if (spec_.layer_embeddings) {

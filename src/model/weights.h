@@ -120,10 +120,11 @@ struct LayerWeights {
 
 /// What a head has beside its layer (DraftHeadSpec).
 struct DraftHeadWeights {
-  ops::Weight fusion;                 // [hidden, inputs]: of the target's states
+  ops::Weight fusion;                 // [hidden, DraftHeadSpec::fused()]
   std::vector<float> input_norm;      // [inputs] or empty
   std::vector<float> embedding_norm;  // [hidden]
-  std::vector<std::int32_t> tokens;   // [vocab]: what it drafts, in the target's vocabulary
+  std::vector<std::int32_t> tokens;   // [vocab]: what it drafts, in the target's vocabulary, or
+                                      // empty: all tokens in order
 };
 
 /// Views of a checkpoint's tensors, or of copies quantised on loading; it owns what they refer to.

@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/run_command.h"
 #include "model/head_files.h"
+#include "model/mtp_files.h"
 
 namespace winnow::testing {
 namespace {
@@ -120,6 +122,74 @@ TEST(Generate, AHeadThatDraftsIsRefusedByName) {
   EXPECT_THAT(
       error(incomplete, drafting),
       HasSubstr("model.safetensors: tensor \"midlayer.self_attn.k_proj.weight\" is missing"));
+}
+
+// A random model with recurrent layers and an MTP layer, for the tokens of the models in assets/.
+void write_mtp_model(const std::filesystem::path& directory) {
+  MtpFamily family = mtp_family("qwen3_5_text");
+  family.keys["linear_value_head_dim"] = 8;  // int8 takes multiples of 32 columns
+  MtpFiles(family, {.hidden = 64, .intermediate = 64, .vocab = 8192}).write(directory);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(std::filesystem::path(kBase) / name, directory / name);
+  }
+}
+
+TEST(Generate, AnMtpLayerChangesNoAnswer) {
+  const TempDirectory directory;
+  write_mtp_model(directory.path());
+  for (const Words& how :
+       {Words{}, Words{"--temperature", "0.5", "--seed", "3", "--n", "2"},
+        Words{"--weights", "int8", "--kv-gib", "0.1"}, Words{"--cache", "h2o", "--cr", "2"}}) {
+    Words words{"generate", "--model",      directory.path().string(),
+                "--prompt", kPrompt,        "--max-tokens",
+                "24",       "--threads",    "1",
+                "--json",   "--ignore-eos", "--deterministic"};
+    words.insert(words.end(), how.begin(), how.end());
+    const json plain = run_json(words);
+    words.insert(words.end(), {"--speculate", "mtp:3"});
+    const json drafted = run_json(words);
+    EXPECT_EQ(drafted.at("text"), plain.at("text"));
+    EXPECT_GT(drafted.at("drafted_tokens"), 0);
+  }
+}
+
+TEST(Generate, AnMtpLayerIsRefusedByName) {
+  const auto error = [](Words more) {
+    Words words{"generate", "--prompt", "x", "--speculate", "mtp"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = run_winnow(words);
+    EXPECT_EQ(result.code, 1);
+    return result.err;
+  };
+  EXPECT_THAT(error({"--model", kBase}), HasSubstr("have no MTP layers that winnow knows"));
+  EXPECT_THAT(error({"--model", "tests/fixtures/models/qwen3.5"}),
+              HasSubstr("the files have no MTP layer: no tensor's name begins with \"mtp.\""));
+  const TempDirectory directory;
+  write_mtp_model(directory.path());
+  const std::string path = directory.path().string();
+  EXPECT_THAT(error({"--model", path, "--device", "cuda"}),
+              HasSubstr("MTP layers draft on the CPU only so far, not with --device cuda"));
+  EXPECT_THAT(error({"--model", path, "--tensor-parallel", "2"}),
+              HasSubstr("--speculate mtp with --tensor-parallel: runs on one rank only"));
+  EXPECT_THAT(error({"--model", path, "--draft-model", kBase}),
+              HasSubstr("--speculate mtp: excludes --draft-model"));
+  EXPECT_THAT(error({"--model", path, "--kv-gib", "0.000003"}),
+              HasSubstr("with --speculate mtp it has no room"));
+}
+
+TEST(Bench, MeasuresTheDraftsOfAnMtpLayer) {
+  const TempDirectory directory;
+  write_mtp_model(directory.path());
+  const json result =
+      run_json({"bench", "--model", directory.path().string(), "--depth", "64", "--generate", "4",
+                "--repeat", "2", "--threads", "1", "--json", "--speculate", "mtp:3"});
+  EXPECT_EQ(result.at("drafted"), 3);
+  EXPECT_EQ(result.at("draft_model"), "mtp");
+  EXPECT_EQ(result.at("draft_runs").size(), 2U);
+  const CommandResult shape =
+      run_winnow({"bench", "--shape", "smollm2-135m", "--speculate", "mtp"});
+  EXPECT_EQ(shape.code, 1);
+  EXPECT_THAT(shape.err, HasSubstr("--speculate mtp: needs --model"));
 }
 
 TEST(Bench, MeasuresAStepThatVerifiesADraft) {

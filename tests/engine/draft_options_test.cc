@@ -44,6 +44,27 @@ TEST(DraftOptions, DraftsOfAModelNeedTheModel) {
   }
 }
 
+TEST(DraftOptions, MtpLayersAreInTheModelsFiles) {
+  EXPECT_EQ(parse_speculate({.speculate = "mtp"}), 8);
+  EXPECT_EQ(parse_speculate({.speculate = "mtp:3"}), 3);
+  EXPECT_TRUE(drafts_by_mtp({.speculate = "mtp:3"}));
+  EXPECT_FALSE(drafts_by_mtp({.speculate = "lookup"}));
+  EXPECT_EQ(options_of_draft_model({.model = "large", .speculate = "mtp"}).model, "large");
+  const auto error = [](const LoadOptions& options) -> std::string {
+    try {
+      resolve_options(options, plain_model());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error({.speculate = "mtp", .draft_model = "small"}),
+            "--speculate mtp: excludes --draft-model small");
+  EXPECT_EQ(error({.tensor_parallel = 2, .speculate = "mtp:2"}),
+            "--speculate mtp:2 with --tensor-parallel: runs on one rank only");
+  EXPECT_THAT(error({.speculate = "mtp:0"}), StartsWith("--speculate mtp:0: expected lookup"));
+}
+
 TEST(DraftOptions, RefuseSeveralRanks) {
   try {
     resolve_options({.tensor_parallel = 2, .draft_model = "small"}, plain_model());

@@ -12,6 +12,7 @@
 #include "engine/stepping_constraint.h"
 #include "model/draft_head.h"
 #include "model/head_files.h"
+#include "model/mtp_files.h"
 
 namespace winnow::engine::testing {
 
@@ -104,6 +105,25 @@ class LoadedHead {
     files.write(directory.path());
     const model::Checkpoint head = model::open_draft_head(directory.path(), target);
     return {head.spec(), model::load_draft_head(head, {})};
+  }
+
+  model::Model model_;
+  CpuBackend backend_;
+};
+
+/// An MTP layer that has been loaded for models like `target`, which must outlive it.
+class LoadedMtp {
+ public:
+  LoadedMtp(const winnow::testing::MtpFiles& files, const model::Model& target)
+      : model_(load(files, target)), backend_(model_) {}
+  [[nodiscard]] const Backend& backend() const { return backend_; }
+
+ private:
+  static model::Model load(const winnow::testing::MtpFiles& files, const model::Model& target) {
+    const TempDir directory;
+    files.write(directory.path(), /*whole=*/false);
+    const model::Checkpoint layer = model::open_mtp_layer(directory.path(), target.spec());
+    return {layer.spec(), model::load_draft_head(layer, target.weights())};
   }
 
   model::Model model_;

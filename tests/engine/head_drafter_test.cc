@@ -273,6 +273,46 @@ TEST_P(DraftHeadFor, ReadsPromptsBesideABatchOfForks) {
   expect_forks_answer_as_alone(backend(), drafting());
 }
 
+// The same with an MTP layer of a model with recurrent layers.
+class MtpLayerFor : public ::testing::TestWithParam<RuleKind> {
+ protected:
+  void SetUp() override { set_threads(1); }
+  static constexpr auto kRecurrent = model::RecurrentSpec::Kind::delta_net;
+  const Backend& backend() const { return backend_for(GetParam(), DType::f32, kRecurrent, 1); }
+  EngineConfig plain_config() const {
+    EngineConfig config = roomy(GetParam());
+    config.cache.cr = 2.0;
+    return config;
+  }
+  EngineConfig drafting() const { return drafted_by(layer_.backend(), plain_config()); }
+
+ private:
+  LoadedMtp layer_{winnow::testing::MtpFiles(winnow::testing::mtp_family("qwen3_5_text")),
+                   model_for(GetParam(), DType::f32, kRecurrent)};
+};
+
+INSTANTIATE_TEST_SUITE_P(Rules, MtpLayerFor, ::testing::ValuesIn(winnow::testing::every_rule()),
+                         [](const auto& info) {
+                           return std::string(kvcache::rule_name(info.param));
+                         });
+
+TEST_P(MtpLayerFor, ChangesNoAnswer) {
+  for (const Request& request : every_way_to_choose()) {
+    Client client{.request = request};
+    const Answer plain = serve_alone(backend(), plain_config(), client, kMuchMemory).at({0, 0});
+    EngineStats stats;
+    const Answer drafted = serve_drafted(backend(), drafting(), request, stats);
+    EXPECT_EQ(drafted.tokens, plain.tokens);
+    EXPECT_EQ(drafted.logprobs, plain.logprobs);
+    EXPECT_EQ(drafted.usage.per_head, plain.usage.per_head);
+    EXPECT_GT(stats.drafted_tokens, 0);
+  }
+}
+
+TEST_P(MtpLayerFor, ReadsPromptsBesideABatchOfForks) {
+  expect_forks_answer_as_alone(backend(), drafting());
+}
+
 TEST(DraftHeadEngine, NeedsABackendThatHandsOutStates) {
   const Backend& ranked = backend_for(RuleKind::dense, DType::f32, {}, 2);
   EXPECT_THAT(

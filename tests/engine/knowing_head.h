@@ -38,17 +38,18 @@ std::vector<float> logits_for_next(int rows, const Token& token) {
   return matrix;
 }
 
+inline constexpr winnow::testing::Sizes kWordSizes{
+    .hidden = kWords, .layers = 3, .head_dim = 16, .vocab = kWords};
+
 class PredictableModel {
  public:
-  explicit PredictableModel(RuleKind rule) : model_(make(rule)), backend_(model_) {}
+  explicit PredictableModel(RuleKind rule) : PredictableModel(tiny_model(rule, kWordSizes)) {}
+  explicit PredictableModel(const model::ModelSpec& spec) : model_(make(spec)), backend_(model_) {}
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] const Backend& backend() const { return backend_; }
 
  private:
-  model::Model make(RuleKind rule) {
-    const model::ModelSpec spec = tiny_model(
-        rule,
-        winnow::testing::Sizes{.hidden = kWords, .layers = 3, .head_dim = 16, .vocab = kWords});
+  model::Model make(const model::ModelSpec& spec) {
     model::Weights weights = model::random_weights(spec, DType::f32, kSeed);
     weights.embedding = view(embedding_, {kWords, kWords});
     weights.head = view(head_, {kWords, kWords});

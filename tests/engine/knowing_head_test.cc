@@ -13,6 +13,9 @@
 namespace winnow::engine::testing {
 namespace {
 
+using winnow::testing::HeadFiles;
+using winnow::testing::MtpFiles;
+
 class KnowingHead : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override { set_threads(1); }
@@ -77,6 +80,62 @@ TEST_P(KnowingHead, IsRightInBatchesForksAndBehindPrefixes) {
   }
   EXPECT_EQ(engine.stats().accepted_tokens, engine.stats().drafted_tokens);
   EXPECT_GE(engine.stats().accepted_tokens, 100);
+}
+
+// An MTP layer that knows the function: it maps the channel of a row's stream, that of the last
+// word or its own of the row before, to the next word's, and adds nothing to it.
+MtpFiles knowing_layer(const std::string& family, const model::ModelSpec& target) {
+  MtpFiles files(winnow::testing::mtp_family(family), kWordSizes);
+  const float one = 1.0F - target.final_norm.offset();
+  const auto fill = [](HeadFiles::Tensor& tensor, float value) {
+    std::ranges::fill(tensor.values, value);
+  };
+  for (auto& [name, tensor] : files.extra) {
+    fill(tensor, one);
+  }
+  fill(files.layer.at("model.norm.weight"), one);
+  fill(files.layer.at("model.layers.0.self_attn.o_proj.weight"), 0.0F);
+  fill(files.layer.at("model.layers.0.mlp.down_proj.weight"), 0.0F);
+  HeadFiles::Tensor& fusion = files.extra.at(files.family.names.fusion);
+  fill(fusion, 0.0F);
+  const int stream = files.family.stream_first ? 0 : kWords;
+  for (int word = 0; word < kWords; ++word) {
+    fusion.values[static_cast<std::size_t>(word_after(word) * 2 * kWords + stream + word)] = 1.0F;
+  }
+  return files;
+}
+
+// Family, whose layer takes the stream before the final norm or behind it, and rule.
+class KnowingLayer : public ::testing::TestWithParam<std::tuple<std::string, RuleKind>> {
+ protected:
+  void SetUp() override { set_threads(1); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, KnowingLayer,
+                         ::testing::Combine(::testing::Values("qwen2", "qwen3_5_text"),
+                                            ::testing::Values(RuleKind::dense, RuleKind::dms,
+                                                              RuleKind::h2o)),
+                         [](const auto& info) {
+                           return std::get<std::string>(info.param) + "_" +
+                                  std::string(kvcache::rule_name(std::get<RuleKind>(info.param)));
+                         });
+
+TEST_P(KnowingLayer, IsAlwaysRight) {
+  const auto& [family, rule] = GetParam();
+  const model::ModelSpec spec = winnow::testing::taught(
+      rule, winnow::testing::spec_of(family, kWordSizes, {{"full_attention_interval", 1}}));
+  const PredictableModel target(spec);
+  const LoadedMtp layer(knowing_layer(family, spec), target.model());
+  for (const int chunk : {512, 7}) {
+    EngineConfig config = drafted_by(layer.backend(), roomy(rule));
+    config.step_tokens = chunk;
+    const Request request = reader(60, 70).request;
+    EngineStats stats;
+    const Answer answer = serve_drafted(target.backend(), config, request, stats);
+    EXPECT_EQ(answer.tokens, words_after(request.prompt.back(), 70));
+    EXPECT_EQ(stats.accepted_tokens, stats.drafted_tokens);
+    EXPECT_GE(stats.accepted_tokens, 50);
+  }
 }
 
 }  // namespace

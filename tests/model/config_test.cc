@@ -55,6 +55,7 @@ TEST(Config, Families) {
   const ModelSpec qwen2 = parse(tiny_config("Qwen2ForCausalLM"));
   EXPECT_EQ(qwen2.family, "qwen2");
   EXPECT_TRUE(qwen2.attention().qkv_bias);
+  EXPECT_EQ(parse_with({{"model_type", "mimo"}}, "MiMoForCausalLM"), qwen2);
   const ModelSpec qwen3 = parse(tiny_config("Qwen3ForCausalLM"));
   EXPECT_EQ(qwen3.family, "qwen3");
   EXPECT_TRUE(norms_heads(qwen3));

@@ -6,6 +6,7 @@
 
 #include "apps/winnow/output.h"
 #include "base/threads.h"
+#include "engine/draft_options.h"
 #include "ops/kv_page.h"
 
 namespace winnow::cli {
@@ -47,6 +48,9 @@ std::string title(const BenchOptions& options, const Setup& setup) {
 }
 
 std::string draft_name(const BenchOptions& options) {
+  if (engine::drafts_by_mtp(options.load)) {
+    return "mtp";
+  }
   return options.draft_shape.empty() ? options.load.draft_model : options.draft_shape;
 }
 
