@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "checkpoint/checkpoint_testing.h"
 #include "model/draft_head.h"
@@ -218,8 +219,7 @@ TEST(MtpLayers, OfSeveralTheFirstDrafts) {
               HasSubstr("num_nextn_predict_layers: of 3 MTP layers the first drafts all tokens"));
 }
 
-// Copies of the model's embeddings and output matrix, which some files have, are not read; the
-// model may be the text part of another.
+// Copies of the model's embeddings and output matrix, which some files have, are not read.
 TEST(MtpLayers, MayHaveCopiesOfTheModels) {
   MtpFiles files(mtp_family("glm4_moe"));
   for (const char* name : {"embed_tokens.weight", "shared_head.head.weight"}) {
@@ -232,6 +232,86 @@ TEST(MtpLayers, MayHaveCopiesOfTheModels) {
   const model::Weights weights = model::load_draft_head(head, lender);
   EXPECT_EQ(weights.embedding.data, lender.embedding.data);
   EXPECT_EQ(weights.head.data, lender.head.data);
+}
+
+// Writes the tensors of a directory once more, changed.
+void rewrite(const TempDir& directory, const std::function<void(TensorMap&)>& change) {
+  const auto path = directory.path() / "model.safetensors";
+  const auto other = directory.path() / "other.safetensors";
+  {
+    const SafetensorsFile file(path);
+    TensorMap tensors(file.tensors().begin(), file.tensors().end());
+    change(tensors);
+    write_safetensors(other, tensors);
+  }
+  std::filesystem::rename(other, path);
+}
+
+TEST(MtpLayers, MayBeBesideTheTextPartOfAModel) {
+  const MtpFiles files(mtp_family("qwen3_5_text"));
+  const TempDir directory;
+  files.write(directory.path());
+  rewrite(directory, [](TensorMap& tensors) {
+    TensorMap named;
+    for (const auto& [name, tensor] : tensors) {
+      const bool own = name.starts_with("model.");
+      named[own ? "model.language_model." + name.substr(6) : name] = tensor;
+    }
+    tensors = named;
+  });
+  nlohmann::json text = nlohmann::json::parse(directory.read("config.json"));
+  text.erase("architectures");
+  directory.write("config.json",
+                  nlohmann::json({{"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                                  {"model_type", "qwen3_5"},
+                                  {"text_config", text}})
+                      .dump());
+  const model::Checkpoint target = model::Checkpoint::open(directory.path());
+  const model::Checkpoint head = model::open_mtp_layer(directory.path(), target.spec());
+  EXPECT_EQ(head.tensor("fc.weight").shape, (Shape{32, 64}));
+}
+
+// Experts of the MTP layer may be stacked, as those of the model.
+TEST(MtpLayers, MayHaveStackedExperts) {
+  const MtpFiles files(mtp_family("qwen3_5_moe_text"));
+  const TempDir directory;
+  files.write(directory.path());
+  const model::Weights lender = model::random_weights(files.target, DType::f32, 1);
+  const auto load = [&] {
+    return model::load_draft_head(model::open_mtp_layer(directory.path(), files.target), lender);
+  };
+  const model::Weights separate = load();
+  std::vector<float> gate_up;
+  std::vector<float> down;
+  rewrite(directory, [&](TensorMap& tensors) {
+    const std::string experts = "mtp.layers.0.mlp.experts.";
+    const auto append = [&](const std::string& name, std::vector<float>& to) {
+      const TensorView tensor = tensors.at(name);
+      const auto values = tensor.as<float>();
+      to.insert(to.end(), values.begin(), values.end());
+      tensors.erase(name);
+    };
+    for (int e = 0; e < 4; ++e) {
+      append(fmt::format("{}{}.gate_proj.weight", experts, e), gate_up);
+      append(fmt::format("{}{}.up_proj.weight", experts, e), gate_up);
+      append(fmt::format("{}{}.down_proj.weight", experts, e), down);
+    }
+    tensors[experts + "gate_up_proj"] = {
+        DType::f32, {4, 24, 32}, reinterpret_cast<const std::byte*>(gate_up.data())};
+    tensors[experts + "down_proj"] = {
+        DType::f32, {4, 32, 12}, reinterpret_cast<const std::byte*>(down.data())};
+  });
+  const model::Weights stacked = load();
+  const auto values = [](const ops::Weight& matrix) {
+    const auto* data = reinterpret_cast<const float*>(matrix.data);
+    return std::vector<float>(data, data + matrix.rows * matrix.cols);
+  };
+  for (std::size_t e = 0; e < 4; ++e) {
+    const model::ExpertWeights& expert = stacked.layers[0].experts[e];
+    EXPECT_EQ(values(expert.gate), values(separate.layers[0].experts[e].gate));
+    EXPECT_EQ(values(expert.up), values(separate.layers[0].experts[e].up));
+    EXPECT_EQ(values(expert.down), values(separate.layers[0].experts[e].down));
+  }
 }
 
 TEST(MtpLayers, RunOnNoDevice) {
