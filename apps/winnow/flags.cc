@@ -114,11 +114,12 @@ void add_speculation_flags(CLI::App& command, LoadOptions& options) {
       "--speculate", options.speculate, "HOW",
       "lookup or lookup:N: draft up to N (8) tokens by looking the last ones up in the text so "
       "far, verify them in one step; same answers. mtp or mtp:N: draft by the "
-      "multi-token-prediction layer in the model's files, on the CPU. With --draft-model: model or "
-      "model:N (default: off)");
-  group.open_option("--draft-model", options.draft_model, kModelType,
-                    "A small model with the same vocabulary, or on the CPU an EAGLE-3 head of the "
-                    "model, which drafts instead; its cache takes a part of --kv-gib (no default)");
+      "multi-token-prediction layer in the model's files. With --draft-model: model or model:N "
+      "(default: off)");
+  group.open_option(
+      "--draft-model", options.draft_model, kModelType,
+      "A small model with the same vocabulary, or an EAGLE-3 head of the model, which "
+      "drafts instead; its cache takes a part of --kv-gib (no default)");
 }
 
 void add_no_think_flag(const FlagGroup& group, bool& no_think) {

@@ -68,12 +68,12 @@ struct LoadOptions {
   std::string rank_exchange = "auto";
   /// Speculation: lookup or lookup:N. What followed the last tokens where the text had them before
   /// is taken for a draft of up to N (8) tokens, which one step verifies. Answers stay the same.
-  /// mtp or mtp:N, on the CPU: the multi-token-prediction layer in the model's files drafts. With a
+  /// mtp or mtp:N: the multi-token-prediction layer in the model's files drafts. With a
   /// `draft_model`: model or model:N. Empty: none, or with a draft model model:8.
   std::string speculate = {};
-  /// A small model with the same vocabulary, which drafts instead: a model directory. Or, on the
-  /// CPU, an EAGLE-3 head of the model. It runs on the same device, and its cache takes a part of
-  /// `kv_gib`. Empty: none.
+  /// A small model with the same vocabulary, which drafts instead: a model directory. Or an EAGLE-3
+  /// head of the model. It runs on the same device, and its cache takes a part of `kv_gib`. Empty:
+  /// none.
   std::string draft_model = {};
   int threads = 0;             // 0: one per core
   int chunk = 0;               // most tokens per step: longer prompts are cut; 0: 512, cuda 8192

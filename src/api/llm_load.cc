@@ -80,9 +80,6 @@ std::optional<model::Checkpoint> open_draft_model(const LoadOptions& options,
   if (drafts_by_mtp(options)) {
     require(!options.model.empty(), "--speculate {}: needs --model, whose MTP layer drafts",
             options.speculate);
-    require(!parse_device(options.device),
-            "--speculate {}: MTP layers draft on the CPU only so far, not with --device {}",
-            options.speculate, options.device);
     return model::open_mtp_layer(options.model, spec);
   }
   if (options.draft_model.empty()) {

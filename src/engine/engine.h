@@ -248,7 +248,6 @@ class Engine {
   std::map<std::pair<RequestId, int>, CacheUsage> usage_;
   Buffer<float> logits_;            // of a step; empty if `next_` is enough
   std::vector<std::int32_t> next_;  // the tokens that a step's runner has chosen
-  Buffer<float> stream_;            // states of a step that the drafter reads
   std::vector<CacheTrace> traces_;
   RequestId next_id_ = 1;
   bool crowded_ = false;  // a sequence was preempted and none has finished since: admit no new ones

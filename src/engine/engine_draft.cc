@@ -64,8 +64,7 @@ void Engine::ask_for_stream(std::span<const Share> shares, std::span<SequenceSha
     const bool wanted = may_ask_for_drafts(*share.sequence);
     rows += wanted ? static_cast<std::size_t>(share.tokens) : 0;
   }
-  stream_.ensure(rows * width);
-  float* next = stream_.data();
+  float* next = runner_->stream_memory(rows * width);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     if (may_ask_for_drafts(*shares[i].sequence)) {
       const ops::Matrix<float> out(next, steps[i].tokens.size(), width);

@@ -56,16 +56,20 @@ struct HeadDrafter::State : DraftState {
     waiting.resize(static_cast<std::size_t>(right));
     states.resize(static_cast<std::size_t>(right) * width);
   }
-  /// Adds the rows that it does not know. Without those before them it begins anew.
-  void add(const DraftReading& reading) {
+  /// Returns how many of the rows it knows. Without those before them it begins anew.
+  std::size_t known_of(const DraftReading& reading) {
     forget_wrong(reading.tokens);
     if (!cache || reading.position > known_rows()) {
       close();
       cache = owner.runner_->open({});
       begin = reading.position;
     }
-    const auto known = static_cast<std::size_t>(known_rows() - reading.position);
-    for (std::size_t t = known; t < reading.taken.size(); ++t) {
+    return std::min(static_cast<std::size_t>(known_rows() - reading.position),
+                    reading.taken.size());
+  }
+  /// Rows from `first` on wait.
+  void wait(const DraftReading& reading, std::size_t first) {
+    for (std::size_t t = first; t < reading.taken.size(); ++t) {
       waiting.push_back(reading.taken[t]);
       const auto row = reading.states.row(t);
       states.insert(states.end(), row.begin(), row.end());
@@ -103,6 +107,47 @@ struct HeadDrafter::State : DraftState {
   bool has_no_room = false;  // for this sequence: it gets no more drafts
 };
 
+// Rows that caches take in one step, without logits.
+struct HeadDrafter::Intake {
+  std::vector<State*> states;
+  std::vector<SequenceShare> shares;
+
+  /// The first `count` rows that wait; `tokens`: of the sequence.
+  void add(State& state, Tokens tokens, std::size_t count) {
+    if (count > 0) {
+      SequenceShare& share = shares.emplace_back();
+      share.sequence = state.cache.get();
+      share.tokens = tokens.subspan(static_cast<std::size_t>(state.next_row()) + 1, count);
+      share.logit_rows = 0;
+      state.take(share, count);
+      states.push_back(&state);
+    }
+  }
+};
+
+// A chunk of a prompt, of which the state knows the first rows.
+struct HeadDrafter::Prompt {
+  State* state;
+  const DraftReading* reading;
+  std::size_t known;
+
+  [[nodiscard]] std::size_t first_row() const {
+    return static_cast<std::size_t>(reading->position) + known;
+  }
+  /// Rows whose next tokens are part of the sequence, but for the last.
+  [[nodiscard]] std::size_t certain() const {
+    return std::min(reading->taken.size() - known - 1, reading->tokens.size() - first_row() - 1);
+  }
+  [[nodiscard]] SequenceShare share() const {
+    SequenceShare share;
+    share.sequence = state->cache.get();
+    share.tokens = reading->tokens.subspan(first_row() + 1, certain());
+    share.logit_rows = 0;
+    share.input = {reading->states.slice(known, known + certain()), /*own=*/false};
+    return share;
+  }
+};
+
 struct HeadDrafter::Job : DraftJob {
   Job(DraftTask& wanted, int tokens, State& of) : DraftJob(wanted, tokens), state(&of) {}
 
@@ -137,50 +182,71 @@ HeadDrafter::State& HeadDrafter::state_of(std::unique_ptr<DraftState>& state) {
   return static_cast<State&>(*state);
 }
 
+// Rows that wait and rows of prompts have different memory, so they are taken one after another.
 void HeadDrafter::read(std::span<const DraftReading> readings) {
-  std::vector<State*> readers;
-  std::vector<SequenceShare> shares;
+  Intake waited;
+  std::vector<Prompt> prompts;
   for (const DraftReading& reading : readings) {
     State& state = state_of(*reading.state);
     if (state.has_no_room || !state.is_followed) {
       continue;
     }
-    state.add(reading);
     if (reading.taken.size() > kMostWaiting) {  // a prompt, which asks for no drafts yet
       state.used = calls_;
     }
-    const std::size_t count =
-        state.waiting.size() > kMostWaiting ? state.certain_rows(reading.tokens) : 0;
-    if (count > 0) {
-      SequenceShare share;
-      share.sequence = state.cache.get();
-      share.tokens = reading.tokens.subspan(static_cast<std::size_t>(state.next_row()) + 1, count);
-      share.logit_rows = 0;
-      state.take(share, count);
-      readers.push_back(&state);
-      shares.push_back(share);
+    const std::size_t known = state.known_of(reading);
+    if (reading.taken.size() - known > kMostWaiting) {
+      waited.add(state, reading.tokens, state.waiting.size());
+      prompts.push_back({&state, &reading, known});
+    } else {
+      state.wait(reading, known);
+      const bool many = state.waiting.size() > kMostWaiting;
+      waited.add(state, reading.tokens, many ? state.certain_rows(reading.tokens) : 0);
     }
   }
+  take(waited);
+  for (std::size_t i = 0; i < waited.states.size(); ++i) {
+    waited.states[i]->note_taken(waited.shares[i].tokens.size());
+  }
+  read_prompts(prompts);
+}
+
+// Takes rows straight from the model's states, but for the last, with which a draft begins.
+void HeadDrafter::read_prompts(std::span<const Prompt> prompts) {
+  Intake intake;
+  for (const Prompt& prompt : prompts) {
+    if (prompt.state->cache) {
+      intake.shares.push_back(prompt.share());
+      intake.states.push_back(prompt.state);
+    }
+  }
+  take(intake);
+  for (const Prompt& prompt : prompts) {
+    if (prompt.state->cache) {
+      prompt.state->wait(*prompt.reading, prompt.known + prompt.certain());
+    }
+  }
+}
+
+// Takes what there is room for; afterwards `intake` has these alone.
+void HeadDrafter::take(Intake& intake) {
+  auto& [states, shares] = intake;
   const auto free_more = [&] {
     const bool dropped = drop_idle();
-    for (std::size_t i = 0; i < readers.size(); ++i) {
-      if (!readers[i]->cache) {  // it was one of these
-        readers.erase(readers.begin() + static_cast<std::ptrdiff_t>(i));
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      if (!states[i]->cache) {  // it was one of these
+        states.erase(states.begin() + static_cast<std::ptrdiff_t>(i));
         shares.erase(shares.begin() + static_cast<std::ptrdiff_t>(i));
       }
     }
     return dropped;
   };
-  for (State* state : leave_out_without_room(*runner_, readers, shares, free_more)) {
+  for (State* state : leave_out_without_room(*runner_, states, shares, free_more)) {
     state->close();
     state->has_no_room = true;
   }
-  if (shares.empty()) {
-    return;
-  }
-  runner_->forward(shares, {}, {});
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    readers[i]->note_taken(shares[i].tokens.size());
+  if (!shares.empty()) {
+    runner_->forward(shares, {}, {});
   }
 }
 

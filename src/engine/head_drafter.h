@@ -41,8 +41,12 @@ class HeadDrafter : public Drafter {
  private:
   struct State;
   struct Job;
+  struct Intake;
+  struct Prompt;
 
   State& state_of(std::unique_ptr<DraftState>& state);
+  void read_prompts(std::span<const Prompt> prompts);
+  void take(Intake& intake);
   std::vector<Job> begin(std::span<DraftTask> tasks, int rows);
   void take_waiting(std::span<Job> jobs);
   void extend(std::span<Job> jobs);

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/tensor.h"
 #include "engine/host_copies.h"
 #include "engine/request.h"
 #include "engine/shared_part.h"
@@ -97,6 +98,12 @@ class Runner {
   /// (the first on a tie). `logits` [sum of logit_rows, vocab]: all logits. Each may be empty.
   virtual void forward(std::span<const SequenceShare> shares, ops::Matrix<float> logits,
                        std::span<std::int32_t> next) = 0;
+  /// Memory of the host for states that shares receive (SequenceShare::stream), which the device
+  /// copies fast. Valid until the next call.
+  virtual float* stream_memory(std::size_t floats) {
+    stream_.ensure(floats);
+    return stream_.data();
+  }
   /// Bytes of all pages and states of recurrent layers that sequences hold.
   [[nodiscard]] virtual std::size_t page_bytes() const = 0;
   /// Bytes of the states alone.
@@ -107,6 +114,9 @@ class Runner {
   [[nodiscard]] virtual bool forks_share_pages() const = 0;
   /// What the last prompt and the last step took; empty if unknown.
   [[nodiscard]] virtual PathNames last_paths() const { return {}; }
+
+ private:
+  Buffer<float> stream_;
 };
 
 /// A model on a device.

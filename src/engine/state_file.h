@@ -40,8 +40,8 @@ struct StateKind {
   [[nodiscard]] std::map<std::string, std::string> description() const;
 };
 
-/// Writes a safetensors file (docs/reference/formats.md, "State files"), whole or not at all. A new file
-/// is readable by its owner only, because it contains the prompt. Throws Error on failure.
+/// Writes a safetensors file (docs/reference/formats.md, "State files"), whole or not at all. A new
+/// file is readable by its owner only, because it contains the prompt. Throws Error on failure.
 void write_state(const std::filesystem::path& path, const StateKind& kind, const SavedState& state);
 
 /// The bytes of that file.

@@ -167,8 +167,6 @@ TEST(Generate, AnMtpLayerIsRefusedByName) {
   const TempDirectory directory;
   write_mtp_model(directory.path());
   const std::string path = directory.path().string();
-  EXPECT_THAT(error({"--model", path, "--device", "cuda"}),
-              HasSubstr("MTP layers draft on the CPU only so far, not with --device cuda"));
   EXPECT_THAT(error({"--model", path, "--tensor-parallel", "2"}),
               HasSubstr("--speculate mtp with --tensor-parallel: runs on one rank only"));
   EXPECT_THAT(error({"--model", path, "--draft-model", kBase}),

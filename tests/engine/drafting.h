@@ -116,6 +116,7 @@ class LoadedMtp {
  public:
   LoadedMtp(const winnow::testing::MtpFiles& files, const model::Model& target)
       : model_(load(files, target)), backend_(model_) {}
+  [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] const Backend& backend() const { return backend_; }
 
  private:

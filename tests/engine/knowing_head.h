@@ -112,6 +112,30 @@ inline winnow::testing::HeadFiles knowing_head(int draft_vocab) {
   return head;
 }
 
+// An MTP layer that knows the function: it maps the channel of a row's stream, that of the last
+// word or its own of the row before, to the next word's, and adds nothing to it.
+inline winnow::testing::MtpFiles knowing_layer(const std::string& family,
+                                               const model::ModelSpec& target) {
+  winnow::testing::MtpFiles files(winnow::testing::mtp_family(family), kWordSizes);
+  const float one = 1.0F - target.final_norm.offset();
+  const auto fill = [](winnow::testing::HeadFiles::Tensor& tensor, float value) {
+    std::ranges::fill(tensor.values, value);
+  };
+  for (auto& [name, tensor] : files.extra) {
+    fill(tensor, one);
+  }
+  fill(files.layer.at("model.norm.weight"), one);
+  fill(files.layer.at("model.layers.0.self_attn.o_proj.weight"), 0.0F);
+  fill(files.layer.at("model.layers.0.mlp.down_proj.weight"), 0.0F);
+  winnow::testing::HeadFiles::Tensor& fusion = files.extra.at(files.family.names.fusion);
+  fill(fusion, 0.0F);
+  const int stream = files.family.stream_first ? 0 : kWords;
+  for (int word = 0; word < kWords; ++word) {
+    fusion.values[static_cast<std::size_t>(word_after(word) * 2 * kWords + stream + word)] = 1.0F;
+  }
+  return files;
+}
+
 /// The tokens that follow.
 inline Tokens words_after(std::int32_t word, int count) {
   Tokens words;

@@ -13,9 +13,6 @@
 namespace winnow::engine::testing {
 namespace {
 
-using winnow::testing::HeadFiles;
-using winnow::testing::MtpFiles;
-
 class KnowingHead : public ::testing::TestWithParam<RuleKind> {
  protected:
   void SetUp() override { set_threads(1); }
@@ -80,29 +77,6 @@ TEST_P(KnowingHead, IsRightInBatchesForksAndBehindPrefixes) {
   }
   EXPECT_EQ(engine.stats().accepted_tokens, engine.stats().drafted_tokens);
   EXPECT_GE(engine.stats().accepted_tokens, 100);
-}
-
-// An MTP layer that knows the function: it maps the channel of a row's stream, that of the last
-// word or its own of the row before, to the next word's, and adds nothing to it.
-MtpFiles knowing_layer(const std::string& family, const model::ModelSpec& target) {
-  MtpFiles files(winnow::testing::mtp_family(family), kWordSizes);
-  const float one = 1.0F - target.final_norm.offset();
-  const auto fill = [](HeadFiles::Tensor& tensor, float value) {
-    std::ranges::fill(tensor.values, value);
-  };
-  for (auto& [name, tensor] : files.extra) {
-    fill(tensor, one);
-  }
-  fill(files.layer.at("model.norm.weight"), one);
-  fill(files.layer.at("model.layers.0.self_attn.o_proj.weight"), 0.0F);
-  fill(files.layer.at("model.layers.0.mlp.down_proj.weight"), 0.0F);
-  HeadFiles::Tensor& fusion = files.extra.at(files.family.names.fusion);
-  fill(fusion, 0.0F);
-  const int stream = files.family.stream_first ? 0 : kWords;
-  for (int word = 0; word < kWords; ++word) {
-    fusion.values[static_cast<std::size_t>(word_after(word) * 2 * kWords + stream + word)] = 1.0F;
-  }
-  return files;
 }
 
 // Family, whose layer takes the stream before the final norm or behind it, and rule.

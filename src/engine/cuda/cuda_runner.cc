@@ -220,6 +220,15 @@ class CudaRunner : public Runner {
     }
   }
 
+  float* stream_memory(std::size_t floats) override {
+    device_.select();
+    if (floats > stream_memory_.size()) {
+      stream_memory_ = {};  // frees the old memory first
+      stream_memory_ = winnow::cuda::PinnedBuffer<float>(floats);
+    }
+    return stream_memory_.data();
+  }
+
   [[nodiscard]] std::size_t page_bytes() const override {
     device_.select();
     return device_.cache.used_page_bytes(device_.stream.get()) + state_bytes();
@@ -338,6 +347,7 @@ class CudaRunner : public Runner {
   }
 
   mutable Device device_;
+  winnow::cuda::PinnedBuffer<float> stream_memory_;
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ DecodeSteps::DecodeSteps(const DeviceModel& model, const MatrixWeights& matrices
       paths_(model, matrices, call_of(most_padded, most_)),
       kernel_(make_step_kernel(model, cache, head)),
       attention_(cache, most_step_sequences(0), model.ranks()),
-      handed_(model.hidden()),
+      handed_(model),
       inputs_(elements_of(2, most_)),
       results_(elements_of(1, most_)),
       slots_(elements_of(1, most_)),
@@ -301,9 +301,10 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
   const StepAngles angles{angles_.data(), elements_of(shape.size, model_.rotary_channels() / 2)};
   const ops::cuda::RecurrentRows sequences{
       .sequences = shape.size, .slots = slots_.data(), .states = cache_.states().table()};
-  const StreamRows nothing(model_.hidden());
+  const StreamRows nothing(model_);
+  const StreamRows& states = shape.with_states ? handed_ : nothing;
   walk_layers(linear, model_, {.qkv = {.exact = qkv_.data()}, .attended = attended_.data()},
-              sequences, shape.with_states ? handed_ : nothing, shape.size, overlap, stream,
+              sequences, states, shape.size, overlap, stream,
               [&](int layer, const kvcache::cuda::QkvRows& qkv) {
                 attention.append_and_attend(model_.projection(layer, linear.hidden(), angles),
                                             {.layer = model_.cache_layer(layer),
@@ -314,7 +315,10 @@ bool DecodeSteps::put_layers(const Shape& shape, cudaStream_t stream) {
                                             model_.scale(), attended_.data(), stream,
                                             data_or_null(model_.layer(layer).sinks));
               });
-  return linear.finish_step(attended_.data(), shape.with_logits, head_, shape.size, stream);
+  const bool has_logits =
+      linear.finish_step(attended_.data(), shape.with_logits, head_, shape.size, stream);
+  states.keep_end(linear.hidden(), shape.size, stream);
+  return has_logits;
 }
 
 }  // namespace winnow::model::cuda

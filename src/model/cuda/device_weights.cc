@@ -176,11 +176,15 @@ DeviceLayerWeights upload_layer(const ModelSpec& spec, int index, const LayerWei
 }
 
 DeviceDraftHeadWeights upload_draft_head(const DraftHeadWeights& head, DeviceWeightFormat format) {
-  return {.fusion = DeviceWeight(head.fusion, format),
-          .input_norm = upload(head.input_norm),
-          .embedding_norm = upload(head.embedding_norm),
-          .tokens =
-              winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(head.tokens))};
+  DeviceDraftHeadWeights result{.fusion = DeviceWeight(head.fusion, format),
+                                .input_norm = upload(head.input_norm),
+                                .embedding_norm = upload(head.embedding_norm),
+                                .tokens = {}};
+  if (!head.tokens.empty()) {
+    result.tokens =
+        winnow::cuda::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(head.tokens));
+  }
+  return result;
 }
 
 }  // namespace

@@ -92,10 +92,10 @@ struct DeviceLayerWeights {
 
 /// What a head that drafts has beside its layer (DraftHeadWeights).
 struct DeviceDraftHeadWeights {
-  ops::cuda::DeviceWeight fusion;                   // [hidden, inputs]
+  ops::cuda::DeviceWeight fusion;                   // [hidden, DraftHeadSpec::fused()]
   FloatBuffer input_norm;                           // [inputs] or empty
   FloatBuffer embedding_norm;                       // [hidden]
-  winnow::cuda::DeviceBuffer<std::int32_t> tokens;  // [head rows]: what it drafts
+  winnow::cuda::DeviceBuffer<std::int32_t> tokens;  // [head rows]: what it drafts; empty: all
 };
 
 struct DeviceWeights {

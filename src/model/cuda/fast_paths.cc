@@ -51,10 +51,11 @@ LinearPaths::LinearPaths(const DeviceModel& model, const MatrixWeights& matrices
   }
 }
 
-LinearPath& LinearPaths::of(int rows, bool adapts) {
+LinearPath& LinearPaths::of(int rows, bool adapts, bool ends) {
   LinearCall call = call_;
   call.rows = rows;
   call.adapts = adapts;
+  call.ends = ends;
   const std::size_t place = first_that_takes(model_, call);
   if (!paths_[place]) {
     paths_[place] = kLinearPaths[place].make(model_, matrices_, call_);

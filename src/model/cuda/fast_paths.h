@@ -18,6 +18,7 @@ struct LinearCall {
   bool is_step = false;  // one token of each of `rows` sequences; else tokens of prompts
   bool may_pad = false;  // padding rows, which belong to no sequence, may be added
   bool adapts = false;   // some rows have adapters
+  bool ends = false;     // of prompts: states behind the last layer are wanted of all rows
   int rows = 0;
 };
 
@@ -28,8 +29,8 @@ class LinearPaths {
   /// Both must outlive this. `call` describes all calls; its rows are the most of any call.
   LinearPaths(const DeviceModel& model, const MatrixWeights& matrices, const LinearCall& call);
 
-  /// The first path of the table that takes `rows` rows.
-  [[nodiscard]] LinearPath& of(int rows, bool adapts = false);
+  /// The first path of the table that takes `rows` rows. `adapts`, `ends`: see LinearCall.
+  [[nodiscard]] LinearPath& of(int rows, bool adapts = false, bool ends = false);
 
  private:
   const DeviceModel& model_;

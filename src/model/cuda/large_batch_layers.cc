@@ -37,7 +37,7 @@ void LargeBatchLayers::reserve(int rows) {
   const auto& head = model_.spec().draft_head;
   products_.reserve(padded(rows), std::max({model_.spec().attention_inputs(), model_.intermediate(),
                                             model_.mixer_width(), model_.query_width(), embedded,
-                                            head ? head->inputs() : 0}));
+                                            head ? head->fused(model_.hidden()) : 0}));
   reserve_mixers(padded(rows));
   reserve_experts(padded(rows));
   reserve_embeddings(padded(rows));
@@ -109,6 +109,11 @@ void LargeBatchLayers::take_input(const LayerSpec& spec, const FloatBuffer& weig
   }
 }
 
+bool LargeBatchLayers::joins_inputs() const {
+  const auto& head = model_.spec().draft_head;
+  return head && head->widens_attention();
+}
+
 void LargeBatchLayers::norm(const NormSpec& spec, const FloatBuffer& weight,
                             const FloatBuffer& bias, int rows, cudaStream_t stream) {
   if (spec.centers()) {
@@ -134,7 +139,8 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   }
   if (model_.spec().draft_head) {
     begin_head(rows, stream);
-  } else {
+  }
+  if (!joins_inputs()) {
     take_mixer_input(layer, rows, stream);
   }
   if (w.output_gate.bytes() > 0) {
@@ -145,8 +151,7 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
     return {};
   }
   const auto multiply = [&](auto* qkv) {
-    const ActivationRows input =
-        model_.spec().draft_head ? ActivationRows{joined_.data(), {}} : normed();
+    const ActivationRows input = joins_inputs() ? ActivationRows{joined_.data(), {}} : normed();
     products_.multiply(qkv, input, w.qkv.view(), padded(rows), stream);
     adapt_qkv(layer, qkv, rows, stream);
     norm_whole(layer, qkv, rows, stream);

@@ -64,11 +64,14 @@ class LargeBatchLayers final : public LinearPath {
 
   // large_batch_draft_head.cc
   void reserve_draft_head(int rows);
-  /// Computes the residual stream and joined_ from the embedded tokens and the states.
+  /// Computes the residual stream, and joined_ if attention takes it, from the embedded tokens and
+  /// the states.
   void begin_head(int rows, cudaStream_t stream);
+  void begin_eagle(int rows, cudaStream_t stream);
+  void begin_mtp(int rows, cudaStream_t stream);
   void fuse_states(int rows, cudaStream_t stream);
-  /// Half `half` of joined_ = the normed residual stream.
-  void join_normed(int half, const FloatBuffer& weight, int rows, cudaStream_t stream);
+  /// Whether attention takes joined_, not normed_.
+  [[nodiscard]] bool joins_inputs() const;
 
   // large_batch_mixers.cc
   void reserve_mixers(int rows);
@@ -160,7 +163,7 @@ class LargeBatchLayers final : public LinearPath {
   // For heads that draft:
   const float* states_ = nullptr;  // of this pass, see take_states()
   bool states_are_own_ = false;
-  winnow::cuda::DeviceBuffer<bf16> inputs_;  // [rows, inputs]: the model's states
+  winnow::cuda::DeviceBuffer<bf16> inputs_;  // [rows, DraftHeadSpec::fused()]: of the fusion
   winnow::cuda::DeviceBuffer<bf16> joined_;  // [rows, 2 * hidden]: what attention takes
   // For experts, up to kExpertRows rows at a time:
   static constexpr int kExpertRows = 4096;

@@ -96,7 +96,8 @@ class LinearPath {
                            cudaStream_t stream) = 0;
 
   /// At the end of prompts. Row i becomes row indices[i], i < rows, in hidden() and in the returned
-  /// copy of `attended`; hidden() moves. Only finish_layer() may follow.
+  /// copy of `attended`; hidden() moves. Only finish_layer() may follow, or where `ends` was asked
+  /// for (LinearCall) finish().
   virtual const bf16* keep_rows(const std::int32_t* /*indices*/, int /*rows*/, bf16* /*attended*/,
                                 cudaStream_t /*stream*/) {
     fail("these linear layers take no prompts");

@@ -21,7 +21,7 @@ OutputHead::OutputHead(const DeviceModel& model, int rows)
       ranks_(model.ranks()),
       own_width_(model.weights().head().rows),
       bias_(data_or_null(model.weights().head_bias)),
-      drafted_(spec_.draft_head ? model.weights().draft_head.tokens.data() : nullptr),
+      drafted_(model.weights().draft_head.tokens.data()),
       vocab_(static_cast<std::size_t>(model.vocab())),
       hidden_(static_cast<std::size_t>(model.hidden())),
       tokens_(rows_of(rows)),

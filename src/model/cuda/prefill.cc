@@ -37,7 +37,7 @@ Prefill::Prefill(const DeviceModel& model, const MatrixWeights& matrices,
       cache_(cache),
       head_(head),
       paths_(model, matrices, {.rows = kAnyRows}),
-      handed_(model.hidden()) {
+      handed_(model) {
   if (cache.drops()) {
     const kvcache::CacheShape& shape = cache.shape();
     if (cache.drops_each()) {
@@ -145,7 +145,8 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
   }
   const bool adapts = std::ranges::any_of(
       chunks, [](const PromptChunk& chunk) { return chunk.adapter != nullptr; });
-  LinearPath& linear = paths_.of(static_cast<int>(count), adapts);
+  reserve_handed(chunks, count);
+  LinearPath& linear = paths_.of(static_cast<int>(count), adapts, handed_.takes_end());
   last_path_ = linear.name();
   reserve(linear, count, longest);
   const bool grows = count > most_tokens_ || longest > longest_chunk_;
@@ -159,7 +160,6 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
     put_adapters(chunks, stream.get());
   }
   linear.adapt(adapts ? adapted_.from(0) : ops::cuda::LowRankRows{});
-  reserve_handed(chunks, count);
   if (model_.spec().draft_head) {
     upload_states(linear, chunks, count, stream.get());
   }
@@ -294,15 +294,22 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
                   first += chunk.tokens.size();
                 }
               });
+  const bool ends = handed_.takes_end();
+  if (ends) {
+    linear.finish_layer(model_.layers() - 1, attended_.data(), tokens, stream.get());
+    handed_.keep_end(linear.hidden(), tokens, stream.get());
+  }
   if (wanted == 0) {
     return {};  // kernels do not support 0 rows
   }
-  // After the last layer's cache has stored the other rows, they are not needed.
+  // Only these rows need logits.
   const bf16* attended = linear.keep_rows(wanted_.data(), wanted, attended_.data(), stream.get());
-  if (adapts) {
-    linear.adapt(adapted_.from(static_cast<std::size_t>(tokens)));
+  if (!ends) {
+    if (adapts) {
+      linear.adapt(adapted_.from(static_cast<std::size_t>(tokens)));
+    }
+    linear.finish_layer(model_.layers() - 1, attended, wanted, stream.get());
   }
-  linear.finish_layer(model_.layers() - 1, attended, wanted, stream.get());
   return linear.finish(wanted, stream.get());
 }
 

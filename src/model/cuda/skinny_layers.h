@@ -21,7 +21,7 @@ class SkinnyLayers : public LinearPath {
   static int most() { return ops::cuda::most_skinny_rows(); }
   static constexpr bool kPads = false;
   static bool takes(const DeviceModel& model, const LinearCall& call) {
-    return model.has_plain_layers() && !call.adapts && call.rows <= most() &&
+    return model.has_plain_layers() && !call.adapts && !call.ends && call.rows <= most() &&
            model.can_sum_rows() && (model.ranks() == nullptr || model.spec().experts() == nullptr);
   }
   static std::unique_ptr<LinearPath> make(const DeviceModel& model,

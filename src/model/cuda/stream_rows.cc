@@ -2,28 +2,45 @@
 
 #include <cstddef>
 
+#include "ops/cuda/general/norm.h"
+
 namespace winnow::model::cuda {
 
 void StreamRows::take(std::span<const int> after, int rows) {
   after_.assign(after.begin(), after.end());
-  rows_.ensure(static_cast<std::size_t>(rows) * after.size() * static_cast<std::size_t>(hidden_));
+  const std::size_t count =
+      static_cast<std::size_t>(rows) * static_cast<std::size_t>(model_->hidden());
+  rows_.ensure(count * after.size());
+  if (std::ranges::find(after, model_->layers() + 1) != after.end()) {
+    normed_.ensure(count);
+  }
 }
 
 void StreamRows::keep(int layer, const float* stream_rows, int rows, cudaStream_t stream) const {
-  const std::size_t row_bytes = static_cast<std::size_t>(hidden_) * sizeof(float);
+  const auto width = static_cast<std::size_t>(model_->hidden());
   for (std::size_t i = 0; i < after_.size(); ++i) {
     if (after_[i] == layer) {
       winnow::cuda::check(
-          cudaMemcpy2DAsync(rows_.data() + i * static_cast<std::size_t>(hidden_),
-                            after_.size() * row_bytes, stream_rows, row_bytes, row_bytes,
+          cudaMemcpy2DAsync(rows_.data() + i * width, after_.size() * width * sizeof(float),
+                            stream_rows, width * sizeof(float), width * sizeof(float),
                             static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream),
           "keep the states before a layer");
     }
   }
 }
 
+void StreamRows::keep_end(const float* stream_rows, int rows, cudaStream_t stream) const {
+  keep(model_->layers(), stream_rows, rows, stream);
+  if (std::ranges::find(after_, model_->layers() + 1) != after_.end()) {
+    const NormSpec& norm = model_->spec().final_norm;
+    ops::cuda::rms_norm(normed_.data(), stream_rows, rows, model_->hidden(),
+                        {.weight = model_->weights().norm.data()}, norm.eps, stream);
+    keep(model_->layers() + 1, normed_.data(), rows, stream);
+  }
+}
+
 void StreamRows::read(int first, const StreamStates& to, cudaStream_t stream) const {
-  const std::size_t width = after_.size() * static_cast<std::size_t>(hidden_);
+  const std::size_t width = after_.size() * static_cast<std::size_t>(model_->hidden());
   if (to.out.rows > 0) {
     winnow::cuda::check(cudaMemcpy2DAsync(to.out.data, to.out.stride * sizeof(float),
                                           rows_.data() + static_cast<std::size_t>(first) * width,

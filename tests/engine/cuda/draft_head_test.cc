@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "engine/cpu_runner.h"
@@ -64,7 +65,8 @@ TEST_P(CudaStream, IsThatOfTheCpu) {
   const auto cuda = make_backend(model, engine_config(c, true));
   const auto on_cpu = cpu->make_runner(engine_config(c, false));
   const auto on_cuda = cuda->make_runner(engine_config(c, true));
-  const std::vector<int> after{spec.layer_count() - 1, 0, 1};
+  const int layers = spec.layer_count();
+  const std::vector<int> after{layers - 1, 0, 1, layers, layers + 1};
   const auto tokens = random_tokens(120, spec.vocab);
   std::vector<std::unique_ptr<SequenceState>> owners;
   std::vector<SequenceState*> of_cpu;
@@ -165,42 +167,64 @@ void expect_alike(const std::vector<float>& got, const std::vector<float>& expec
   EXPECT_LE(relative_error(finite, finite_expected), 2e-2);
 }
 
-TEST_P(CudaDraftHead, ComputesTheLogitsOfTheCpu) {
-  const HeadFiles files = head_of(GetParam());
-  const LoadedHead head(files, target_of(files));
-  const model::ModelSpec& spec = head.model().spec();
-  EngineConfig config = roomy(RuleKind::dense);
+EngineConfig on_device(EngineConfig config) {
+  config.cuda_device = 0;
+  config.compute = DType::bf16;
   config.cache.format = ops::EntryFormat::bf16;
-  EngineConfig on_device = config;
-  on_device.cuda_device = 0;
-  on_device.compute = DType::bf16;
-  const auto cuda = make_backend(head.model(), on_device);
-  const auto cpu_runner = head.backend().make_runner(config);
-  const auto cuda_runner = cuda->make_runner(on_device);
-  const auto on_cpu = cpu_runner->open({});
-  const auto on_cuda = cuda_runner->open({});
+  return config;
+}
+
+// Rows with the target's states in chunks, then rows with the head's own.
+void expect_logits_of_the_cpu(const model::Model& head, const Backend& on_cpu) {
+  const model::ModelSpec& spec = head.spec();
+  const EngineConfig config = roomy(RuleKind::dense);
+  const auto cuda = make_backend(head, on_device(config));
+  const auto cpu_runner = on_cpu.make_runner(config);
+  const auto cuda_runner = cuda->make_runner(on_device(config));
+  const auto cpu_sequence = cpu_runner->open({});
+  const auto cuda_sequence = cuda_runner->open({});
   const auto tokens = random_tokens(60, spec.vocab);
   Random random(5);
   std::vector<float> state;
   std::size_t first = 0;
-  for (const std::size_t count : {40U, 1U, 3U, 1U}) {
+  for (const std::size_t count : {40U, 1U, 3U, 1U, 1U, 1U}) {
+    const bool own = first >= 44;
     std::vector<float> states(count * static_cast<std::size_t>(spec.draft_head->inputs()));
     for (float& value : states) {
       value = static_cast<float>(random.uniform()) - 0.5F;
     }
+    const std::vector<float>& input = own ? state : states;
     const auto chunk = std::span(tokens).subspan(first, count);
-    const auto expected = take(*cpu_runner, *on_cpu, chunk, states, false, spec);
-    expect_alike(take(*cuda_runner, *on_cuda, chunk, states, false, spec), expected);
+    const auto expected = take(*cpu_runner, *cpu_sequence, chunk, input, own, spec);
+    expect_alike(take(*cuda_runner, *cuda_sequence, chunk, input, own, spec), expected);
     state.assign(expected.begin() + spec.vocab, expected.end());
     first += count;
   }
-  for (int row = 0; row < 3; ++row) {
-    const auto chunk = std::span(tokens).subspan(first++, 1);
-    const auto expected = take(*cpu_runner, *on_cpu, chunk, state, true, spec);
-    expect_alike(take(*cuda_runner, *on_cuda, chunk, state, true, spec), expected);
-    state.assign(expected.begin() + spec.vocab, expected.end());
-  }
 }
+
+TEST_P(CudaDraftHead, ComputesTheLogitsOfTheCpu) {
+  const HeadFiles files = head_of(GetParam());
+  const LoadedHead head(files, target_of(files));
+  expect_logits_of_the_cpu(head.model(), head.backend());
+}
+
+class CudaMtpLayer : public OnDevice<::testing::TestWithParam<const char*>> {};
+
+TEST_P(CudaMtpLayer, ComputesTheLogitsOfTheCpu) {
+  const winnow::testing::MtpFiles files(winnow::testing::mtp_family(GetParam()),
+                                        {.hidden = 256,
+                                         .heads = 4,
+                                         .kv_heads = 2,
+                                         .head_dim = 64,
+                                         .intermediate = 416,
+                                         .vocab = 1003});
+  const model::Model target(files.target, model::random_weights(files.target, DType::f32, 4));
+  const LoadedMtp layer(files, target);
+  expect_logits_of_the_cpu(layer.model(), layer.backend());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaMtpLayer, ::testing::Values("qwen2", "qwen3_5_text"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Variants, CudaDraftHead,
                          ::testing::Values(Variant{"as_published", nlohmann::json::object()},
@@ -215,10 +239,7 @@ class CudaKnowingHead : public OnDevice<::testing::TestWithParam<RuleKind>> {
   void SetUp() override {
     OnDevice::SetUp();
     if (!IsSkipped()) {
-      config_ = roomy(GetParam());
-      config_.cuda_device = 0;
-      config_.compute = DType::bf16;
-      config_.cache.format = ops::EntryFormat::bf16;
+      config_ = on_device(roomy(GetParam()));
       backend_ = make_backend(target_.model(), config_);
       head_backend_ = make_backend(head_.model(), config_);
     }
@@ -286,6 +307,41 @@ TEST_P(CudaKnowingHead, ObeysAConstraint) {
   const Answer expected = serve_drafted(*backend_, config_, request, plain);
   EXPECT_EQ(serve_drafted(*backend_, drafting(), request, drafted).tokens, expected.tokens);
   EXPECT_GT(drafted.drafted_tokens, 0);
+}
+
+// Family, whose layer takes the stream before the final norm or behind it, and rule.
+class CudaKnowingLayer
+    : public OnDevice<::testing::TestWithParam<std::tuple<std::string, RuleKind>>> {};
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaKnowingLayer,
+                         ::testing::Combine(::testing::Values("qwen2", "qwen3_5_text"),
+                                            ::testing::Values(RuleKind::dense, RuleKind::dms,
+                                                              RuleKind::h2o)),
+                         [](const auto& info) {
+                           return std::get<std::string>(info.param) + "_" +
+                                  std::string(kvcache::rule_name(std::get<RuleKind>(info.param)));
+                         });
+
+TEST_P(CudaKnowingLayer, IsAlwaysRight) {
+  const auto& [family, rule] = GetParam();
+  const model::ModelSpec spec = winnow::testing::taught(
+      rule, winnow::testing::spec_of(family, kWordSizes, {{"full_attention_interval", 1}}));
+  const PredictableModel target(spec);
+  const LoadedMtp layer(knowing_layer(family, spec), target.model());
+  EngineConfig config = on_device(roomy(rule));
+  const auto backend = make_backend(target.model(), config);
+  const auto layer_backend = make_backend(layer.model(), on_device(roomy(RuleKind::dense)));
+  config = drafted_by(*layer_backend, config, std::size_t{1} << 24);
+  config.draft_cache.format = ops::EntryFormat::bf16;
+  for (const int chunk : {512, 7}) {
+    config.step_tokens = chunk;
+    const Request request = reader(60, 70).request;
+    EngineStats stats;
+    const Answer answer = serve_drafted(*backend, config, request, stats);
+    EXPECT_EQ(answer.tokens, words_after(request.prompt.back(), 70));
+    EXPECT_EQ(stats.accepted_tokens, stats.drafted_tokens);
+    EXPECT_GE(stats.accepted_tokens, 50);
+  }
 }
 
 }  // namespace
