@@ -73,10 +73,11 @@ class Runner:
         keys = ["perplexity", "nll_per_token", "nll_error", "tokens", "compression_ratio", "kld", "kld_error"]
         return {key: found[key] for key in keys}
 
-    def measure(self, model: Path) -> dict:
-        result = {name: self.perplexity(model, text, LENGTH) for name, text in self.texts.items()}
-        first = next(iter(self.texts.values()))
-        result["by_context"] = {n: self.perplexity(model, first, n)["compression_ratio"] for n in (512, 1536)}
+    def measure_texts(self, model: Path) -> dict:
+        return {name: self.perplexity(model, text, LENGTH) for name, text in self.texts.items()}
+
+    def measure_tasks(self, model: Path) -> dict:
+        result = {}
         plain = ["--style", "plain", "--chains", "3", "--hops", "2", "--repeats", "10", "--max-tokens", "80"]
         for name, flags in {"needle": [], "variables": plain}.items():
             found = self.evaluate(name, model, "--text", self.args.hay, "--lengths", "2048,4096", *flags)
@@ -84,13 +85,18 @@ class Runner:
             result[name] = {key: found[key] for key in keys}
         return result
 
-    def run(self, name: str, recipe: list[str]) -> None:
-        out = self.args.out / f"{name}.json"
-        if out.exists():
-            return
+    def measure(self, model: Path) -> dict:
+        result = self.measure_texts(model)
+        first = next(iter(self.texts.values()))
+        result["by_context"] = {n: self.perplexity(model, first, n)["compression_ratio"] for n in (512, 1536)}
+        return {**result, **self.measure_tasks(model)}
+
+    def train(self, name: str, recipe: list[str]) -> tuple[Path, dict]:
+        """The model, and what its training took."""
         model = self.args.work / name
+        batch = str(self.args.batch)
         command = [*recipe, "--model", str(self.args.base), "--data", *self.args.data, "--out", str(model),
-                   "--length", str(LENGTH), "--batch", "16", "--micro-batch", "16", "--save-every", "0",
+                   "--length", str(LENGTH), "--batch", batch, "--micro-batch", batch, "--save-every", "0",
                    "--device", self.args.device]  # fmt: skip
         if "--lr" not in recipe:
             command += ["--lr", "1e-4"]
@@ -102,17 +108,23 @@ class Runner:
         kept = [m for i, m in enumerate(metrics) if i % 10 == 0 or i + 1 >= len(metrics)]
         for record in kept[:-1]:
             record.pop("evicted_per_head", None)
-        result = {"name": name, "command": ["winnow", *command], "seconds": seconds, "metrics": kept}
+        return model, {"name": name, "command": ["winnow", *command], "seconds": seconds, "metrics": kept}
+
+    def run(self, name: str, recipe: list[str]) -> None:
+        out = self.args.out / f"{name}.json"
+        if out.exists():
+            return
+        model, result = self.train(name, recipe)
         result["held_out"] = self.measure(model)
         out.write_text(json.dumps(result, indent=1) + "\n")
         report = " ".join(f"{t} CR {r['compression_ratio']:.2f} KLD {r['kld']:.4f}" for t, r in result["held_out"].items() if t in self.texts)
-        print(f"{name}: {seconds:.0f} s, {report}, needle {result['held_out']['needle']['accuracy']}", flush=True)
+        print(f"{name}: {result['seconds']:.0f} s, {report}, needle {result['held_out']['needle']['accuracy']}", flush=True)
         if not self.args.keep:
             shutil.rmtree(model)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every comparison of retrofits takes."""
     parser.add_argument("--winnow", default="build/release/bin/winnow")
     parser.add_argument("--base", type=Path, required=True)
     parser.add_argument("--data", nargs="+", required=True, help="JSONL, or one folder of tokenize-data")
@@ -121,10 +133,16 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=16, help=f"sequences of {LENGTH} tokens per update")
     parser.add_argument("--eval-tokens", type=int, default=65536, help="of each text")
     parser.add_argument("--only", default="", help="regular expression of names")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; small models leave a device idle")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--keep", action="store_true", help="keep the models")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
