@@ -15,7 +15,7 @@ import re
 import shutil
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,10 +74,17 @@ class Curves:
         self.began = time.time()
         lines = args.out.read_text().splitlines() if args.out.exists() else []
         self.done = {json.loads(line)["name"] for line in lines}
+        self.took: dict[int, float] = {}  # updates -> most seconds of a run, with its measurements
 
     def store(self, record: dict) -> None:
         with self.lock, self.args.out.open("a") as out:
             out.write(json.dumps(record) + "\n")
+
+    def expected(self, updates: int) -> float:
+        """Seconds that a run will take beside as many others as before; 0 while none has ended."""
+        with self.lock:
+            paces = [seconds / n for n, seconds in self.took.items()]
+            return self.took.get(updates, updates * max(paces, default=0.0))
 
     def measure_base(self) -> None:
         if "base" not in self.done:
@@ -87,8 +94,9 @@ class Curves:
     def run(self, plan: Plan) -> None:
         if plan.name in self.done:
             return
-        if time.time() - self.began > self.args.seconds:
-            print(f"{plan.name}: left out, {self.args.seconds:.0f} s are over", flush=True)
+        began = time.time()
+        if began - self.began + self.expected(plan.updates) > self.args.seconds:
+            print(f"{plan.name}: left out, would not end within {self.args.seconds:.0f} s", flush=True)
             return
         model, trained = self.runner.train(plan.name, plan.recipe())
         held_out = self.runner.measure_texts(model)
@@ -97,6 +105,8 @@ class Curves:
         shutil.rmtree(model)
         tokens = plan.updates * self.args.batch * LENGTH
         self.store({**vars(plan), "tokens": tokens, **trained, "held_out": held_out})
+        with self.lock:
+            self.took[plan.updates] = max(self.took.get(plan.updates, 0.0), time.time() - began)
         report = ", ".join(f"{t} CR {held_out[t]['compression_ratio']:.2f} KLD {held_out[t]['kld']:.4f}" for t in self.runner.texts)
         print(f"{time.time() - self.began:.0f} s: {plan.name}, {trained['seconds']:.0f} s: {report}", flush=True)
 
@@ -106,7 +116,7 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--updates", type=int, default=200, help="of the longest runs")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1e9, help="no run starts later")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no run starts that would end later")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.work.mkdir(parents=True, exist_ok=True)
@@ -114,10 +124,10 @@ def main() -> None:
     chosen = [plan for plan in plans(args.updates, args.seeds) if re.search(args.only, plan.name)]
     with ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(curves.measure_base), *(pool.submit(curves.run, plan) for plan in chosen)]
-    failed = [error for done in waiting if (error := done.exception())]
-    for error in failed:
-        print(error)
-    raise SystemExit(1 if failed else 0)
+        for done in as_completed(waiting):  # told at once: a lease may end before the last run does
+            if error := done.exception():
+                print(error, flush=True)
+    raise SystemExit(1 if any(done.exception() for done in waiting) else 0)
 
 
 if __name__ == "__main__":
