@@ -49,7 +49,7 @@ class Plan:
             return ["retrofit", "--method", "dmc", "--decision-lr", "1e-2", "--fade-steps", tenth, *phases]
         window = ["--window", re.sub(r"\D", "", self.method)]
         if self.method.startswith("adapter"):
-            return ["retrofit", "--decisions", "adapter", "--decision-lr", "1e-3", *window, *phases]
+            return ["retrofit", "--decisions", "adapter", "--decision-lr", "3e-4", *window, *phases]
         # Few updates must move decisions as far as many do.
         rate = f"{1e-5 * max(1.0, 300 / self.updates):.2g}"
         return ["retrofit", "--decision-lr", rate, "--fade-steps", tenth, *window, *phases]

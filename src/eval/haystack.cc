@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "eval/does_not_fit.h"
 
 namespace winnow::eval {
 
@@ -87,7 +88,7 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
       "--lengths: without the tokens of the answer, {} prompt tokens have no room for hay: what "
       "is hidden and asked takes {}";
   std::int64_t size = length - asked;
-  require(size > 0, kNoRoom, std::max(0, length), asked);
+  require_fit(size > 0, kNoRoom, std::max(0, length), asked);
   std::vector<std::int32_t> best;
   for (int i = 0; i < kTries && size > 0; ++i) {
     auto tokens = encode(hide(cut(first, static_cast<std::size_t>(size)), hidden) + question);
@@ -100,7 +101,7 @@ std::vector<std::int32_t> Haystack::prompt(int length, std::span<const Hidden> h
     }
     size += room >= 0 ? room - kSlack / 2 : room - 1;
   }
-  require(!best.empty(), kNoRoom, length, asked);
+  require_fit(!best.empty(), kNoRoom, length, asked);
   return best;
 }
 

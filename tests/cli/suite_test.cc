@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -140,6 +142,53 @@ TEST(Suite, JudgesAFormatOfEntries) {
   const CommandResult result = run_winnow(words);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_GT(row_of(json::parse(result.out), "kld 0").at("student"), 0.001) << result.out;
+}
+
+// Files of the base, but with fewer positions.
+std::string base_with_positions(const TempDirectory& directory, int positions) {
+  const std::filesystem::path source = std::filesystem::path(WINNOW_SOURCE_DIR) / kBase;
+  const std::filesystem::path copy = directory.file("base");
+  std::filesystem::create_directory(copy);
+  for (const auto& file : std::filesystem::directory_iterator(source)) {
+    std::filesystem::create_symlink(file.path(), copy / file.path().filename());
+  }
+  json config = json::parse(read_text(source / "config.json"));
+  config["max_position_embeddings"] = positions;
+  std::filesystem::remove(copy / "config.json");
+  static_cast<void>(directory.write("base/config.json", config.dump()));
+  return copy.string();
+}
+
+// Before either model answers anything: the journal of --out has no records.
+TEST(Suite, RefusesRowsWithoutEnoughPositionsBeforeItMeasures) {
+  const TempDirectory directory;
+  const auto suite_of = [&](const std::string& base, const Words& more) {
+    Words words{"eval", "suite", "--model", base, "--cache", "streaming", "--cr", "4", "--quick"};
+    words.insert(words.end(), {"--samples", "1", "--threads", "1"});
+    words.insert(words.end(), {"--html", directory.file("page.html")});
+    words.insert(words.end(), more.begin(), more.end());
+    return run_winnow(words);
+  };
+  const std::string base = base_with_positions(directory, 512);
+  const CommandResult all = suite_of(base, {"--turns", "2", "--out", directory.file("suite.json")});
+  EXPECT_EQ(all.code, 1);
+  EXPECT_THAT(all.err, HasSubstr("512 positions"));
+  EXPECT_THAT(all.err, HasSubstr("transcript"));
+  EXPECT_THAT(all.err, HasSubstr("--rows text,needle,variables,memory,positions,cost")) << all.err;
+  EXPECT_EQ(std::ranges::count(all.err, '\n'), 1) << all.err;
+  EXPECT_EQ(std::ranges::count(read_text(directory.file("suite.jsonl")), '\n'), 1);
+
+  const CommandResult turns = suite_of(base, {"--turns", "60", "--rows", "text,memory"});
+  EXPECT_EQ(turns.code, 1);
+  EXPECT_THAT(turns.err, HasSubstr("memory (--turns 60: a conversation takes"));
+  EXPECT_THAT(turns.err, HasSubstr("--rows text"));
+  const CommandResult alone = suite_of(base, {"--rows", "transcript"});
+  EXPECT_EQ(alone.code, 1);
+  EXPECT_THAT(alone.err, HasSubstr("has no room for 3 steps"));
+  EXPECT_THAT(alone.err, Not(HasSubstr("--rows")));  // none is left
+
+  const CommandResult rest = suite_of(base, {"--rows", "needle"});
+  EXPECT_EQ(rest.code, 0) << rest.err;
 }
 
 TEST(Suite, NamesWhatIsWrong) {

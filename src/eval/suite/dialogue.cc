@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "eval/does_not_fit.h"
 
 namespace winnow::eval {
 namespace {
@@ -67,9 +68,9 @@ Conversation make_conversation(const Haystack& hay, const DialogueForm& form,
       return conversation;
     }
   }
-  fail("--turns {}: a conversation takes {} tokens, but the models have {} positions",
-       options.turns, question.prompt.size() + static_cast<std::size_t>(options.max_tokens),
-       options.longest);
+  throw DoesNotFit(fmt::format(
+      "--turns {}: a conversation takes {} tokens, but the models have {} positions", options.turns,
+      question.prompt.size() + static_cast<std::size_t>(options.max_tokens), options.longest));
 }
 
 std::string_view speaker(std::string_view role) {

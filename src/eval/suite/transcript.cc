@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "eval/does_not_fit.h"
 #include "eval/facts.h"
 #include "eval/suite/tool_results.h"
 
@@ -147,8 +148,8 @@ Question make_transcript(const DialogueForm& form, bool takes_system,
   const Draft draft(form, takes_system, options.end, repeat, share, random);
   const auto length = static_cast<std::size_t>(std::max(0, options.length - options.max_tokens));
   const std::size_t steps = draft.fitting(length);
-  require(steps >= kLeastSteps, "--transcript {}: has no room for {} steps of an agent",
-          options.length, kLeastSteps);
+  require_fit(steps >= kLeastSteps, "--transcript {}: has no room for {} steps of an agent",
+              options.length, kLeastSteps);
   const Errand& errand = draft.errand();
   Question question;
   question.id = fmt::format("{}/{}/{}", errand.step.tool, share, repeat);

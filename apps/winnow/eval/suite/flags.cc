@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "apps/winnow/eval/reference.h"
 #include "apps/winnow/flag_group.h"
@@ -16,9 +15,6 @@
 
 namespace winnow::cli {
 namespace {
-
-constexpr std::array<std::string_view, 8> kRows{"text",       "needle", "variables", "memory",
-                                                "transcript", "task",   "positions", "cost"};
 
 constexpr int kLeastTranscript = 1536;  // by default: the tools and a few steps
 
@@ -39,7 +35,7 @@ void add_suite_flags(CLI::App& command, SuiteFlags& flags) {
                   "times, the first is also the hay of needles (default: winnow's manual)")
       ->allow_extra_args(false);
   own.open_option("--rows", flags.rows, "ROW",
-                  fmt::format("Only these: {} (default: all)", fmt::join(kRows, ",")))
+                  fmt::format("Only these: {} (default: all)", fmt::join(kSuiteRows, ",")))
       ->delimiter(',');
   own.flag("--quick", flags.quick, "Smaller samples: minutes for a small model (default: off)");
   own.open_option("--samples", flags.samples, "N",
@@ -60,9 +56,10 @@ void add_suite_flags(CLI::App& command, SuiteFlags& flags) {
 
 void check_suite(const SuiteFlags& flags) {
   for (const std::string& row : flags.rows) {
-    require(std::ranges::find(kRows, row) != kRows.end(), "--rows {}: expected some of {}", row,
-            fmt::join(kRows, ", "));
+    require(std::ranges::find(kSuiteRows, row) != kSuiteRows.end(),
+            "--rows {}: expected some of {}", row, fmt::join(kSuiteRows, ", "));
   }
+  require(flags.turns >= 0 && flags.turns <= 1000, "--turns {}: expected 0 to 1000", flags.turns);
   require(flags.samples >= 0, "--samples {}: expected 1 or more", flags.samples);
   require(flags.context >= 0, "--context {}: expected 1 or more", flags.context);
   require(flags.transcript >= 0, "--transcript {}: expected 1 or more", flags.transcript);

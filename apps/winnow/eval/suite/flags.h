@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/winnow/eval/run.h"
@@ -25,6 +27,10 @@ struct SuiteFlags : EvalFlags {
   int turns = 10;
   std::string html;
 };
+
+/// The rows of --rows, in the report's order.
+inline constexpr std::array<std::string_view, 8> kSuiteRows{
+    "text", "needle", "variables", "memory", "transcript", "task", "positions", "cost"};
 
 void add_suite_flags(CLI::App& command, SuiteFlags& flags);
 

@@ -7,7 +7,6 @@
 
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/output.h"
-#include "base/error.h"
 #include "eval/needle.h"
 #include "eval/perplexity.h"
 #include "eval/suite/manual_text.h"
@@ -17,28 +16,9 @@
 namespace winnow::cli {
 namespace {
 
-constexpr int kLeastLength = 256;  // of a text with something hidden in it, and an answer
-constexpr double kLengthShares[] = {0.25, 0.5, 1.0};
 // Short texts are cut into shorter windows, so that there are a few.
 constexpr int kLeastWindows = 8;
 constexpr int kLeastContext = 128;
-
-std::vector<int> lengths_up_to(int longest) {
-  std::vector<int> lengths;
-  for (const double share : kLengthShares) {
-    const int length = std::max(kLeastLength, static_cast<int>(share * longest));
-    if (lengths.empty() || length > lengths.back()) {
-      lengths.push_back(length);
-    }
-  }
-  return lengths;
-}
-
-// At least one each.
-int each_of(int samples, std::size_t kinds) {
-  const auto count = static_cast<int>(kinds);
-  return std::max(1, (samples + count - 1) / count);
-}
 
 std::string listed(const std::vector<int>& lengths) {
   std::string text;
@@ -91,6 +71,7 @@ std::vector<eval::SuiteRow> SuiteMeasures::run() {
                                                  {"task", &SuiteMeasures::task},
                                                  {"positions", &SuiteMeasures::positions},
                                                  {"cost", &SuiteMeasures::cost}};
+  prepare();
   Rows rows;
   for (const auto& [name, measure] : all) {
     if (wants_row(flags_, name) && !interrupted()) {
@@ -208,35 +189,22 @@ SuiteMeasures::Rows SuiteMeasures::text() {
 }
 
 SuiteMeasures::Rows SuiteMeasures::needle() {
-  eval::NeedleOptions options{.lengths = lengths_up_to(plan_.context),
-                              .depths = {0.0, 0.25, 0.5, 0.75, 1.0}};
-  options.repeats = each_of(plan_.samples, options.lengths.size() * options.depths.size());
-  options.seed = flags_.seed;
-  const auto questions = eval::make_needles(*hay_, run_.encoder(), options);
-  const auto answers = ask("needle", questions, eval::grade_needle);
+  const auto answers = ask("needle", asked_.needles, eval::grade_needle);
   return {answers_row({.id = "needle",
                        .title = "Needles in a long text",
                        .what = fmt::format("A fact at five depths of texts of {} tokens, asked for "
                                            "at the end.",
-                                           listed(options.lengths))},
+                                           listed(lengths()))},
                       answers)};
 }
 
 SuiteMeasures::Rows SuiteMeasures::variables() {
-  eval::VariablesOptions options{.lengths = lengths_up_to(plan_.context),
-                                 .chains = 3,
-                                 .hops = 2,
-                                 .max_tokens = 80,
-                                 .style = "plain",
-                                 .seed = flags_.seed};
-  options.repeats = each_of(plan_.samples, options.lengths.size());
-  const auto questions = eval::make_variables(*hay_, run_.encoder(), options);
-  const auto answers = ask("variables", questions, eval::grade_variables);
+  const auto answers = ask("variables", asked_.variables, eval::grade_variables);
   return {answers_row({.id = "variables",
                        .title = "Variables tracked",
                        .what = fmt::format("Three chains of three assignments scattered over texts "
                                            "of {} tokens; the value of a last variable is asked.",
-                                           listed(options.lengths))},
+                                           listed(lengths()))},
                       answers)};
 }
 
@@ -245,11 +213,7 @@ SuiteMeasures::Rows SuiteMeasures::task() {
     return {};
   }
   const eval::TextTask* const task = eval::find_text_task(flags_.task.task);
-  const TaskData data = read_task_data(flags_.task);
-  const auto questions = eval::load_questions(
-      *task, data.lines, data.shots, {.shots = flags_.task.shots, .chat = run_.chat_encoder()},
-      run_.encoder());
-  const auto answers = ask("task", questions, make_grade(flags_.task, *task));
+  const auto answers = ask("task", asked_.task, make_grade(flags_.task, *task));
   return {answers_row(
       {.id = "task",
        .title = "Task " + flags_.task.task,

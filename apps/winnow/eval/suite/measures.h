@@ -28,7 +28,8 @@ class SuiteMeasures {
   SuiteMeasures(const SuiteFlags& flags, EvalRun& run, const engine::LoadedModel& base,
                 const std::string& student_path);
 
-  /// All selected rows; after a Ctrl-C those finished until then.
+  /// All selected rows; after a Ctrl-C those finished until then. Error, before either model
+  /// answers anything, for rows that ask more than the models have positions for.
   std::vector<eval::SuiteRow> run();
 
   [[nodiscard]] const SuitePlan& plan() const { return plan_; }
@@ -37,6 +38,29 @@ class SuiteMeasures {
 
  private:
   using Rows = std::vector<eval::SuiteRow>;
+  struct Transcripts {
+    eval::TranscriptOptions options;
+    std::vector<eval::Question> questions;
+  };
+  /// What the rows ask.
+  struct Asked {
+    std::vector<eval::Question> needles;
+    std::vector<eval::Question> variables;
+    std::vector<eval::Conversation> conversations;
+    Transcripts notes;
+    Transcripts calls;
+    std::vector<eval::Question> task;
+  };
+
+  // asked.cc
+  /// Fills in what the selected rows ask.
+  void prepare();
+  /// Questions or texts of one row, by its name; rows without a length of their own need none.
+  void prepare_row(const std::string& row);
+  /// Error unless every prompt fits with its answer.
+  void require_positions(std::span<const eval::Question> questions) const;
+  [[nodiscard]] Transcripts make_transcripts(eval::TranscriptEnd end);
+  [[nodiscard]] std::vector<int> lengths() const;  // of texts in which something is hidden
 
   // measures.cc
   Rows text();
@@ -46,8 +70,8 @@ class SuiteMeasures {
   // session_measures.cc: what a chat's cache keeps.
   Rows memory();
   Rows transcript();
-  eval::SuiteRow transcript_row(eval::SuiteRow row, eval::TranscriptEnd end);
-  eval::SuiteRow sessions(const std::vector<eval::Conversation>& conversations);
+  eval::SuiteRow transcript_row(eval::SuiteRow row, const Transcripts& asked);
+  eval::SuiteRow sessions();
   // cost_measures.cc: positions beyond the model's, and the costs of a cache.
   Rows positions();
   Rows cost();
@@ -75,6 +99,7 @@ class SuiteMeasures {
   std::vector<std::string> names_;  // of texts
   std::vector<std::string> texts_;
   std::unique_ptr<const eval::Haystack> hay_;
+  Asked asked_;
   double ratio_ = 1.0;
   double ratio_tokens_ = 0.0;
 };

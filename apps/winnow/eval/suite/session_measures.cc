@@ -52,13 +52,8 @@ eval::DialogueForm SuiteMeasures::dialogue_form() {
 
 SuiteMeasures::Rows SuiteMeasures::memory() {
   const auto form = dialogue_form();
-  const auto conversations = eval::make_conversations(*hay_, form,
-                                                      {.conversations = plan_.samples,
-                                                       .turns = flags_.turns,
-                                                       .longest = positions_,
-                                                       .seed = flags_.seed});
   std::vector<eval::Question> questions;
-  for (const eval::Conversation& conversation : conversations) {
+  for (const eval::Conversation& conversation : asked_.conversations) {
     questions.push_back(conversation.question);
   }
   const auto answers = ask("memory", questions, eval::grade_needle);
@@ -72,13 +67,14 @@ SuiteMeasures::Rows SuiteMeasures::memory() {
                          .sample = "conversations"},
                         answers)};
   if (!interrupted()) {
-    rows.push_back(sessions(conversations));
+    rows.push_back(sessions());
   }
   return rows;
 }
 
-eval::SuiteRow SuiteMeasures::sessions(const std::vector<eval::Conversation>& conversations) {
+eval::SuiteRow SuiteMeasures::sessions() {
   const auto form = dialogue_form();
+  const auto& conversations = asked_.conversations;
   const std::size_t count =
       std::min(conversations.size(), static_cast<std::size_t>(plan_.sessions));
   SessionCounts counts[2];
@@ -130,7 +126,7 @@ SuiteMeasures::Rows SuiteMeasures::transcript() {
                             .what = "Tools, calls and results (JSON, logs, listings) of {} tokens, "
                                     "then a question about a note that was read on the way.",
                             .sample = "transcripts"},
-                           eval::TranscriptEnd::question)};
+                           asked_.notes)};
   if (!interrupted()) {
     rows.push_back(
         transcript_row({.id = "calls",
@@ -138,16 +134,13 @@ SuiteMeasures::Rows SuiteMeasures::transcript() {
                         .what = "Such transcripts of {} tokens that end in a call up to an id, a "
                                 "path or a port, which an earlier result states.",
                         .sample = "transcripts"},
-                       eval::TranscriptEnd::call));
+                       asked_.calls));
   }
   return rows;
 }
 
-eval::SuiteRow SuiteMeasures::transcript_row(eval::SuiteRow row, eval::TranscriptEnd end) {
-  eval::TranscriptOptions options{.end = end, .length = plan_.transcript, .seed = flags_.seed};
-  const auto kinds = static_cast<int>(options.distances.size());
-  options.repeats = std::max(1, (plan_.samples + kinds - 1) / kinds);
-  const auto questions = eval::make_transcripts(dialogue_form(), options);
+eval::SuiteRow SuiteMeasures::transcript_row(eval::SuiteRow row, const Transcripts& asked) {
+  const auto& [options, questions] = asked;
   row.what = fmt::format(fmt::runtime(row.what), grouped(options.length));
   const std::string id = row.id;
   row = answers_row(std::move(row), ask(id, questions, eval::grade_transcript));
