@@ -283,9 +283,6 @@ const char* beyond_devices(const ModelSpec& spec) {
       return what;
     }
   }
-  if (spec.draft_head && !spec.draft_head->widens_attention()) {
-    return "MTP layers";
-  }
   if (spec.layer_embeddings && has_layer_norm(spec)) {
     return "embeddings for each layer beside LayerNorm";
   }

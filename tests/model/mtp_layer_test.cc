@@ -10,7 +10,6 @@
 #include "model/head_reference.h"
 #include "model/model.h"
 #include "model/mtp_files.h"
-#include "model/supported.h"
 #include "model/tiny_model.h"
 
 namespace winnow::testing {
@@ -312,15 +311,6 @@ TEST(MtpLayers, MayHaveStackedExperts) {
     EXPECT_EQ(values(expert.up), values(separate.layers[0].experts[e].up));
     EXPECT_EQ(values(expert.down), values(separate.layers[0].experts[e].down));
   }
-}
-
-TEST(MtpLayers, RunOnNoDevice) {
-  const MtpFiles files(mtp_family("qwen3_5_text"));
-  const TempDir directory;
-  files.write(directory.path());
-  EXPECT_EQ(model::beyond_devices(files.target), nullptr);
-  EXPECT_STREQ(model::beyond_devices(model::open_mtp_layer(directory.path(), files.target).spec()),
-               "MTP layers");
 }
 
 TEST(MtpLayers, AreQuantisedLikeOthers) {

@@ -97,6 +97,9 @@ std::vector<Case> some_cases() {
   std::vector<Case> cases;
   for (const Case& c : kCases) {
     const std::string_view name = c.name;
+    if (c.tolerance > 0.1) {  // experts that rounding chooses
+      continue;
+    }
     if (name == "llama_bf16" || name == "llama_dense_bf16" || name == "llama_eight" ||
         std::string_view(c.family) == "gemma2" || std::string_view(c.family) == "mixtral" ||
         is_hybrid(c)) {
