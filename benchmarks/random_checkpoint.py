@@ -71,6 +71,23 @@ def to_bf16(values):
     return (values.astype("<f4").view("<u4") >> 16).astype("<u2")
 
 
+def random_normal(seed):
+    """Returns a function that writes `count` normal variates in bf16 to a file."""
+    rng = np.random.default_rng(seed)
+    # Of an odd length, repeated from a random place: enough for a benchmark.
+    normal = to_bf16(rng.standard_normal((1 << 24) + 1, dtype=np.float32) * STD)
+
+    def draw(file, count):
+        begin = int(rng.integers(len(normal)))
+        while count > 0:
+            piece = normal[begin:begin + count]
+            file.write(piece.data)
+            count -= len(piece)
+            begin = 0
+
+    return draw
+
+
 def write_weights(path, shape, seed):
     header, offset = {}, 0
     for name, dims in tensors(shape):
@@ -78,22 +95,14 @@ def write_weights(path, shape, seed):
         header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header).encode()
-    rng = np.random.default_rng(seed)
-    # Of an odd length, repeated from a random place: enough for a benchmark.
-    normal = to_bf16(rng.standard_normal((1 << 24) + 1, dtype=np.float32) * STD)
+    draw = random_normal(seed)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, dims in tensors(shape):
-            count = int(np.prod(dims))
             if len(dims) == 1:
-                file.write(to_bf16(np.ones(count)).tobytes())
-                continue
-            begin = int(rng.integers(len(normal)))
-            while count > 0:
-                piece = normal[begin:begin + count]
-                file.write(piece.data)
-                count -= len(piece)
-                begin = 0
+                file.write(to_bf16(np.ones(dims)).tobytes())
+            else:
+                draw(file, int(np.prod(dims)))
 
 
 def dms(shape, cr, tokens, window):

@@ -94,6 +94,7 @@ def draw_curves(axis, groups: Groups, target: int, text: str) -> None:
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_xlabel("million tokens")
     axis.set_ylabel("KL from the base, nats/token")
+    axis.margins(y=0.12)
     axis.set_title(f"target CR {target}, {text} (figures: measured CR)")
     axis.legend(fontsize=7)
 
@@ -118,10 +119,14 @@ def plot(groups: Groups, text: str, output: Path) -> None:
     import matplotlib.pyplot as plt
 
     targets = sorted({target for _, target, _ in groups})
-    figure, axes = plt.subplots(1, len(targets) + 1, figsize=(5 * (len(targets) + 1), 4.2), squeeze=False)
+    longest = max(updates for _, _, updates in groups)
+    compares = sum((method, targets[-1], longest) in groups for method in LABELS) > 1
+    panels = len(targets) + compares
+    figure, axes = plt.subplots(1, panels, figsize=(5 * panels, 4.2), squeeze=False)
     for axis, target in zip(axes[0], targets):
         draw_curves(axis, groups, target, text)
-    draw_methods(axes[0][-1], groups, targets[-1], text)
+    if compares:
+        draw_methods(axes[0][-1], groups, targets[-1], text)
     figure.tight_layout()
     figure.savefig(output, metadata={"Date": None} if output.suffix == ".svg" else {}, dpi=110)
 

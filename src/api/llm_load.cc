@@ -5,6 +5,7 @@
 #include "api/same_vocabulary.h"
 #include "base/device_list.h"
 #include "base/error.h"
+#include "base/note.h"
 #include "base/threads.h"
 #include "checkpoint/digest.h"
 #include "engine/calibration_file.h"
@@ -12,6 +13,7 @@
 #include "engine/weight_memory.h"
 #include "model/checkpoint.h"
 #include "model/draft_head.h"
+#include "parallel/launched_as.h"
 
 namespace winnow::engine {
 
@@ -112,6 +114,16 @@ std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
 
 namespace {
 
+// Tells processes of a launcher that they do not work together.
+void note_launcher() {
+  if (const auto launched = parallel::launched_as()) {
+    note(
+        fmt::format("process {} of {} by its launcher, but without --tensor-parallel {} it has the "
+                    "whole model to itself",
+                    launched->rank, launched->size, launched->size));
+  }
+}
+
 model::Model read_model(const LoadOptions& options, const model::Checkpoint& checkpoint,
                         const EngineConfig& config) {
   const FixedThreads fixed;  // other threads may load models meanwhile
@@ -131,6 +143,7 @@ std::unique_ptr<const LoadedModel> load_model(const LoadOptions& options) {
     return place_ranks(parts_of(checkpoint, config, load_calibration(options, checkpoint.spec())),
                        config, checkpoint.parameter_count());
   }
+  note_launcher();
   const auto draft_checkpoint = open_draft_model(options, checkpoint.spec());
   if (config.cuda_device) {
     require_device(*config.cuda_device);  // before loading weights, which may take minutes

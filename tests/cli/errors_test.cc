@@ -291,6 +291,18 @@ TEST(Errors, MisspeltPathsShowWhatTheFolderHas) {
                "assets: no model: it has no config.json; assets has base, dms-cr8");
 }
 
+TEST(Errors, ProcessesOfALauncherHearThatTheyAreAlone) {
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "2", 1);
+  const CommandResult result =
+      run_winnow({"generate", "--model", kBase, "--prompt", "x", "--max-tokens", "1"});
+  ::unsetenv("RANK");
+  ::unsetenv("WORLD_SIZE");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("process 1 of 2 by its launcher, but without "
+                                    "--tensor-parallel 2 it has the whole model"));
+}
+
 TEST(Errors, ShapesLargerThanTheMachine) {
   const auto machine = nlohmann::json::parse(run_winnow({"doctor", "--json"}).out);
   if (machine.at("memory_bytes") > 141'000'000'000) {
