@@ -145,4 +145,17 @@ inline Tokens words_after(std::int32_t word, int count) {
   return words;
 }
 
+/// All drafts of a PredictableModel are right, whatever the chunks of the prompt.
+inline void expect_right_drafts(const Backend& target, EngineConfig config) {
+  for (const int chunk : {512, 7}) {
+    config.step_tokens = chunk;
+    const Request request = reader(60, 70).request;
+    EngineStats stats;
+    const Answer answer = serve_drafted(target, config, request, stats);
+    EXPECT_EQ(answer.tokens, words_after(request.prompt.back(), 70));
+    EXPECT_EQ(stats.accepted_tokens, stats.drafted_tokens);
+    EXPECT_GE(stats.accepted_tokens, 50);
+  }
+}
+
 }  // namespace winnow::engine::testing

@@ -30,16 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, KnowingHead,
 
 TEST_P(KnowingHead, IsAlwaysRight) {
   const LoadedHead head(knowing_head(kWords), target_.backend().spec());
-  for (const int chunk : {512, 7}) {
-    EngineConfig config = drafting(head);
-    config.step_tokens = chunk;
-    const Request request = reader(60, 70).request;
-    EngineStats stats;
-    const Answer answer = serve_drafted(target_.backend(), config, request, stats);
-    EXPECT_EQ(answer.tokens, words_after(request.prompt.back(), 70));
-    EXPECT_EQ(stats.accepted_tokens, stats.drafted_tokens);
-    EXPECT_GE(stats.accepted_tokens, 50);
-  }
+  expect_right_drafts(target_.backend(), drafting(head));
 }
 
 TEST_P(KnowingHead, IsRightAboutTheTokensThatItKnows) {
@@ -100,16 +91,7 @@ TEST_P(KnowingLayer, IsAlwaysRight) {
       rule, winnow::testing::spec_of(family, kWordSizes, {{"full_attention_interval", 1}}));
   const PredictableModel target(spec);
   const LoadedMtp layer(knowing_layer(family, spec), target.model());
-  for (const int chunk : {512, 7}) {
-    EngineConfig config = drafted_by(layer.backend(), roomy(rule));
-    config.step_tokens = chunk;
-    const Request request = reader(60, 70).request;
-    EngineStats stats;
-    const Answer answer = serve_drafted(target.backend(), config, request, stats);
-    EXPECT_EQ(answer.tokens, words_after(request.prompt.back(), 70));
-    EXPECT_EQ(stats.accepted_tokens, stats.drafted_tokens);
-    EXPECT_GE(stats.accepted_tokens, 50);
-  }
+  expect_right_drafts(target.backend(), drafted_by(layer.backend(), roomy(rule)));
 }
 
 }  // namespace

@@ -336,15 +336,7 @@ TEST_P(CudaKnowingLayer, IsAlwaysRight) {
   const auto layer_backend = make_backend(layer.model(), on_device(roomy(RuleKind::dense)));
   config = drafted_by(*layer_backend, config, std::size_t{1} << 24);
   config.draft_cache.format = ops::EntryFormat::bf16;
-  for (const int chunk : {512, 7}) {
-    config.step_tokens = chunk;
-    const Request request = reader(60, 70).request;
-    EngineStats stats;
-    const Answer answer = serve_drafted(*backend, config, request, stats);
-    EXPECT_EQ(answer.tokens, words_after(request.prompt.back(), 70));
-    EXPECT_EQ(stats.accepted_tokens, stats.drafted_tokens);
-    EXPECT_GE(stats.accepted_tokens, 50);
-  }
+  expect_right_drafts(*backend, config);
 }
 
 }  // namespace
