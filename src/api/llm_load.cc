@@ -1,5 +1,6 @@
 #include "api/llm_load.h"
 
+#include <mutex>
 #include <utility>
 
 #include "api/same_vocabulary.h"
@@ -105,22 +106,26 @@ std::unique_ptr<const LoadedModel> load_draft_model(const LoadOptions& options,
   const EngineConfig own = resolve_options(options_of_draft_model(options), draft->spec());
   note_memory(*draft, own);
   const FixedThreads fixed;  // other threads may load models meanwhile
-  model::Weights weights = draft->spec().draft_head
-                               ? model::load_draft_head(*draft, model.weights(), host_format(own))
-                               : model::load_weights(*draft, host_format(own), !own.cuda_device);
+  model::Weights weights =
+      draft->spec().draft_head
+          ? model::load_draft_head(*draft, model.weights(), host_format(own), !own.cuda_device)
+          : model::load_weights(*draft, host_format(own), !own.cuda_device);
   return place_draft_model({draft->spec(), std::move(weights)}, own, draft->parameter_count(),
                            model.spec(), config);
 }
 
 namespace {
 
-// Tells processes of a launcher that they do not work together.
+// Tells a process of a launcher once that it does not work with the others.
 void note_launcher() {
+  static std::once_flag told;
   if (const auto launched = parallel::launched_as()) {
-    note(
-        fmt::format("process {} of {} by its launcher, but without --tensor-parallel {} it has the "
-                    "whole model to itself",
-                    launched->rank, launched->size, launched->size));
+    std::call_once(told, [&] {
+      note(
+          fmt::format("process {} of {} by its launcher: without --tensor-parallel each has the "
+                      "whole model to itself",
+                      launched->rank, launched->size));
+    });
   }
 }
 

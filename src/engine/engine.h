@@ -216,6 +216,7 @@ class Engine {
               std::vector<TokenEvent>& events);
 
   // engine_draft.cc: speculation.
+  [[nodiscard]] int rows_for_drafts() const;
   void draft();
   void ask_for_stream(std::span<const Share> shares, std::span<SequenceShare> steps);
   void tell_drafter(std::span<const Share> shares, std::span<const SequenceShare> steps);

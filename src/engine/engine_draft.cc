@@ -16,12 +16,18 @@ constexpr int kMostRows = kMostDrafted + 1;
 
 }  // namespace
 
-// Drafts tokens for decoding sequences, as long as the step has rows for them.
-void Engine::draft() {
+// The rows that a step of all decoding sequences leaves for drafts.
+int Engine::rows_for_drafts() const {
   int rows = kMostRows;
   for (const SequencePtr& sequence : running_) {
     rows -= sequence->is_decoding() ? sequence->pending() : 0;
   }
+  return rows;
+}
+
+// Drafts tokens for decoding sequences, as long as the step has rows for them.
+void Engine::draft() {
+  const int rows = rows_for_drafts();
   if (rows <= 0) {
     return;
   }
@@ -52,10 +58,11 @@ void Engine::draft() {
   }
 }
 
-// Buffers for the states that the drafter reads, of sequences that may ask for drafts.
+// Buffers for the states that the drafter reads, of sequences that may ask for drafts; none while
+// many sequences decode, since states cost them time and nothing is drafted.
 void Engine::ask_for_stream(std::span<const Share> shares, std::span<SequenceShare> steps) {
   const std::span<const int> layers = drafter_->layers_read();
-  if (layers.empty()) {
+  if (layers.empty() || rows_for_drafts() <= 0) {
     return;
   }
   const std::size_t width = layers.size() * static_cast<std::size_t>(model_.hidden);

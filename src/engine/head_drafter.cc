@@ -14,6 +14,10 @@ using Tokens = std::span<const std::int32_t>;
 
 // As many rows of a sequence wait for its next draft.
 constexpr std::size_t kMostWaiting = kMostDrafted + 1;
+// Sequences that use every expert.
+constexpr int kAllExperts = 1 << 20;
+// As many rows of a prompt are taken in one step, which no plan of memory counts.
+constexpr std::size_t kPromptRows = 1024;
 
 }  // namespace
 
@@ -56,8 +60,9 @@ struct HeadDrafter::State : DraftState {
     waiting.resize(static_cast<std::size_t>(right));
     states.resize(static_cast<std::size_t>(right) * width);
   }
-  /// Returns how many of the rows it knows. Without those before them it begins anew.
-  std::size_t known_of(const DraftReading& reading) {
+  /// Goes on with these rows, or begins anew if it lacks those before them. Returns how many of
+  /// them it knows already.
+  std::size_t follow(const DraftReading& reading) {
     forget_wrong(reading.tokens);
     if (!cache || reading.position > known_rows()) {
       close();
@@ -83,8 +88,8 @@ struct HeadDrafter::State : DraftState {
     return static_cast<std::size_t>(
         std::clamp(certain, 0, std::max(static_cast<int>(waiting.size()) - 1, 0)));
   }
-  /// A share that takes the first `count` rows that wait.
-  void take(SequenceShare& share, std::size_t count) const {
+  /// Lets a share take the first `count` rows that wait.
+  void give_to(SequenceShare& share, std::size_t count) const {
     const std::size_t width = states.size() / waiting.size();
     share.input = {{states.data(), count, width}, /*own=*/false};
   }
@@ -119,7 +124,7 @@ struct HeadDrafter::Intake {
       share.sequence = state.cache.get();
       share.tokens = tokens.subspan(static_cast<std::size_t>(state.next_row()) + 1, count);
       share.logit_rows = 0;
-      state.take(share, count);
+      state.give_to(share, count);
       states.push_back(&state);
     }
   }
@@ -138,12 +143,14 @@ struct HeadDrafter::Prompt {
   [[nodiscard]] std::size_t certain() const {
     return std::min(reading->taken.size() - known - 1, reading->tokens.size() - first_row() - 1);
   }
-  [[nodiscard]] SequenceShare share() const {
+  /// Of these at most kPromptRows from `first` on.
+  [[nodiscard]] SequenceShare share(std::size_t first) const {
+    const std::size_t count = std::min(kPromptRows, certain() - first);
     SequenceShare share;
     share.sequence = state->cache.get();
-    share.tokens = reading->tokens.subspan(first_row() + 1, certain());
+    share.tokens = reading->tokens.subspan(first_row() + first + 1, count);
     share.logit_rows = 0;
-    share.input = {reading->states.slice(known, known + certain()), /*own=*/false};
+    share.input = {reading->states.slice(known + first, known + first + count), /*own=*/false};
     return share;
   }
 };
@@ -172,7 +179,7 @@ std::unique_ptr<DraftLength> HeadDrafter::make_length() const {
 DraftMemory HeadDrafter::memory() const {
   return {.bytes = runner_->page_bytes(),
           .capacity_bytes = runner_->capacity_bytes(),
-          .weight_bytes = head_.weight_bytes_per_step(1)};
+          .weight_bytes = head_.weight_bytes_per_step(kAllExperts)};
 }
 
 HeadDrafter::State& HeadDrafter::state_of(std::unique_ptr<DraftState>& state) {
@@ -194,7 +201,7 @@ void HeadDrafter::read(std::span<const DraftReading> readings) {
     if (reading.taken.size() > kMostWaiting) {  // a prompt, which asks for no drafts yet
       state.used = calls_;
     }
-    const std::size_t known = state.known_of(reading);
+    const std::size_t known = state.follow(reading);
     if (reading.taken.size() - known > kMostWaiting) {
       waited.add(state, reading.tokens, state.waiting.size());
       prompts.push_back({&state, &reading, known});
@@ -214,13 +221,18 @@ void HeadDrafter::read(std::span<const DraftReading> readings) {
 // Takes rows straight from the model's states, but for the last, with which a draft begins.
 void HeadDrafter::read_prompts(std::span<const Prompt> prompts) {
   Intake intake;
-  for (const Prompt& prompt : prompts) {
-    if (prompt.state->cache) {
-      intake.shares.push_back(prompt.share());
-      intake.states.push_back(prompt.state);
+  std::size_t first = 0;
+  do {
+    intake = {};
+    for (const Prompt& prompt : prompts) {
+      if (prompt.state->cache && first < prompt.certain()) {
+        intake.shares.push_back(prompt.share(first));
+        intake.states.push_back(prompt.state);
+      }
     }
-  }
-  take(intake);
+    take(intake);
+    first += kPromptRows;
+  } while (!intake.states.empty());
   for (const Prompt& prompt : prompts) {
     if (prompt.state->cache) {
       prompt.state->wait(*prompt.reading, prompt.known + prompt.certain());
@@ -290,7 +302,7 @@ void HeadDrafter::take_waiting(std::span<Job> jobs) {
     }
     const std::size_t count = state.waiting.size();
     SequenceShare share = job.share(*state.cache, job.task->tokens.last(count), /*drafts=*/true);
-    state.take(share, count);
+    state.give_to(share, count);
     state.own.resize(static_cast<std::size_t>(head_.spec().hidden));
     share.state = state.own;
     readers.push_back(&job);

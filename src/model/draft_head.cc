@@ -179,9 +179,9 @@ Checkpoint open_draft_head(const fs::path& directory, const ModelSpec& target) {
 }
 
 Weights load_draft_head(const Checkpoint& head, const Weights& target,
-                        std::optional<ops::WeightFormat> format) {
+                        std::optional<ops::WeightFormat> format, bool keep_packed) {
   const DraftHeadSpec& what = *head.spec().draft_head;
-  Weights weights = load_weights(head, format);
+  Weights weights = load_weights(head, format, keep_packed);
   if (!what.own_embedding) {
     weights.embedding = target.embedding;
   }

@@ -24,6 +24,6 @@ Checkpoint open_mtp_layer(const std::filesystem::path& directory, const ModelSpe
 /// The weights of such a head, as load_weights(). `target`: of the model, which lends it what files
 /// lack (DraftHeadSpec) and must outlive it.
 Weights load_draft_head(const Checkpoint& head, const Weights& target,
-                        std::optional<ops::WeightFormat> format = {});
+                        std::optional<ops::WeightFormat> format = {}, bool keep_packed = true);
 
 }  // namespace winnow::model

@@ -105,8 +105,8 @@ void check_nothing_ignored(const Locate& where, const ModelSpec& spec,
   }
   if (beyond != nullptr) {
     note(
-        fmt::format("{}: {} layers run, as config.json says; tensors of later ones are not "
-                    "used, but for --speculate mtp",
+        fmt::format("{}: {} layers run, as config.json says; tensors of later ones are used by "
+                    "--speculate mtp, if at all",
                     where(*beyond), spec.layer_count()));
   }
 }

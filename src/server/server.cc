@@ -262,6 +262,7 @@ Server::Server(const LoadOptions& options, ServerConfig config)
                      {"model", parts_->service.config().model_name},
                      {"device", options.device},
                      {"weights", options.weights},
+                     {"speculate", options.speculate},
                      {"draft_model", options.draft_model},
                      {"host", config.http.host},
                      {"port", port()},

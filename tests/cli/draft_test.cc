@@ -130,7 +130,8 @@ void write_mtp_model(const std::filesystem::path& directory) {
   family.keys["linear_value_head_dim"] = 8;  // int8 takes multiples of 32 columns
   MtpFiles(family, {.hidden = 64, .intermediate = 64, .vocab = 8192}).write(directory);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    std::filesystem::copy_file(std::filesystem::path(kBase) / name, directory / name);
+    std::filesystem::copy_file(std::filesystem::path(WINNOW_SOURCE_DIR) / kBase / name,
+                               directory / name);
   }
 }
 

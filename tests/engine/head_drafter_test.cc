@@ -105,6 +105,17 @@ TEST_F(DraftsOfAHead, AreTheSameHoweverItReads) {
   EXPECT_EQ(ask(drafter_, sequence), fresh_draft(sequence.tokens));
 }
 
+TEST_F(DraftsOfAHead, AreTheSameAfterALongPrompt) {
+  Read whole{.tokens = spread_tokens(1500)};
+  read_own(drafter_, whole, 0, 1499);
+  Read parts{.tokens = whole.tokens};
+  for (int first = 0; first < 1499; first += 100) {
+    read_own(drafter_, parts, first, std::min(first + 100, 1499));
+  }
+  EXPECT_EQ(ask(drafter_, whole).size(), 5U);
+  EXPECT_EQ(ask(drafter_, whole), ask(drafter_, parts));
+}
+
 TEST_F(DraftsOfAHead, LeaveNoTraceWhenTheyWereWrong) {
   Read sequence{.tokens = spread_tokens(30)};
   read_own(drafter_, sequence, 0, 29);

@@ -43,6 +43,24 @@ TEST_P(KnowingHead, IsRightAboutTheTokensThatItKnows) {
   EXPECT_GE(stats.accepted_tokens, 60);
 }
 
+TEST_P(KnowingHead, ReadsNothingWhileManySequencesDecode) {
+  const LoadedHead head(knowing_head(kWords), target_.backend().spec());
+  Engine engine(target_.backend(), drafting(head));
+  constexpr int kMany = 20;
+  for (int i = 0; i < kMany; ++i) {
+    engine.submit(reader(10 + i, 80).request);
+  }
+  for (int tokens = 0; tokens < 3 * kMany;) {
+    tokens += static_cast<int>(engine.step().size());
+  }
+  const std::size_t read = engine.stats().draft_memory.bytes;
+  for (int step = 0; step < 40; ++step) {
+    engine.step();
+  }
+  EXPECT_EQ(engine.stats().draft_memory.bytes, read);
+  EXPECT_EQ(engine.stats().drafted_tokens, 0);
+}
+
 TEST_P(KnowingHead, IsRightInBatchesForksAndBehindPrefixes) {
   const LoadedHead head(knowing_head(kWords), target_.backend().spec());
   EngineConfig config = drafting(head);

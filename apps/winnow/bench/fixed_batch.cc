@@ -279,8 +279,9 @@ class Bench {
     next_.resize(static_cast<std::size_t>(rows));
     const auto verify = [&] {
       Sequence before = fork(sequence);
-      const engine::SequenceShare share{
+      engine::SequenceShare share{
           sequence.get(), next(*sequence, rows), static_cast<std::size_t>(rows), {}};
+      ask_for_stream(share);
       forward(std::span(&share, 1), share.logit_rows);
       sequence = std::move(before);
     };
@@ -291,6 +292,17 @@ class Bench {
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     return static_cast<double>(plan_.generate) / elapsed.count();
+  }
+
+  // The states that a head reads, as in an engine.
+  void ask_for_stream(engine::SequenceShare& share) {
+    const std::span<const int> layers =
+        drafter_ != nullptr ? drafter_->layers_read() : std::span<const int>();
+    if (!layers.empty()) {
+      const std::size_t rows = share.tokens.size();
+      const std::size_t width = layers.size() * static_cast<std::size_t>(model_.hidden);
+      share.stream = {layers, {runner_->stream_memory(rows * width), rows, width}};
+    }
   }
 
   // Drafts of a model, each after one more token that it had not drafted. Returns drafts per

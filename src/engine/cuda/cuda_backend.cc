@@ -44,7 +44,6 @@ int use(int device) {
 // The most sequences of a step: beyond this a step only takes longer and is not more efficient.
 constexpr int kMostBatch = 1024;
 // The same for rules that choose or drop entries by query: each sequence has scratch of its own.
-// Also for heads that draft: no step of theirs is captured.
 constexpr int kMostChoosing = 16;
 // Recurrent states per sequence of an engine: prefixes and forks hold some, too.
 constexpr int kStatesOfSequence = 2;
@@ -107,7 +106,7 @@ class CudaBackend : public Backend {
         !model_.has_plain_layers() || !model_.can_sum_rows() ||
         (ranks_ != nullptr && model_.spec().experts() != nullptr) ||
         (sees_all && tokens == 0 && model::cuda::pads_steps(model_, config.max_sequences));
-    const int most = sees_all && !model_.spec().draft_head ? kMostBatch : kMostChoosing;
+    const int most = sees_all ? kMostBatch : kMostChoosing;
     const std::size_t staging = tokens == 0 ? PinnedCopies::staging_bytes(config.host_bytes) : 0;
     const std::size_t all_free = winnow::cuda::free_memory();
     const std::size_t free = all_free - std::min(staging, all_free);

@@ -223,8 +223,9 @@ class CudaRunner : public Runner {
   float* stream_memory(std::size_t floats) override {
     device_.select();
     if (floats > stream_memory_.size()) {
+      const std::size_t size = std::max(floats, 2 * stream_memory_.size());
       stream_memory_ = {};  // frees the old memory first
-      stream_memory_ = winnow::cuda::PinnedBuffer<float>(floats);
+      stream_memory_ = winnow::cuda::PinnedBuffer<float>(size);
     }
     return stream_memory_.data();
   }

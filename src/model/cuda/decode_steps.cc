@@ -90,9 +90,9 @@ void DecodeSteps::run(const DecodeBatch& batch, ops::Matrix<float> logits,
 // Graphs hold the memory's address.
 void DecodeSteps::reserve_handed(std::span<const StreamStates> streams) {
   const auto wants = std::ranges::find_if(streams, wants_states);
-  if (wants != streams.end() && !handed_.takes(wants->after)) {
+  if (wants != streams.end() && !handed_.wants(wants->after)) {
     graphs_.clear();
-    handed_.take(wants->after, most_);
+    handed_.want(wants->after, most_);
   }
 }
 

@@ -137,7 +137,7 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
   if (layer == 0 && model_.spec().layer_embeddings) {
     embed_for_layers(rows, stream);
   }
-  if (model_.spec().draft_head) {
+  if (layer == 0 && model_.spec().draft_head) {
     begin_head(rows, stream);
   }
   if (!joins_inputs()) {

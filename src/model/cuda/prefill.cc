@@ -113,6 +113,9 @@ void Prefill::run_by_token(std::span<const PromptChunk> chunks, std::span<const 
       if (chunk.stream.out.rows > 0) {
         one.stream.out = chunk.stream.out.slice(t, t + 1);
       }
+      if (chunk.input.states.rows > 0) {
+        one.input.states = chunk.input.states.slice(t, t + 1);
+      }
       const std::size_t end = row + one.logit_rows;
       run_together(std::span(&one, 1), rows.empty() ? rows : rows.subspan(row, one.logit_rows),
                    logits.data != nullptr ? logits.slice(row, end) : logits,
@@ -146,7 +149,7 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
   const bool adapts = std::ranges::any_of(
       chunks, [](const PromptChunk& chunk) { return chunk.adapter != nullptr; });
   reserve_handed(chunks, count);
-  LinearPath& linear = paths_.of(static_cast<int>(count), adapts, handed_.takes_end());
+  LinearPath& linear = paths_.of(static_cast<int>(count), adapts, handed_.wants_end());
   last_path_ = linear.name();
   reserve(linear, count, longest);
   const bool grows = count > most_tokens_ || longest > longest_chunk_;
@@ -182,7 +185,7 @@ void Prefill::run_together(std::span<const PromptChunk> chunks, std::span<const 
 void Prefill::reserve_handed(std::span<const PromptChunk> chunks, std::size_t rows) {
   const auto wants = std::ranges::find_if(
       chunks, [](const PromptChunk& chunk) { return chunk.stream.out.rows > 0; });
-  handed_.take(wants != chunks.end() ? wants->stream.after : std::span<const int>(),
+  handed_.want(wants != chunks.end() ? wants->stream.after : std::span<const int>(),
                static_cast<int>(rows));
 }
 
@@ -294,7 +297,7 @@ ops::cuda::SkinnyInput Prefill::run_layers(LinearPath& linear, std::span<const P
                   first += chunk.tokens.size();
                 }
               });
-  const bool ends = handed_.takes_end();
+  const bool ends = handed_.wants_end();
   if (ends) {
     linear.finish_layer(model_.layers() - 1, attended_.data(), tokens, stream.get());
     handed_.keep_end(linear.hidden(), tokens, stream.get());

@@ -25,7 +25,7 @@ void Prefill::attend(int layer, const LayerInput& input, const PromptChunk& chun
                      std::size_t first, const winnow::cuda::Stream& stream) {
   const kvcache::Rule& rule = cache_.rule(chunk.slot);
   const int length = cache_.length(chunk.slot);
-  const bool is_last = layer + 1 == model_.layers() && !handed_.takes_end();
+  const bool is_last = layer + 1 == model_.layers() && !handed_.wants_end();
   const int first_out =
       is_last ? static_cast<int>(chunk.tokens.size()) - static_cast<int>(chunk.logit_rows) : 0;
   const Rows all{input,      layer,  model_.cache_layer(layer),

@@ -2,18 +2,20 @@
 
 #include <cstddef>
 
+#include "base/error.h"
 #include "ops/cuda/general/norm.h"
 
 namespace winnow::model::cuda {
 
-void StreamRows::take(std::span<const int> after, int rows) {
-  after_.assign(after.begin(), after.end());
+void StreamRows::want(std::span<const int> after, int rows) {
   const std::size_t count =
       static_cast<std::size_t>(rows) * static_cast<std::size_t>(model_->hidden());
   rows_.ensure(count * after.size());
   if (std::ranges::find(after, model_->layers() + 1) != after.end()) {
+    require(!model_->spec().final_norm.centers(), "devices hand out no states behind a LayerNorm");
     normed_.ensure(count);
   }
+  after_.assign(after.begin(), after.end());
 }
 
 void StreamRows::keep(int layer, const float* stream_rows, int rows, cudaStream_t stream) const {

@@ -19,12 +19,12 @@ class StreamRows {
 
   /// The next steps hand out the residual stream of up to `rows` tokens after so many layers each;
   /// none: nothing.
-  void take(std::span<const int> after, int rows);
-  [[nodiscard]] bool takes(std::span<const int> after) const {
+  void want(std::span<const int> after, int rows);
+  [[nodiscard]] bool wants(std::span<const int> after) const {
     return std::ranges::equal(after, after_);
   }
   /// Whether the stream behind the last layer is wanted.
-  [[nodiscard]] bool takes_end() const {
+  [[nodiscard]] bool wants_end() const {
     return std::ranges::any_of(after_, [this](int after) { return after >= model_->layers(); });
   }
   /// Keeps the stream [rows, hidden] before a layer, if it is wanted.

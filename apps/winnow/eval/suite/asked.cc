@@ -49,8 +49,8 @@ void SuiteMeasures::prepare() {
       too_long.push_back(fmt::format("{} ({})", name, error.what()));
     }
   }
-  require(too_long.empty(), "the models have {} positions, too few for {}{}", positions_,
-          fmt::join(too_long, ", "), without(remaining));
+  require(too_long.empty(), "too short, by their flags or the models' {} positions: {}{}",
+          positions_, fmt::join(too_long, ", "), without(remaining));
 }
 
 void SuiteMeasures::prepare_row(const std::string& row) {
