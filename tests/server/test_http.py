@@ -142,7 +142,7 @@ def test_the_manual_lists_the_metrics(tmp_path):
         page = httpx.get(s.url + "/metrics").text
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.M))
     told = re.findall(r"^# HELP (winnow_\S+) (.*)\.$", page, re.M)
-    manual = (ROOT / "docs" / "lab" / "metrics.md").read_text()
+    manual = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert len(told) > 40
     assert {"winnow_host_bytes", "winnow_stored_prefix_bytes", "winnow_draft_kv_bytes"} <= kinds.keys()
     for name, meaning in told:
