@@ -32,9 +32,9 @@ build: configured ## Everything, optimised, into build/release; WINNOW_CUDA=ON: 
 	@scripts/build.py $(build_dir)
 
 .PHONY: demo
-demo: configured ## Build the command line and run it on the model in assets/
-	$(program)
-	@$(build_dir)/bin/winnow demo
+demo: configured ## Build what the demo needs and run it on the model in assets/
+	@scripts/build.py $(build_dir) winnow_demo
+	@$(build_dir)/bin/winnow-demo demo
 
 .PHONY: retrofit-demo
 retrofit-demo: configured ## Teach the model in assets/ to compress its cache, and run it

@@ -16,6 +16,9 @@ inline constexpr int kSuccess = 0;
 inline constexpr int kFailure = 1;
 inline constexpr int kInterrupted = 130;  // main() returns interrupt_status() instead
 
+/// Adds the program's commands: commands.cc those of winnow, apps/demo that of winnow-demo.
+void add_commands(CLI::App& app, Run& run);
+
 void add_generate(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);

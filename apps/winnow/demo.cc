@@ -30,6 +30,7 @@ struct DemoFlags {
   std::string prompt_file = "assets/demo_prompt.txt";
   int max_tokens = 20;
   int threads = 0;
+  const CLI::App* program = nullptr;
 };
 
 // A run and its title in the table.
@@ -192,6 +193,16 @@ void check_place(const DemoFlags& flags) {
   }
 }
 
+// winnow-demo has no other command.
+std::string next_step(const DemoFlags& flags) {
+  const auto is_serve = [](const CLI::App* command) { return command->get_name() == "serve"; };
+  if (flags.program->get_subcommands(is_serve).empty()) {
+    return "\nNext: make build, for all of winnow, then docs/tutorial.md\n";
+  }
+  return fmt::format("\nNext: {} serve --model {}, or docs/tutorial.md\n", program_name(),
+                     flags.model);
+}
+
 int run_demo(const DemoFlags& flags) {
   check_place(flags);
   Demo demo{.flags = flags,
@@ -222,8 +233,7 @@ int run_demo(const DemoFlags& flags) {
                     grouped(cache.tokens)));
   print(cache_picture(cache.per_head, student->model.spec().attention().kv_heads, cache.tokens,
                       demo.colour));
-  print(fmt::format("\nNext: {} serve --model {}, or docs/tutorial.md\n", program_name(),
-                    flags.model));
+  print(next_step(flags));
   return kSuccess;
 }
 
@@ -235,6 +245,7 @@ void add_demo(CLI::App& app, Run& run) {
                                   "Answers a question about a long text with a compressed cache, "
                                   "and compares the cache with that of an uncompressed run",
                                   flags, run_demo);
+  flags->program = &app;
   const FlagGroup own(*command);
   own.option(kModelFlag, flags->model, kModelType, "The retrofitted model");
   own.option("--base", flags->base, kModelType, "The model it was made from; skipped if missing");

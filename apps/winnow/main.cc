@@ -25,12 +25,6 @@
 namespace winnow::cli {
 namespace {
 
-constexpr const char* kFirstSteps =
-    "First steps:\n"
-    "  winnow doctor                         what this machine can do, which models fit\n"
-    "  winnow chat --model Qwen/Qwen3-0.6B   download a model and talk to it\n"
-    "  winnow COMMAND --help                 every flag of a command";
-
 int report(std::string message) {
   std::ranges::replace(message, '\n', ' ');
   print_note(fmt::format("winnow: error: {}\n", message));
@@ -52,26 +46,7 @@ int parse_and_run(std::vector<std::string> words) {
   app.set_version_flag("--version", with_build_commit("winnow " WINNOW_VERSION));
   app.formatter(std::make_shared<HelpFormatter>());
   Run run;
-  add_doctor(app, run);  // in the order in which a new user needs them
-  add_demo(app, run);
-  add_pull(app, run);
-  add_inspect(app, run);
-  add_chat(app, run);
-  add_generate(app, run);
-  add_serve(app, run);
-  add_retrofit(app, run);
-  add_train(app, run);
-  add_train_probe(app, run);
-  add_tokenize_data(app, run);
-  add_eval(app, run);
-  add_report(app, run);
-  add_bench(app, run);
-  add_calibrate(app, run);
-  add_tokenize(app, run);
-  add_logits(app, run);
-  add_completions(app, run);
-  add_man_pages(app, run);
-  app.footer(kFirstSteps);  // commands inherit the current footer
+  add_commands(app, run);
   if (std::ranges::find(words, "-hf") != words.end()) {
     // The parser would read it as -h and -f, and show the help.
     return report("llama.cpp's -hf is --model here: --model org/name[:TYPE]");
