@@ -186,7 +186,8 @@ std::vector<Choice> choices_within(const Distribution& distribution, double most
   std::erase_if(kept, [most](const Choice& c) { return !(surprise(c.probability) <= most); });
   if (kept.empty()) {
     kept = distribution.choices(distribution.largest_probability());
-    kept = {*std::ranges::min_element(kept, comes_before)};
+    std::ranges::swap(kept.front(), *std::ranges::min_element(kept, comes_before));
+    kept.resize(1);
   }
   return kept;
 }
