@@ -354,14 +354,13 @@ void Model::pool(const DmcConfig& dmc, int layer, std::span<const SequenceStep> 
 
 void Model::draw(int layer, std::span<const SequenceStep> steps, const Decisions& decisions) const {
   const int place = spec_.attention_before(layer);
-  const int first_head = part_ ? share_of_heads(part_->whole.layer(layer), part_->shard).begin : 0;
   std::size_t row = 0;
   for (const SequenceStep& step : steps) {
     const int length = step.cache->head(place, 0).length();
     for (std::size_t t = 0; t < step.tokens.size(); ++t, ++row) {
       const int position = length + static_cast<int>(t);
       for (std::size_t h = 0; h < decisions.flags.cols; ++h) {
-        const int head = first_head + static_cast<int>(h);
+        const int head = static_cast<int>(h);
         decisions.flags.row(row)[h] = (*drawn_)(position, place, head) ? 1 : 0;
         decisions.logits.row(row)[h] = drawn_->logit(position, place, head);
         decisions.omegas.row(row)[h] = 1.0F;

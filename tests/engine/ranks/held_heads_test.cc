@@ -26,6 +26,7 @@ using winnow::testing::kTinyWindow;
 
 constexpr std::uint64_t kSeed = 5;
 constexpr int kPrompt = 90;
+constexpr kvcache::DrawnDecisions kDrawn{.rate = 0.7, .spread = 0.3};
 
 EngineConfig config_for(RuleKind rule, DType type) {
   EngineConfig config;
@@ -61,16 +62,19 @@ SavedSequence read_text(const Backend& backend, const EngineConfig& config, int 
 
 // What each rank holds in the end.
 std::vector<SavedSequence> parts_of(const model::ModelSpec& spec, const EngineConfig& config,
-                                    int ranks) {
+                                    int ranks, bool draw) {
   const auto members = parallel::make_thread_ranks(ranks);
   std::vector<SavedSequence> parts(members.size());
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < members.size(); ++i) {
     threads.emplace_back([&, i] {
       const model::Shard shard{static_cast<int>(i), ranks};
-      const model::Model part(model::shard_spec(spec, shard),
-                              model::random_weights(spec, config.compute, kSeed, {}, shard),
-                              model::ModelPart{shard, spec});
+      model::Model part(model::shard_spec(spec, shard),
+                        model::random_weights(spec, config.compute, kSeed, {}, shard),
+                        model::ModelPart{shard, spec});
+      if (draw) {
+        part.draw_decisions(kDrawn);
+      }
       parts[i] = read_text(CpuBackend(part, members[i].get()), config, spec.vocab);
     });
   }
@@ -79,11 +83,11 @@ std::vector<SavedSequence> parts_of(const model::ModelSpec& spec, const EngineCo
 }
 
 // The same entries, to the bit, on all ranks that hold a head. Returns those of all heads.
-SavedSequence expect_same_heads(const model::ModelSpec& spec, RuleKind rule, int ranks,
-                                DType type) {
+SavedSequence expect_same_heads(const model::ModelSpec& spec, RuleKind rule, int ranks, DType type,
+                                bool draw = false) {
   SCOPED_TRACE(ranks);
   const EngineConfig config = config_for(rule, type);
-  const std::vector<SavedSequence> parts = parts_of(spec, config, ranks);
+  const std::vector<SavedSequence> parts = parts_of(spec, config, ranks, draw);
   const kvcache::CacheShape shape = model::cache_shape(spec);
   const SavedForm form{
       spec, shape, shape.page_layout(config.cache.format), {config.cache, {kPrompt, kPrompt + 10}}};
@@ -109,9 +113,12 @@ float largest_difference(std::span<const std::byte> a, std::span<const std::byte
 }
 
 // And as one rank keeps them, to rounding.
-void expect_same_heads(const model::ModelSpec& spec, RuleKind rule, int ranks) {
-  const SavedSequence joined = expect_same_heads(spec, rule, ranks, DType::f32);
-  const model::Model model(spec, model::random_weights(spec, DType::f32, kSeed));
+void expect_same_heads(const model::ModelSpec& spec, RuleKind rule, int ranks, bool draw = false) {
+  const SavedSequence joined = expect_same_heads(spec, rule, ranks, DType::f32, draw);
+  model::Model model(spec, model::random_weights(spec, DType::f32, kSeed));
+  if (draw) {
+    model.draw_decisions(kDrawn);
+  }
   const SavedSequence whole =
       read_text(CpuBackend(model), config_for(rule, DType::f32), spec.vocab);
   EXPECT_EQ(joined.archived, whole.archived);
@@ -166,6 +173,16 @@ TEST(HeldHeadsOfFamilies, FollowTheLayersDecision) {
   model::ModelSpec spec = winnow::testing::tiny_model(RuleKind::dms);
   spec.dms->per_layer = true;
   expect_same_heads(spec, RuleKind::dms, 4);
+}
+
+// A head's decisions depend on its place in the whole layer.
+TEST(HeldHeadsOfFamilies, FollowDrawnDecisions) {
+  for (const RuleKind rule : {RuleKind::dms, RuleKind::dmc}) {
+    const model::ModelSpec spec = winnow::testing::tiny_model(rule, {.heads = 8, .kv_heads = 4});
+    for (const int ranks : {2, 4, 8}) {
+      expect_same_heads(spec, rule, ranks, /*draw=*/true);
+    }
+  }
 }
 
 // Probes decide on each rank by themselves; gates take all queries of a group.
