@@ -273,11 +273,12 @@ std::vector<kvcache::LayerChunk> Model::chunks_of(int layer, std::span<const Seq
 void Model::decide(ops::Context& context, int layer, std::span<const SequenceStep> steps,
                    const Activations& a) const {
   decide_alone(context, layer, steps, a);
-  if (context.ranks != nullptr && spec_.decides(layer) && !drawn_) {
+  // Each rank computes what probes decide.
+  if (context.ranks != nullptr && spec_.decides(layer) && !drawn_ && borrows_channels(spec_)) {
     const ops::Matrix<float>& numbers = spec_.dms ? a.decisions.logits : a.decisions.omegas;
     if (spec_.dms ? spec_.dms->per_layer : spec_.dmc->per_layer) {
       share_in_layer(context, a.decisions, numbers);
-    } else if (spec_.layer(layer).attention()->group_share && borrows_channels(spec_)) {
+    } else if (spec_.layer(layer).attention()->group_share) {
       share_in_groups(context, layer, a.decisions, numbers);
     }
   }

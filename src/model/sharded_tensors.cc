@@ -110,15 +110,24 @@ class LayerCuts {
     return rows || member == &w.down;
   }
 
-  // Each rank that holds a KV head decides for it, by all its query heads.
+  // Each rank that holds a KV head decides for it, by all its query heads. Where the first head
+  // decides for the layer, each rank has its probe, in place of each of its own.
   void find_in_adapter(AdapterWeights& w) const {
     visit_adapter(whole_, index_, w,
                   [&](const std::string& name, const Shape& shape, const auto& member) {
                     if (is_one_of(&member, {&w.projection, &w.bias, &w.query, &w.query_bias, &w.key,
                                             &w.sinks, &w.group_bias})) {
-                      cuts_[name] = {Axis::rows, {of_heads(shape[0])}};
+                      cuts_[name] = {Axis::rows, of_deciding_heads(shape[0])};
                     }
                   });
+  }
+
+  [[nodiscard]] std::vector<Range> of_deciding_heads(std::int64_t length) const {
+    if (!whole_.dms || !whole_.dms->per_layer) {
+      return {of_heads(length)};
+    }
+    const auto each = static_cast<int>(length / all_heads_);
+    return std::vector<Range>(static_cast<std::size_t>(heads_.size()), Range{0, each});
   }
 
   const ModelSpec& whole_;

@@ -57,23 +57,13 @@ const ModelSpec& checked(const ModelSpec& spec) {
   return spec;
 }
 
-// Rejects models whose norms or decisions span the heads of all ranks: devices cannot sum them.
+// Rejects models whose decisions another rank's query channel takes: devices do not exchange them.
 parallel::cuda::DeviceRanks* with_exchange(const ModelSpec& spec,
                                            parallel::cuda::DeviceRanks* ranks) {
-  const bool is_whole = spec.attention().query_key_norm == AttentionSpec::QueryKeyNorm::whole;
-  const FeedForwardSpec* experts = spec.experts();
-  require(ranks == nullptr || !spec.layer_embeddings,
-          "--tensor-parallel with --device cuda: models with embeddings for each layer take CPU "
-          "ranks only");
-  require(ranks == nullptr || experts == nullptr || !experts->experts->beside,
-          "--tensor-parallel with --device cuda: experts with norms of their own take CPU ranks "
-          "only");
-  require(ranks == nullptr || !is_whole,
-          "--tensor-parallel with --device cuda: norms over all heads together are summed on CPU "
-          "ranks only");
   const bool per_layer = (spec.dms && spec.dms->per_layer) || (spec.dmc && spec.dmc->per_layer);
-  require(ranks == nullptr || !per_layer,
-          "--tensor-parallel with --device cuda: decisions per layer are taken on CPU ranks only");
+  require(ranks == nullptr || !per_layer || !borrows_channels(spec),
+          "--tensor-parallel with --device cuda: a query channel decides for each layer, and ranks "
+          "exchange such decisions on CPUs only: probes (--decisions adapter) can do without");
   const AttentionSpec& decides = spec.compressing_attention();
   require(!decides.group_share || !borrows_channels(spec),
           "--tensor-parallel with --device cuda: a query channel decides for each KV head, and the "

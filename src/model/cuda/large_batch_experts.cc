@@ -49,9 +49,11 @@ void LargeBatchLayers::add_experts_beside(int layer, int rows, cudaStream_t stre
                             {.weight = norm.data()}, eps, 1.0F, stream);
   };
   clear(branch_.data());
-  multiply_shared(layer, rows, stream);
+  multiply_shared(layer, shared_part(Place::shared_expert), rows, stream);
+  sum_shared(Place::shared_expert, rows, stream);
   add_normed(w.shared_post_norm);
-  clear(shared_.data());
+  float* routed = shared_part(Place::feed_forward);
+  clear(routed);
   for (int first = 0; first < rows; first += kExpertRows) {
     const int count = std::min(kExpertRows, rows - first);
     bf16* x = normed_.data() + size_of(first);
@@ -63,10 +65,22 @@ void LargeBatchLayers::add_experts_beside(int layer, int rows, cudaStream_t stre
     experts_.route(layer, products_.linear(), x, count, padded(count), stream);
     norm_stream(w.experts_norm);
     experts_.multiply(layer, x, count, stream);
-    experts_.add(layer, shared_.data() + size_of(first), count, stream);
+    experts_.add(layer, routed + size_of(first), count, stream);
   }
+  sum_shared(Place::feed_forward, rows, stream);
   add_normed(w.experts_post_norm);
-  take_branch(layer, Place::feed_forward, /*in_16_bits=*/false, rows, stream);
+  take_whole_branch(layer, Place::feed_forward, rows, stream);
+}
+
+float* LargeBatchLayers::shared_part(Place place) const {
+  const auto* ranks = model_.ranks();
+  return ranks != nullptr ? static_cast<float*>(ranks->part(place)) : shared_.data();
+}
+
+void LargeBatchLayers::sum_shared(Place place, int rows, cudaStream_t stream) {
+  if (const auto* ranks = model_.ranks()) {
+    ranks->sum(place, /*in_16_bits=*/false, shared_.data(), /*add=*/false, size_of(rows), stream);
+  }
 }
 
 void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream) {
@@ -76,18 +90,18 @@ void LargeBatchLayers::add_routed(int layer, float* sum, int first, int rows, cu
   experts_.add(layer, sum + size_of(first), rows, stream);
 }
 
-void LargeBatchLayers::multiply_shared(int layer, int rows, cudaStream_t stream) {
+void LargeBatchLayers::multiply_shared(int layer, float* out, int rows, cudaStream_t stream) {
   const DeviceLayerWeights& w = model_.layer(layer);
   const auto down = w.down.view();
   const ActivationRows activated = activate(layer, rows, stream);
-  products_.multiply(shared_.data(), activated, down, padded(rows), stream);
+  products_.multiply(out, activated, down, padded(rows), stream);
   if (w.down_bias.size() > 0) {
-    ops::cuda::add_bias(shared_.data(), rows, down.rows, w.down_bias.data(), stream);
+    ops::cuda::add_bias(out, rows, down.rows, w.down_bias.data(), stream);
   }
 }
 
 void LargeBatchLayers::add_shared(int layer, float* sum, int rows, cudaStream_t stream) {
-  multiply_shared(layer, rows, stream);
+  multiply_shared(layer, shared_.data(), rows, stream);
   ops::cuda::add_gated(sum, shared_.data(), normed_.data(),
                        data_or_null(model_.layer(layer).shared_gate), rows, model_.hidden(),
                        stream);

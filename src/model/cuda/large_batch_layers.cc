@@ -10,6 +10,15 @@
 #include "ops/cuda/norm.h"
 
 namespace winnow::model::cuda {
+namespace {
+
+// The floats of ops::cuda::whole_squares(), in multiples of what ranks add up.
+std::size_t squares_of(int rows) {
+  constexpr std::size_t kAtOnce = 8;
+  return (2 * (static_cast<std::size_t>(rows) + 1) + kAtOnce - 1) / kAtOnce * kAtOnce;
+}
+
+}  // namespace
 
 std::unique_ptr<LinearPath> LargeBatchLayers::make(const DeviceModel& model,
                                                    const MatrixWeights& matrices,
@@ -46,7 +55,21 @@ void LargeBatchLayers::reserve(int rows) {
     branch_.ensure(width(model_.hidden()));
   }
   if (auto* ranks = model_.ranks()) {
-    ranks->reserve_parts(width(model_.hidden()));
+    reserve_parts(*ranks, padded(rows));
+  }
+}
+
+void LargeBatchLayers::reserve_parts(parallel::cuda::DeviceRanks& ranks, int rows) {
+  for (const Place place : {Place::attention, Place::feed_forward, Place::embedding}) {
+    ranks.reserve_part(place, size_of(rows));
+  }
+  if (const auto* experts = model_.spec().experts();
+      experts != nullptr && experts->experts->beside) {
+    ranks.reserve_part(Place::shared_expert, size_of(rows));
+  }
+  if (model_.spec().attention().query_key_norm == AttentionSpec::QueryKeyNorm::whole) {
+    ranks.reserve_part(Place::norms, squares_of(rows));
+    squares_.ensure(squares_of(rows));
   }
 }
 
@@ -168,17 +191,24 @@ kvcache::cuda::QkvRows LargeBatchLayers::project(int layer, const QkvMemory& to,
 template <class Number>
 void LargeBatchLayers::norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const {
   const AttentionSpec& attention = *model_.spec().layer(layer).attention();
-  if (attention.query_key_norm == AttentionSpec::QueryKeyNorm::whole) {
-    const DeviceLayerWeights& w = model_.layer(layer);
-    ops::cuda::norm_whole({.rows = rows,
-                           .query_width = attention.query_width(),
-                           .key_width = attention.key_width(),
-                           .bias = data_or_null(w.qkv_bias),
-                           .query_norm = w.query_norm.data(),
-                           .key_norm = w.key_norm.data(),
-                           .eps = model_.spec().layer(layer).norm.eps},
-                          qkv, qkv, stream);
+  if (attention.query_key_norm != AttentionSpec::QueryKeyNorm::whole) {
+    return;
   }
+  const DeviceLayerWeights& w = model_.layer(layer);
+  ops::cuda::WholeNorms norms{.rows = rows,
+                              .query_width = attention.query_width(),
+                              .key_width = attention.key_width(),
+                              .bias = data_or_null(w.qkv_bias),
+                              .query_norm = w.query_norm.data(),
+                              .key_norm = w.key_norm.data(),
+                              .eps = model_.spec().layer(layer).norm.eps};
+  if (const auto* ranks = model_.ranks()) {
+    auto* own = static_cast<float*>(ranks->part(Place::norms));
+    ops::cuda::whole_squares(norms, attention.has_first_queries(), own, qkv, stream);
+    ranks->sum(Place::norms, false, squares_.data(), false, squares_of(rows), stream);
+    norms.squares = squares_.data();
+  }
+  ops::cuda::norm_whole(norms, qkv, qkv, stream);
 }
 
 void LargeBatchLayers::finish_layer(int layer, const bf16* attended, int rows,
@@ -236,9 +266,13 @@ ActivationRows LargeBatchLayers::activate(int layer, int rows, cudaStream_t stre
   return {activated_.data(), {}};
 }
 
-bool LargeBatchLayers::adds_as_it_is(int layer) const {
+bool LargeBatchLayers::adds_plainly(int layer) const {
   const LayerSpec& spec = model_.spec().layer(layer);
-  return model_.ranks() == nullptr && !spec.norm_after && spec.residual_multiplier == 1.0F;
+  return !spec.norm_after && spec.residual_multiplier == 1.0F;
+}
+
+bool LargeBatchLayers::adds_as_it_is(int layer) const {
+  return model_.ranks() == nullptr && adds_plainly(layer);
 }
 
 void LargeBatchLayers::add_branch(int layer, Place place, const ActivationRows& x,
@@ -272,19 +306,23 @@ float* LargeBatchLayers::branch(int layer, Place place) const {
 
 void LargeBatchLayers::take_branch(int layer, Place place, bool in_16_bits, int rows,
                                    cudaStream_t stream) {
-  const LayerSpec& spec = model_.spec().layer(layer);
-  const bool is_plain = !spec.norm_after && spec.residual_multiplier == 1.0F;
   if (const auto* ranks = model_.ranks()) {
+    const bool is_plain = adds_plainly(layer);
     ranks->sum(place, in_16_bits, is_plain ? hidden_.data() : branch_.data(), is_plain,
                size_of(rows), stream);
   }
+  take_whole_branch(layer, place, rows, stream);
+}
+
+void LargeBatchLayers::take_whole_branch(int layer, Place place, int rows, cudaStream_t stream) {
+  const LayerSpec& spec = model_.spec().layer(layer);
   if (spec.norm_after) {
     const DeviceLayerWeights& w = model_.layer(layer);
     const FloatBuffer& norm = place == Place::attention ? w.attention_post_norm : w.mlp_post_norm;
     ops::cuda::add_rms_norm(hidden_.data(), branch_.data(), rows, model_.hidden(),
                             {.weight = norm.data()}, spec.norm.eps, spec.residual_multiplier,
                             stream);
-  } else if (!is_plain) {
+  } else if (!adds_plainly(layer)) {
     ops::cuda::add_scaled(hidden_.data(), branch_.data(), size_of(rows), spec.residual_multiplier,
                           stream);
   }

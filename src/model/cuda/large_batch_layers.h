@@ -108,11 +108,16 @@ class LargeBatchLayers final : public LinearPath {
             cudaStream_t stream);
   template <class Number>
   void norm_whole(int layer, Number* qkv, int rows, cudaStream_t stream) const;
+  /// Where ranks leave parts of sums, for `rows` rows.
+  void reserve_parts(parallel::cuda::DeviceRanks& ranks, int rows);
   /// The output buffer of a part of the layer: the residual stream itself, branch_, or memory that
   /// other ranks read.
   [[nodiscard]] float* branch(int layer, Place place) const;
   /// Adds this output, or the sum of all ranks', to the stream: multiplier * [norm](branch).
   void take_branch(int layer, Place place, bool in_16_bits, int rows, cudaStream_t stream);
+  [[nodiscard]] bool adds_plainly(int layer) const;
+  /// The stream += multiplier * [norm](branch_).
+  void take_whole_branch(int layer, Place place, int rows, cudaStream_t stream);
   /// The residual stream += multiplier * [norm](x weight^T + bias).
   void add_branch(int layer, Place place, const ActivationRows& x,
                   const ops::cuda::DeviceWeight& weight, const FloatBuffer& bias, int rows,
@@ -125,8 +130,11 @@ class LargeBatchLayers final : public LinearPath {
   /// sum [rows, hidden] += the routed experts' outputs, for up to kExpertRows rows from `first` on.
   void add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream);
   void reserve_experts(int rows);
-  /// shared_ = the shared expert's output for normed_.
-  void multiply_shared(int layer, int rows, cudaStream_t stream);
+  /// out [rows, hidden] = the shared expert's output for normed_.
+  void multiply_shared(int layer, float* out, int rows, cudaStream_t stream);
+  /// Where to compute what sum_shared() then makes shared_: the sum over all ranks.
+  [[nodiscard]] float* shared_part(Place place) const;
+  void sum_shared(Place place, int rows, cudaStream_t stream);
   void add_shared(int layer, float* sum, int rows, cudaStream_t stream);
   /// activated_ = act(gate) * up for normed_, or act(up).
   ActivationRows activate(int layer, int rows, cudaStream_t stream);
@@ -148,6 +156,7 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<float> scales_;       // [2, rows] of the codes in these two
   bool normed_are_codes_ = false;
   winnow::cuda::DeviceBuffer<float> branch_;        // [rows, hidden] if not added directly
+  winnow::cuda::DeviceBuffer<float> squares_;       // of all ranks, for norms over all heads
   winnow::cuda::DeviceBuffer<float> output_gates_;  // [rows, mixer_width] if layers have any
   // For recurrent mixers:
   winnow::cuda::DeviceBuffer<float> recurrent_input_;  // [rows, channels], then the mixer's output

@@ -39,7 +39,9 @@ SmallBatchLayers::SmallBatchLayers(const DeviceModel& model)
     shared_.ensure(what->dense_width() > 0 ? batch_width(model.hidden()) : 0);
   }
   if (auto* ranks = model.ranks()) {
-    ranks->reserve_parts(batch_width(model.hidden()));
+    for (const Place place : {Place::attention, Place::feed_forward, Place::embedding}) {
+      ranks->reserve_part(place, batch_width(model.hidden()));
+    }
   }
 }
 

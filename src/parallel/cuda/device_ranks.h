@@ -28,10 +28,10 @@ struct RankColumns {
 /// rank's kernels go to one stream at a time. Functions with a stream may be recorded in a graph.
 class DeviceRanks {
  public:
-  /// Parts of the residual stream use these places in turn: one may be written while another rank
-  /// still reads the place before it.
-  enum class Place : std::uint8_t { attention, feed_forward, embedding };
-  static constexpr std::size_t kPlaces = 3;
+  /// Where parts of a sum lie. Two sums in a row need different places: one may be written while
+  /// another rank still reads the place before it.
+  enum class Place : std::uint8_t { attention, feed_forward, embedding, shared_expert, norms };
+  static constexpr std::size_t kPlaces = 5;
 
   virtual ~DeviceRanks() = default;
 
@@ -41,9 +41,9 @@ class DeviceRanks {
   /// waits for kernels of other ranks: these kernels must not wait for this rank then.
   virtual void meet() const = 0;
 
-  /// Makes room for parts of `floats` floats. If that is more than before, waits for the devices of
-  /// all ranks; else does nothing.
-  virtual void reserve_parts(std::size_t floats) = 0;
+  /// Makes room for parts of `floats` floats at a place. If that is more than before, waits for the
+  /// devices of all ranks; else does nothing.
+  virtual void reserve_part(Place place, std::size_t floats) = 0;
   /// Where this rank writes its part for sum(), as float or bf16.
   [[nodiscard]] virtual void* part(Place place) const = 0;
   /// sum [count] = or += the sum of the parts that all ranks have written. The part changes.
@@ -53,19 +53,19 @@ class DeviceRanks {
   /// Whether kernels of one rank can read and write memory of another: then they can add up rows
   /// themselves, through row_inboxes().
   [[nodiscard]] virtual bool share_memory() const = 0;
-  /// Makes room for sums of `rows` rows, as reserve_parts() does. Only with shared memory.
+  /// Makes room for sums of `rows` rows, as reserve_part() does. Only with shared memory.
   virtual void reserve_rows(int rows, int cols) = 0;
   /// For RowSums, and for kernels that add up their own results. In device memory; null without
   /// shared memory.
   [[nodiscard]] virtual const RowInboxes* row_inboxes() const = 0;
 
   /// Makes room on each rank for `bytes` bytes that kernels of all ranks read and write, filled
-  /// with zeros whenever the room grows. As reserve_parts(). Only with shared memory.
+  /// with zeros whenever the room grows. As reserve_part(). Only with shared memory.
   virtual void reserve_shared(std::size_t bytes) = 0;
   /// That memory, by rank. Null for ranks that there are not.
   [[nodiscard]] virtual std::array<std::byte*, kMostRanks> shared() const = 0;
 
-  /// Makes room on rank 0 for a matrix of `floats` floats, as reserve_parts().
+  /// Makes room on rank 0 for a matrix of `floats` floats, as reserve_part().
   virtual void reserve_gathered(std::size_t floats) = 0;
   /// Rank 0's matrix, which gather() fills. Only for rank 0.
   [[nodiscard]] virtual float* gathered() const = 0;

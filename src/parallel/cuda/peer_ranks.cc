@@ -42,8 +42,11 @@ PeerRanks::~PeerRanks() {
 
 void PeerRanks::release_all() noexcept {
   try {
-    for (SharedMemory* all :
-         {&flags_, &parts_[0], &parts_[1], &parts_[2], &shared_.of, &gathered_, &inboxes_}) {
+    access_->release(flags_);
+    for (Growing& parts : parts_) {
+      access_->release(parts.of);
+    }
+    for (SharedMemory* all : {&shared_.of, &gathered_, &inboxes_}) {
       access_->release(*all);
     }
   } catch (const Error&) {
@@ -69,14 +72,8 @@ void PeerRanks::grow(Growing& all, std::size_t bytes) {
   }
 }
 
-void PeerRanks::reserve_parts(std::size_t floats) {
-  const std::size_t bytes = floats * sizeof(float);
-  if (bytes > part_bytes_) {
-    part_bytes_ = bytes;
-    for (SharedMemory& parts : parts_) {
-      renew(parts, bytes);
-    }
-  }
+void PeerRanks::reserve_part(Place place, std::size_t floats) {
+  grow(parts_[index_of(place)], floats * sizeof(float));
 }
 
 void PeerRanks::reserve_rows(int rows, int cols) {
@@ -93,20 +90,20 @@ void PeerRanks::reserve_rows(int rows, int cols) {
                      .stride = stride,
                      .passes = row_counts_.data(),
                      .arrived = row_counts_.data() + 1};
-  renew(inboxes_, kPlaces * static_cast<std::size_t>(size()) * stride * sizeof(uint2));
+  renew(inboxes_, kRowPlaces * static_cast<std::size_t>(size()) * stride * sizeof(uint2));
   inboxes.of = addresses_of<uint2>(inboxes_);
   row_inboxes_ = winnow::cuda::DeviceBuffer<RowInboxes>(std::span<const RowInboxes>(&inboxes, 1));
 }
 
 void* PeerRanks::part(Place place) const {
-  return parts_[index_of(place)][static_cast<std::size_t>(rank())].get();
+  return parts_[index_of(place)].of[static_cast<std::size_t>(rank())].get();
 }
 
 void PeerRanks::sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
                     cudaStream_t stream) const {
   Parts parts;
   parts.in_16_bits = in_16_bits;
-  std::ranges::transform(parts_[index_of(place)], parts.of.begin(),
+  std::ranges::transform(parts_[index_of(place)].of, parts.of.begin(),
                          [](const auto& memory) { return memory.get(); });
   sum_parts(arrivals_, parts, sum, add, count, stream);
 }

@@ -25,7 +25,7 @@ class PeerRanks final : public DeviceRanks {
   [[nodiscard]] int rank() const override { return host_.rank(); }
   [[nodiscard]] int size() const override { return host_.size(); }
   void meet() const override { host_.meet(); }
-  void reserve_parts(std::size_t floats) override;
+  void reserve_part(Place place, std::size_t floats) override;
   [[nodiscard]] void* part(Place place) const override;
   void sum(Place place, bool in_16_bits, float* sum, bool add, std::size_t count,
            cudaStream_t stream) const override;
@@ -69,8 +69,7 @@ class PeerRanks final : public DeviceRanks {
   SharedMemory flags_;
   winnow::cuda::DeviceBuffer<std::uint32_t> epochs_;
   Arrivals arrivals_;
-  std::array<SharedMemory, kPlaces> parts_;
-  std::size_t part_bytes_ = 0;
+  std::array<Growing, kPlaces> parts_;
   Growing shared_;
   SharedMemory gathered_;  // rank 0's matrix, and nothing of the others
   std::size_t gathered_floats_ = 0;

@@ -47,9 +47,12 @@ void sum_complete_parts(const Parts& parts, int ranks, float* sum, bool add, std
 /// The most sums of rows in one pass over a model. Number 0 is the sum of embeddings.
 inline constexpr std::uint32_t kMostSums = 1024;
 
+/// The places of rows: sums use them in turn, as one may be written while another rank still reads
+/// the place before it.
+inline constexpr std::size_t kRowPlaces = 3;
+
 /// Memory through which ranks exchange the rows of a step. Each number is stored with the epoch of
-/// its sum: [3 places, ranks, stride] pairs of number and epoch, zero at first. Sums use the places
-/// in turn: one may be written while another rank still reads the place before it.
+/// its sum: [kRowPlaces, ranks, stride] pairs of number and epoch, zero at first.
 struct RowInboxes {
   int rank = 0;
   int ranks = 1;

@@ -133,11 +133,10 @@ inline void vary(std::vector<float>& values, float center, float spread) {
   }
 }
 
-/// Random weights. Weights of norms for each head or after RoPE vary, because with all 1 their
-/// order would not matter. Biases of norms vary too, little enough not to outweigh everything else.
-inline model::Weights weights_of(const model::ModelSpec& config,
-                                 std::optional<ops::WeightFormat> format = {}) {
-  model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
+/// Weights of norms after RoPE vary, and with `of_each_head` those that each head has for itself,
+/// because with all 1 their order would not matter. Biases of norms vary too, little enough not to
+/// outweigh everything else. `config`: of the weights, which may be a rank's part.
+inline void vary_norms(const model::ModelSpec& config, model::Weights& weights, bool of_each_head) {
   vary(weights.norm_bias, 0.0F, 0.2F);
   vary(weights.layer_projection_norm, 1.0F, 0.5F);
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
@@ -152,9 +151,11 @@ inline model::Weights weights_of(const model::ModelSpec& config,
     vary(layer.experts_post_norm, 0.7F, 0.3F);
     vary(layer.shared_post_norm, 0.7F, 0.3F);
     vary(layer.embedding_norm, 0.7F, 0.3F);
+    const bool is_own =
+        attention != nullptr &&
+        attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::own_per_head;
     if (attention != nullptr && attention->norm_weights &&
-        (attention->norms_after_rope ||
-         attention->query_key_norm == model::AttentionSpec::QueryKeyNorm::own_per_head)) {
+        (is_own ? of_each_head : attention->norms_after_rope)) {
       vary(layer.query_norm, 1.0F, 0.8F);
       vary(layer.key_norm, 1.0F, 0.8F);
     }
@@ -165,6 +166,13 @@ inline model::Weights weights_of(const model::ModelSpec& config,
       vary(layer.key_norm, 1.0F, 0.5F);
     }
   }
+}
+
+/// Random weights with norms that vary.
+inline model::Weights weights_of(const model::ModelSpec& config,
+                                 std::optional<ops::WeightFormat> format = {}) {
+  model::Weights weights = model::random_weights(config, DType::bf16, 3, format);
+  vary_norms(config, weights, /*of_each_head=*/true);
   return weights;
 }
 

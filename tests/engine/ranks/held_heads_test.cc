@@ -197,8 +197,11 @@ TEST(HeldHeadsOfFamilies, FollowProbes) {
   for (const model::AdapterSpec& probe : probes) {
     spec.dms->adapter = probe;
     spec.dms->offset = probe.kind == Kind::gate ? 50.0F : 0.0F;
-    expect_same_heads(spec, RuleKind::dms, 3);
-    expect_same_heads(spec, RuleKind::dms, 4);
+    for (const bool per_layer : {false, true}) {
+      spec.dms->per_layer = per_layer;
+      expect_same_heads(spec, RuleKind::dms, 3);
+      expect_same_heads(spec, RuleKind::dms, 4);
+    }
   }
 }
 

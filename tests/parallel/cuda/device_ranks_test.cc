@@ -25,7 +25,8 @@ namespace {
 using winnow::cuda::DeviceBuffer;
 using Place = DeviceRanks::Place;
 
-constexpr Place kPlaces[] = {Place::embedding, Place::attention, Place::feed_forward};
+constexpr Place kPlaces[] = {Place::embedding, Place::norms, Place::attention, Place::feed_forward,
+                             Place::shared_expert};
 
 std::vector<float> draw(std::size_t count, int rank, int round) {
   Random random(static_cast<std::uint64_t>(100 * round + rank));
@@ -92,7 +93,9 @@ TEST_P(CudaRanks, AddUpTheirParts) {
   on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
     int round = 0;
     for (const std::size_t count : {8U, 4096U, 200'000U, 6'000'008U}) {
-      ranks.reserve_parts(count);
+      for (const Place place : kPlaces) {
+        ranks.reserve_part(place, count);
+      }
       for (int repeat = 0; repeat < 4; ++repeat, ++round) {
         for (const Place place : kPlaces) {
           const bool add = place != Place::embedding;
@@ -211,7 +214,7 @@ TEST_P(CudaRanks, GatherColumns) {
                             "read the matrix");
         ASSERT_EQ(got, all);
       }
-      ranks.reserve_parts(static_cast<std::size_t>(8 << round));  // all meet
+      ranks.reserve_part(Place::attention, static_cast<std::size_t>(8 << round));  // all meet
     }
   });
 }
@@ -247,7 +250,7 @@ TEST_P(CudaRanks, ReadWhatOthersWriteToSharedMemory) {
 TEST_P(CudaRanks, AddUpInAGraph) {
   on_all([](DeviceRanks& ranks, const winnow::cuda::Stream& stream) {
     constexpr std::size_t kCount = 4096;
-    ranks.reserve_parts(kCount);
+    ranks.reserve_part(Place::attention, kCount);
     const DeviceBuffer<float> own{std::span<const float>(draw(kCount, ranks.rank(), 7))};
     DeviceBuffer<float> sum(kCount);
     const auto step = [&] {

@@ -133,7 +133,7 @@ struct RowPart {
   }
 
   template <class Number>
-  __device__ float inverse_rms(const Number* rows, float eps) const {
+  __device__ float squares(const Number* rows) const {
     float squares = 0.0F;
     each(rows, [&](int, const Eight& x) {
 #pragma unroll
@@ -141,16 +141,40 @@ struct RowPart {
         squares += value * value;
       }
     });
-    return rsqrtf(block_sum<kThreads>(squares) / static_cast<float>(cols) + eps);
+    return block_sum<kThreads>(squares);
+  }
+
+  template <class Number>
+  __device__ float inverse_rms(const WholeNorms& norms, const Number* rows) const {
+    if (norms.squares != nullptr) {
+      const float* sums = norms.squares + blockIdx.y;
+      return rsqrtf(sums[2 * blockIdx.x] / sums[2 * norms.rows] + norms.eps);
+    }
+    return rsqrtf(squares(rows) / static_cast<float>(cols) + norms.eps);
   }
 };
+
+// A block per row and one for the numbers of channels; blockIdx.y as above.
+template <class Number>
+__global__ void __launch_bounds__(kThreads)
+    whole_squares_kernel(WholeNorms norms, bool counts_keys, float* squares, const Number* rows) {
+  winnow::cuda::wait_for_predecessor();
+  const RowPart part(norms);
+  float sum = 0.0F;
+  if (blockIdx.y == 0 || counts_keys) {
+    sum = blockIdx.x < norms.rows ? part.squares(rows) : static_cast<float>(part.cols);
+  }
+  if (threadIdx.x == 0) {
+    squares[2 * blockIdx.x + blockIdx.y] = sum;
+  }
+}
 
 template <class Number>
 __global__ void __launch_bounds__(kThreads)
     norm_whole_kernel(WholeNorms norms, Number* out, const Number* rows) {
   winnow::cuda::wait_for_predecessor();
   const RowPart part(norms);
-  const float factor = part.norm != nullptr ? part.inverse_rms(rows, norms.eps) : 1.0F;
+  const float factor = part.norm != nullptr ? part.inverse_rms(norms, rows) : 1.0F;
   part.each(rows, [&](int col, Eight x) {
     if (part.norm != nullptr) {
       const Eight w = load_eight(part.norm + col);
@@ -169,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
                                float* dquery_norm, float* dkey_norm) {
   winnow::cuda::wait_for_predecessor();
   const RowPart part(norms);
-  const float factor = part.inverse_rms(rows, norms.eps);
+  const float factor = part.inverse_rms(norms, rows);
   float product = 0.0F;
   part.each(rows, [&](int col, const Eight& x) {
     const Eight g = load_eight(gradient + part.first + col);
@@ -202,6 +226,13 @@ void run_whole(const WholeNorms& norms, Number* out, const Number* rows, cudaStr
     winnow::cuda::launch(norm_whole_kernel<Number>, dim3(norms.rows, 3), kThreads, 0, stream, true,
                          norms, out, rows);
   }
+}
+
+template <class Number>
+void run_squares(const WholeNorms& norms, bool counts_keys, float* squares, const Number* rows,
+                 cudaStream_t stream) {
+  winnow::cuda::launch(whole_squares_kernel<Number>, dim3(norms.rows + 1, 2), kThreads, 0, stream,
+                       true, norms, counts_keys, squares, rows);
 }
 
 template <class Out, class Number>
@@ -252,6 +283,15 @@ void layer_norm(bf16* out, const float* x, int rows, int cols, const NormWeight&
     winnow::cuda::launch(layer_norm_kernel, rows, kThreads, 0, stream, true, out, x, cols, weight,
                          bias, eps);
   }
+}
+
+void whole_squares(const WholeNorms& norms, bool counts_keys, float* squares, const bf16* rows,
+                   cudaStream_t stream) {
+  run_squares(norms, counts_keys, squares, rows, stream);
+}
+void whole_squares(const WholeNorms& norms, bool counts_keys, float* squares, const float* rows,
+                   cudaStream_t stream) {
+  run_squares(norms, counts_keys, squares, rows, stream);
 }
 
 void norm_whole(const WholeNorms& norms, bf16* out, const bf16* rows, cudaStream_t stream) {

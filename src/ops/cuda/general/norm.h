@@ -44,7 +44,18 @@ struct WholeNorms {
   const float* query_norm = nullptr;  // [query_width]
   const float* key_norm = nullptr;    // [key_width]
   float eps = 0.0F;
+  /// Of heads that several ranks have parts of: what whole_squares() gives, added up over the
+  /// ranks.
+  const float* squares = nullptr;
 };
+
+/// squares [rows + 1, 2] = the sums of squares of each row's queries and of its keys, with bias; at
+/// last the numbers of channels in a sum. Without `counts_keys` keys count as zeros and no
+/// channels.
+void whole_squares(const WholeNorms& norms, bool counts_keys, float* squares, const bf16* rows,
+                   cudaStream_t stream);
+void whole_squares(const WholeNorms& norms, bool counts_keys, float* squares, const float* rows,
+                   cudaStream_t stream);
 
 /// out = the rows with their bias, queries and keys normalised. out may be rows.
 void norm_whole(const WholeNorms& norms, bf16* out, const bf16* rows, cudaStream_t stream);

@@ -36,12 +36,10 @@ class NcclRanks final : public DeviceRanks {
   [[nodiscard]] int size() const override { return host_.size(); }
   void meet() const override { host_.meet(); }
 
-  void reserve_parts(std::size_t floats) override {
-    if (floats <= parts_.front().size()) {
-      return;
-    }
-    make_room();
-    for (DeviceBuffer<float>& part : parts_) {
+  void reserve_part(Place place, std::size_t floats) override {
+    DeviceBuffer<float>& part = parts_[static_cast<std::size_t>(place)];
+    if (floats > part.size()) {
+      make_room();
       part.ensure(floats);
     }
   }
