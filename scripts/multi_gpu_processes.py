@@ -85,15 +85,16 @@ class Processes(Trial):
         return [f"logits, {name}", f"{len(one['logits'])} numbers, the same live entries: {same}",
                 f"differ by {worst:.2g} at most"]
 
-    def train(self) -> list:
-        row = self.check.run("processes", "train, processes", launched(self.training("processes", self.ranks)),
-                             group(self.ranks))
+    def train(self, stage: int) -> list:
+        out, name = f"processes-{stage}", f"train, stage {stage}"
+        command = self.training(out, self.ranks, "--zero-stage", str(stage))
+        row = self.check.run("processes", f"{name}, processes", launched(command), group(self.ranks))
         if "error" in row:
-            return ["training", self.check.note("processes", "train", **row)["error"], ""]
-        (step, loss), (_, whole) = self.last_loss("processes"), self.last_loss("whole")
+            return [name, self.check.note("processes", name, **row)["error"], ""]
+        (step, loss), (_, whole) = self.last_loss(out), self.last_loss("whole")
         wrong = {} if abs(loss - whole) <= 0.05 * whole else {"error": f"loss {loss}, of threads {whole}"}
-        self.check.note("processes", "train", step=step, loss=loss, threads=whole, **wrong)
-        return ["training, stage 1", f"step {step}, loss {loss:.4f}", f"threads: {whole:.4f}"]
+        self.check.note("processes", name, step=step, loss=loss, threads=whole, **wrong)
+        return [f"training, stage {stage}", f"step {step}, loss {loss:.4f}", f"threads, stage 1: {whole:.4f}"]
 
     def lose_one(self, name: str, kind: signal.Signals) -> list:
         """Kills or stops the last rank in the middle of an answer; how long until rank 0 has ended, and what it says."""
@@ -154,7 +155,7 @@ def run(check) -> str:
     if not check.args.dry_run:
         rows.append(trial.compare("dense, NCCL", ["--cache", "dense", *NCCL], {}))
         rows.append(trial.compare("dense, NCCL over sockets", ["--cache", "dense", *NCCL], SOCKETS))
-    rows += [trial.train(), trial.lose_one("killed", signal.SIGKILL), trial.lose_one("stopped", signal.SIGSTOP)]
+    rows += [trial.train(1), trial.train(3), trial.lose_one("killed", signal.SIGKILL), trial.lose_one("stopped", signal.SIGSTOP)]
     rows += trial.speed()
     shutil.rmtree(trial.work)
     return table(["what processes did", "result", "beside threads"], rows)

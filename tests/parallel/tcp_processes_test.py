@@ -128,11 +128,6 @@ class TcpProcesses(Processes):
             self.assertIn("--tensor-parallel 2: 3 ranks were started", group.output(rank))
         self.assertFalse(self.output.exists())
 
-    def test_gpus_in_processes_refuse_to_share_weights_out(self):
-        group = Group(self, self.training("out", "--device", "cuda", "--zero-stage", "3"), size=2)
-        self.assertEqual(group.wait(within=30), [1])
-        self.assertIn("--zero-stage 3 with --device cuda: start one process, without a launcher", group.output(0))
-
     def test_their_settings_are_compared(self):
         group = Group(self, *[self.logits("--tensor-parallel", "2", "--chunk", chunk) for chunk in ("7", "8")])
         self.assertEqual(group.wait(within=30), [1, 1])

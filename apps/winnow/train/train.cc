@@ -21,7 +21,6 @@
 #include "checkpoint/json.h"
 #include "checkpoint/json_text.h"
 #include "engine/weight_memory.h"
-#include "parallel/launched_as.h"
 #include "parallel/on_ranks.h"
 #include "parallel/same_settings.h"
 #include "train/backend.h"
@@ -274,9 +273,6 @@ int run(const TrainingFlags& flags) {
   static_cast<void>(parse_save_dtype(flags.save_dtype));
   const fs::path source = flags.init.empty() ? flags.model : flags.init;
   model::ModelSpec config = model::read_spec(source);
-  require(!options.cuda_device || options.ranks == 1 ||
-              options.zero_stage != train::ZeroStage::everything || !parallel::launched_as(),
-          "--zero-stage 3 with --device cuda: start one process, without a launcher");
   train::validate(options, config);
   const auto elsewhere = flags.memory.bytes();
   if (!elsewhere) {

@@ -14,8 +14,8 @@ FrozenWeights::FrozenWeights(const model::ModelSpec& spec, const FindTensor& fin
       matrices_(slots != nullptr ? held_matrices(parts_) : parts_.matrices()),
       vectors_(parts_.size() - parts_.matrices()) {
   if (slots != nullptr) {
-    places_.emplace(parts_, *slots, stream);
-    places_->set_held(peers.addresses_of<const bf16>(matrices_.data()));
+    places_.emplace(peers, parts_, *slots, stream);
+    places_->set_held(peers.share(matrices_.data()));
   }
   std::vector<float> values;
   for (const Parameter& parameter : list_.list()) {

@@ -2,13 +2,24 @@
 
 namespace winnow::train::cuda {
 
+void add_own_parts(const Peers& peers, const RankParts& parts, const Peers::Arrays<float>& arrays,
+                   RankParts::Range range, float* held, cudaStream_t stream) {
+  parts.for_cuts(range, [&](std::span<const std::size_t> cuts, std::size_t at) {
+    peers.sum_own_part(arrays, cuts, held + at, /*add=*/true, stream);
+  });
+}
+
 GradientSlots::GradientSlots(const Peers& peers, const RankParts& parts,
                              const winnow::cuda::Stream& passes, float* held)
     : peers_(peers), parts_(parts), passes_(passes), held_(held) {
   slots_[0].memory = winnow::cuda::DeviceBuffer<float>(parts.largest_layer());
   slots_[1].memory = winnow::cuda::DeviceBuffer<float>(parts.largest_layer());
   slots_[2].memory = winnow::cuda::DeviceBuffer<float>(parts.largest_end());
-  of_rank_ = peers.addresses_of<const Slot>(slots_.data());
+  for (Slot& slot : slots_) {
+    slot.of_ranks = peers.share(slot.memory.data());
+  }
+  events_ = peers.share_memory() ? peers.addresses_of<const Slot>(slots_.data())
+                                 : std::vector<const Slot*>{slots_.data()};
 }
 
 float* GradientSlots::address_of(const Parameter& parameter) const {
@@ -24,11 +35,11 @@ float* GradientSlots::address_of(const Parameter& parameter) const {
 // the layer in between has closed since. The head follows the embedding of the part before, so
 // ranks meet here.
 void GradientSlots::open(int place) {
-  if (!parts_.is_layer(place)) {
+  if (!parts_.is_layer(place) && peers_.share_memory()) {
     peers_.meet();
   }
   const std::size_t slot = slot_of(place);
-  for (const Slot* slots : of_rank_) {
+  for (const Slot* slots : events_) {
     slots[slot].summed.hold(passes_);
   }
   const auto [begin, end] = parts_.matrices_of(place);
@@ -40,20 +51,14 @@ void GradientSlots::open(int place) {
 void GradientSlots::close(int place) {
   const std::size_t slot = slot_of(place);
   slots_[slot].added.record(passes_);
-  peers_.meet();  // all have recorded it
-  parallel::cuda::Parts parts;
-  for (const Slot* slots : of_rank_) {
+  if (peers_.share_memory()) {
+    peers_.meet();  // all have recorded it
+  }
+  for (const Slot* slots : events_) {
     slots[slot].added.hold(sums_);
   }
-  const RankParts::Range range = parts_.matrices_of(place);
-  parts_.for_pieces_of(parts_.rank(), range,
-                       [&](std::size_t at, std::size_t held, std::size_t count) {
-                         for (std::size_t rank = 0; rank < of_rank_.size(); ++rank) {
-                           parts.of[rank] = of_rank_[rank][slot].memory.data() + (at - range.first);
-                         }
-                         parallel::cuda::sum_complete_parts(parts, parts_.ranks(), held_ + held,
-                                                            true, count, sums_.get());
-                       });
+  add_own_parts(peers_, parts_, slots_[slot].of_ranks, parts_.matrices_of(place), held_,
+                sums_.get());
   slots_[slot].summed.record(sums_);
 }
 

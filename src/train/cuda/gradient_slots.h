@@ -10,6 +10,11 @@
 
 namespace winnow::train::cuda {
 
+/// held += the sums over all ranks of this rank's parts of a range of the flat arrays. `arrays`
+/// have that range, and may change.
+void add_own_parts(const Peers& peers, const RankParts& parts, const Peers::Arrays<float>& arrays,
+                   RankParts::Range range, float* held, cudaStream_t stream);
+
 /// Gradients of a place's matrices are whole while a pass adds to them. Then each rank adds the sum
 /// over ranks, in their order, to the part that it holds, while the pass is at the next place.
 /// Layers use two buffers in turn, embedding and head a third one.
@@ -30,6 +35,7 @@ class GradientSlots {
  private:
   struct Slot {
     winnow::cuda::DeviceBuffer<float> memory;
+    Peers::Arrays<float> of_ranks;
     winnow::cuda::Event added;   // by this rank's pass
     winnow::cuda::Event summed;  // by this rank
   };
@@ -43,7 +49,7 @@ class GradientSlots {
   float* held_;
   winnow::cuda::Stream sums_;
   std::array<Slot, 3> slots_;
-  std::vector<const Slot*> of_rank_;  // the slots of each rank
+  std::vector<const Slot*> events_;  // the slots of each rank; without shared memory only its own
 };
 
 }  // namespace winnow::train::cuda

@@ -22,7 +22,7 @@ class Peers {
   /// One array of each rank.
   template <class T>
   struct Arrays {
-    const T* own = nullptr;
+    T* own = nullptr;
     std::vector<const T*> of_rank;  // by rank; empty for processes
   };
 
@@ -40,26 +40,28 @@ class Peers {
 
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
+  /// Whether ranks read each other's memory: those that are threads. Processes use NCCL.
+  [[nodiscard]] bool share_memory() const { return arrays_ == nullptr; }
   /// Waits for the host threads of all ranks.
   void meet() const { host_.meet(); }
 
-  /// The pointers that the ranks pass, by rank. Only for threads.
+  /// The pointers that the ranks pass, by rank. Only with shared memory.
   template <class T>
   [[nodiscard]] std::vector<T*> addresses_of(T* own) const {
-    assert(arrays_ == nullptr);
+    assert(share_memory());
     meet();  // others may still be loading
     return parallel::all_values(host_, own);
   }
 
   template <class T>
-  [[nodiscard]] Arrays<T> share(const T* own) const {
-    return {own, arrays_ == nullptr ? addresses_of<const T>(own) : std::vector<const T*>{}};
+  [[nodiscard]] Arrays<T> share(T* own) const {
+    return {own, share_memory() ? addresses_of<const T>(own) : std::vector<const T*>{}};
   }
 
   /// Waits until the work of all ranks in their streams is complete, so that others may read or
   /// replace its results. NCCL does that by itself.
   void settle(const winnow::cuda::Stream& stream) const {
-    if (size() > 1 && arrays_ == nullptr) {
+    if (size() > 1 && share_memory()) {
       stream.synchronize();
       meet();
     }
@@ -76,18 +78,31 @@ class Peers {
     }
   }
 
-  /// `to` = the sum over all ranks of this rank's part of the arrays, [cuts[rank], cuts[rank + 1]).
+  /// values [count] = those of rank `rank`. Only without shared memory.
+  template <class T>
+  void take_from(int rank, T* values, std::size_t count, cudaStream_t stream) const {
+    arrays_->copy_from(rank, values, values, count * sizeof(T), stream);
+  }
+
+  /// `to` = or += the sum over all ranks of this rank's part of the arrays, [cuts[rank],
+  /// cuts[rank + 1]). That part may change.
   void sum_own_part(const Arrays<float>& arrays, std::span<const std::size_t> cuts, float* to,
-                    cudaStream_t stream) const {
-    if (arrays_ != nullptr) {
-      return arrays_->reduce_scatter(arrays.own, cuts, to, stream);
-    }
+                    bool add, cudaStream_t stream) const {
     const auto own = static_cast<std::size_t>(rank());
+    const std::size_t count = cuts[own + 1] - cuts[own];
     parallel::cuda::Parts parts;
-    for (std::size_t rank = 0; rank < arrays.of_rank.size(); ++rank) {
-      parts.of[rank] = arrays.of_rank[rank] + cuts[own];
+    if (share_memory()) {
+      for (std::size_t rank = 0; rank < arrays.of_rank.size(); ++rank) {
+        parts.of[rank] = arrays.of_rank[rank] + cuts[own];
+      }
+      return parallel::cuda::sum_complete_parts(parts, size(), to, add, count, stream);
     }
-    parallel::cuda::sum_complete_parts(parts, size(), to, false, cuts[own + 1] - cuts[own], stream);
+    float* sum = add ? arrays.own + cuts[own] : to;
+    arrays_->reduce_scatter(arrays.own, cuts, sum, stream);
+    if (add) {
+      parts.of[0] = sum;
+      parallel::cuda::sum_complete_parts(parts, 1, to, true, count, stream);
+    }
   }
 
  private:

@@ -16,9 +16,9 @@ void copy_rounded(bf16* to, const bf16* from, std::size_t count, cudaStream_t st
 
 }  // namespace
 
-PlaceMatrices::PlaceMatrices(const RankParts& parts, LayerSlots& slots,
+PlaceMatrices::PlaceMatrices(const Peers& peers, const RankParts& parts, LayerSlots& slots,
                              const winnow::cuda::Stream& passes)
-    : parts_(parts), slots_(slots), passes_(passes), end_(parts.largest_end()) {}
+    : peers_(peers), parts_(parts), slots_(slots), passes_(passes), end_(parts.largest_end()) {}
 
 const bf16* PlaceMatrices::address_of(const Parameter& parameter) const {
   if (parameter.role == Role::embedding) {
@@ -40,13 +40,24 @@ void PlaceMatrices::gather(int place, bf16* to, cudaStream_t stream) const {
   const RankParts::Range range = parts_.matrices_of(place);
   std::visit(
       [&](const auto& held) {
-        parts_.for_pieces(
-            range, [&](int rank, std::size_t at, std::size_t from, std::size_t count) {
-              copy_rounded(to + (at - range.first), held[static_cast<std::size_t>(rank)] + from,
-                           count, stream);
-            });
+        parts_.for_pieces(range,
+                          [&](int rank, std::size_t at, std::size_t from, std::size_t count) {
+                            gather_piece(held, rank, from, to + (at - range.first), count, stream);
+                          });
       },
       held_);
+}
+
+template <class T>
+void PlaceMatrices::gather_piece(const Peers::Arrays<T>& held, int rank, std::size_t at, bf16* to,
+                                 std::size_t count, cudaStream_t stream) const {
+  if (peers_.share_memory()) {
+    return copy_rounded(to, held.of_rank[static_cast<std::size_t>(rank)] + at, count, stream);
+  }
+  if (rank == peers_.rank()) {
+    copy_rounded(to, held.own + at, count, stream);
+  }
+  peers_.take_from(rank, to, count, stream);
 }
 
 }  // namespace winnow::train::cuda

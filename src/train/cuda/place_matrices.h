@@ -2,10 +2,10 @@
 #pragma once
 
 #include <variant>
-#include <vector>
 
 #include "train/cuda/access.h"
 #include "train/cuda/layer_slots.h"
+#include "train/cuda/peers.h"
 #include "train/cuda_memory/rank_parts.h"
 
 namespace winnow::train::cuda {
@@ -14,11 +14,12 @@ namespace winnow::train::cuda {
 /// a buffer, which each fills when it is opened.
 class PlaceMatrices {
  public:
-  /// The matrices that each rank holds, by rank, in the memory of any device.
-  using Held = std::variant<std::vector<const float*>, std::vector<const bf16*>>;
+  /// The matrices that each rank holds.
+  using Held = std::variant<Peers::Arrays<float>, Peers::Arrays<bf16>>;
 
   /// All must outlive this. `slots`: of layers as large as the largest one of `parts`.
-  PlaceMatrices(const RankParts& parts, LayerSlots& slots, const winnow::cuda::Stream& passes);
+  PlaceMatrices(const Peers& peers, const RankParts& parts, LayerSlots& slots,
+                const winnow::cuda::Stream& passes);
   void set_held(Held held) { held_ = std::move(held); }
 
   /// Where a matrix is while its place is open.
@@ -30,7 +31,12 @@ class PlaceMatrices {
 
  private:
   void gather(int place, bf16* to, cudaStream_t stream) const;
+  /// to [count] = those from `at` on that a rank holds.
+  template <class T>
+  void gather_piece(const Peers::Arrays<T>& held, int rank, std::size_t at, bf16* to,
+                    std::size_t count, cudaStream_t stream) const;
 
+  const Peers& peers_;
   const RankParts& parts_;
   LayerSlots& slots_;
   const winnow::cuda::Stream& passes_;

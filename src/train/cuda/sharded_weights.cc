@@ -10,10 +10,10 @@ ShardedWeights::ShardedWeights(const model::ModelSpec& spec, const Parameters& p
     : StudentWeights(spec, parameters, parts, peers, stream),
       gradients_(held_.size()),
       vector_gradients_(parts.size() - parts.matrices()),
-      vector_gradients_of_rank_(peers.addresses_of<const float>(vector_gradients_.data())),
-      matrices_(parts, slots, stream),
+      vector_gradients_of_ranks_(peers.share(vector_gradients_.data())),
+      matrices_(peers, parts, slots, stream),
       matrix_gradients_(peers, parts, stream, gradients_.data()) {
-  matrices_.set_held(held_of_ranks_.of_rank);
+  matrices_.set_held(held_of_ranks_);
 }
 
 float* ShardedWeights::gradient(const Parameter& parameter) const {
@@ -31,26 +31,16 @@ void ShardedWeights::begin_update() {
 
 void ShardedWeights::add_up() {
   matrix_gradients_.complete();
-  stream_.synchronize();
-  peers_.meet();  // all gradients are complete
-  parallel::cuda::Parts of_ranks;
-  parts_.for_pieces_of(
-      parts_.rank(), parts_.vectors(), [&](std::size_t at, std::size_t held, std::size_t count) {
-        for (std::size_t rank = 0; rank < vector_gradients_of_rank_.size(); ++rank) {
-          of_ranks.of[rank] = vector_gradients_of_rank_[rank] + (at - parts_.matrices());
-        }
-        parallel::cuda::sum_complete_parts(of_ranks, peers_.size(), gradients_.data() + held, true,
-                                           count, stream_.get());
-      });
+  peers_.settle(stream_);  // all gradients are complete
+  add_own_parts(peers_, parts_, vector_gradients_of_ranks_, parts_.vectors(), gradients_.data(),
+                stream_.get());
 }
 
 void ShardedWeights::end_update() {
   matrices_.forget();
-  stream_.synchronize();
-  peers_.meet();  // all have updated their parts
+  peers_.settle(stream_);  // all have updated their parts
   gather_vectors();
-  stream_.synchronize();
-  peers_.meet();  // all have read
+  peers_.settle(stream_);  // all have read
 }
 
 }  // namespace winnow::train::cuda

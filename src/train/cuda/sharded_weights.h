@@ -14,7 +14,6 @@ class ShardedWeights : public StudentWeights, public PlaceAccess {
   /// `slots`: for the layers of all models.
   ShardedWeights(const model::ModelSpec& spec, const Parameters& parameters, const RankParts& parts,
                  const Peers& peers, LayerSlots& slots, const winnow::cuda::Stream& stream);
-  /// Without the slots of layers.
 
   [[nodiscard]] float* held_gradients() const override { return gradients_.data(); }
   void begin_update() override;
@@ -33,7 +32,7 @@ class ShardedWeights : public StudentWeights, public PlaceAccess {
 
   winnow::cuda::DeviceBuffer<float> gradients_;         // of this rank's part
   winnow::cuda::DeviceBuffer<float> vector_gradients_;  // of all vectors, of this rank's passes
-  std::vector<const float*> vector_gradients_of_rank_;
+  Peers::Arrays<float> vector_gradients_of_ranks_;
   PlaceMatrices matrices_;
   GradientSlots matrix_gradients_;
 };

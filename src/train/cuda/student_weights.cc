@@ -113,7 +113,7 @@ void WholeWeights::add_up() {
   }
   peers_.settle(stream_);  // all gradients are complete
   peers_.sum_own_part(gradients_of_ranks_, parts_.own().sections().front().partition.cuts(),
-                      held_gradients(), stream_.get());
+                      held_gradients(), /*add=*/false, stream_.get());
 }
 
 void WholeWeights::end_update() {

@@ -61,6 +61,22 @@ class RankParts {
       }
     }
   }
+  /// body(cuts, offset in what this rank holds) for each section of a range: rank r has
+  /// [cuts[r], cuts[r + 1]) of it, counted from the range's begin.
+  template <class Body>
+  void for_cuts(Range range, const Body& body) const {
+    for (const Section& section : own().sections()) {
+      const Partition& partition = section.partition;
+      std::vector<std::size_t> cuts;
+      for (const std::size_t cut : partition.cuts()) {
+        cuts.push_back(std::clamp(cut, range.first, range.second) - range.first);
+      }
+      if (cuts.front() < cuts.back()) {
+        const std::size_t begin = partition.own(range).first;
+        body(cuts, section.held + (begin - partition.begin()));
+      }
+    }
+  }
 
  private:
   int rank_;
