@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts a server for each of eight GPUs of this host and vLLM's router before them, by systemd: docs/many-devices.md says what to do before.
-# Run as root. Not run on eight GPUs. Other GPUs: change the three lists. For /v1/responses and /v1/messages add --api-key KEY to SERVERS.
+# Run as root. Not run on eight GPUs. Other GPUs: change the four lists of numbers, and upstream in
+# nginx.conf; for --tensor-parallel 4 the servers take cuda:0 and cuda:4. For /v1/responses and /v1/messages add --api-key KEY to SERVERS.
 # With a probe add --probe /models/probe to FLAGS. 512 sequences are for a student (docs/serving-production.md, How many users fit).
 # All listens on 127.0.0.1 alone; tcp://* would publish prompts on every interface.
 set -euo pipefail

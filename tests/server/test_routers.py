@@ -123,12 +123,13 @@ NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 @contextlib.contextmanager
-def proxied(router_port, folder):
-    """packaging/routers/nginx.conf, without TLS, before the router: its URL."""
+def proxied(router_port, workers, folder):
+    """packaging/routers/nginx.conf, without TLS, before the router of these servers: its URL."""
     port = routers.free_port()
     text = (ROOT / "packaging/routers/nginx.conf").read_text()
     for old, new in ((r"listen 443 ssl", f"listen 127.0.0.1:{port}"), (r"\n *ssl_\w+ .*", ""),
-                     (r"127\.0\.0\.1:8000", f"127.0.0.1:{router_port}")):
+                     (r"127\.0\.0\.1:8000", f"127.0.0.1:{router_port}"),
+                     (r"( *server 127.*;\n)+", "".join(f"server {w.url.removeprefix('http://')};\n" for w in workers))):
         text, changes = re.subn(old, new, text)
         assert changes
     temporary = "".join(f"{kind}_temp_path {folder};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
@@ -172,7 +173,7 @@ def test_the_proxy_passes_the_api_alone(tmp_path, monkeypatch, router, flags, ch
     key = {"Authorization": "Bearer secret"}
     chat = {"model": "dms-cr8", "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
     try:
-        with routers.routing(router, "round_robin", [worker], args) as port, proxied(port, tmp_path) as url:
+        with routers.routing(router, "round_robin", [worker], args) as port, proxied(port, [worker], tmp_path) as url:
             for form in (path, f"/{path}", f"/v1/..{path}", f"/v1/models/..%2F..{path}", f"{path}/..%2Fv1%2Fmodels",
                          f"{path}/../v1/models", "/v1/tokenizers", "/list_workers", "/flush_cache", "/add_worker", "/key"):
                 assert ask_as_it_is(url, method, form) == 404, form
