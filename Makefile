@@ -28,7 +28,11 @@ configured: packages $(build_dir)/build.ninja
 	@$(if $(WINNOW_CUDA)$(CMAKE_ARGS),$(configure) | grep -- '-- CUDA',true)
 
 .PHONY: build
-build: configured ## Everything, optimised, into build/release; WINNOW_CUDA=ON: with the device code
+build: configured ## The program, optimised, into build/release; WINNOW_CUDA=ON: with the device code
+	$(program)
+
+.PHONY: all
+all: configured ## The program and all tests
 	@scripts/build.py $(build_dir)
 
 .PHONY: demo
@@ -42,15 +46,15 @@ retrofit-demo: configured ## Teach the model in assets/ to compress its cache, a
 	@scripts/retrofit-demo.sh
 
 .PHONY: test
-test: build ## Build and run all tests but those with clients from PyPI
+test: all ## Build and run all tests but those with clients from PyPI
 	@ctest --preset release -j "$$(($$(nproc) + 1))"  # many tests wait for another process
 
 .PHONY: test-clients
-test-clients: build ## Ask a server with the clients that people use, from PyPI (2 GB)
+test-clients: all ## Ask a server with the clients that people use, from PyPI (2 GB)
 	@ctest --preset clients
 
 .PHONY: python
-python: build ## Build the Python package's wheel and run its tests
+python: all ## Build the Python package's wheel and run its tests
 	@scripts/bootstrap.sh --python
 	@scripts/python-tests.sh $(build_dir)
 
@@ -82,7 +86,7 @@ format: packages-ci ## Lay out the sources as .clang-format says
 	@scripts/check.sh format --fix
 
 .PHONY: lint
-lint: packages-ci build ## Check layout, links and device code for older devices, run clang-tidy
+lint: packages-ci all ## Check layout, links and device code for older devices, run clang-tidy
 	@scripts/check.sh format
 	@scripts/check.sh links
 	@scripts/check.sh devices
