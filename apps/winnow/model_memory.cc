@@ -72,6 +72,7 @@ ModelMemory memory_of(const model::Checkpoint& checkpoint, ops::EntryFormat form
   const model::ModelSpec& spec = checkpoint.spec();
   ModelMemory memory;
   memory.chat_tokens = std::min(plan.context, spec.max_positions);
+  memory.is_cut = plan.context > spec.max_positions;
   const SequenceBytes chat =
       sequence_bytes(spec, format, memory.chat_tokens, trained_compression(spec));
   memory.chat_dense = chat.dense;
@@ -93,9 +94,10 @@ std::string chat_text(const ModelMemory& memory) {
   const std::string dense = memory.chat < memory.chat_dense
                                 ? fmt::format(" ({} when dense)", readable_bytes(memory.chat_dense))
                                 : "";
-  return fmt::format("cache of one chat of {} tokens: {}{}; {} available",
-                     grouped(memory.chat_tokens), readable_bytes(memory.chat), dense,
-                     readable_bytes(memory.available));
+  return fmt::format("cache of one chat of {} tokens{}: {}{}; {} available",
+                     grouped(memory.chat_tokens),
+                     memory.is_cut ? ", all the model's positions" : "",
+                     readable_bytes(memory.chat), dense, readable_bytes(memory.available));
 }
 
 std::string format_text(const FormatMemory& memory) {

@@ -22,6 +22,7 @@ struct FormatMemory {
 /// The cache of one chat, the memory that is available, and weights in each format.
 struct ModelMemory {
   int chat_tokens = 0;
+  bool is_cut = false;  // the plan has more tokens than the model has positions
   double chat_dense = 0.0;
   double chat = 0.0;  // with the rule that the model was trained for
   double available = 0.0;

@@ -67,6 +67,7 @@ Journal::Journal(const std::filesystem::path& file, const Json& run) : Journal()
   store_->file.reset(std::fopen(name.c_str(), "ab"));
   require_system(store_->file != nullptr, "{}: cannot write", name);
   if (begin == 0) {
+    store_->is_new = true;
     store_->write(run);
   }
 }
@@ -108,6 +109,13 @@ void Journal::add(const std::string& id, const Json& record) {
     store_->write(line);
   }
   store_->records[prefix_ + id] = std::move(line);
+}
+
+Journal::Store::~Store() {
+  if (is_new && records.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
 }
 
 void Journal::Store::write(const Json& line) const {

@@ -44,10 +44,17 @@ class Journal {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  // Shared by all sections.
+  // Shared by all sections. A file that it has begun and that got no record is removed: the next
+  // run may be another one.
   struct Store {
+    Store() = default;
+    ~Store();
+    Store(const Store&) = delete;
+    Store& operator=(const Store&) = delete;
+
     std::filesystem::path path;
     std::unique_ptr<std::FILE, Close> file;
+    bool is_new = false;
     std::map<std::string, Json> records;
 
     void write(const Json& line) const;

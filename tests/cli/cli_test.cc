@@ -343,7 +343,10 @@ TEST(Inspect, SaysWhatARetrofitWouldSave) {
 
 TEST(Inspect, SaysWhatAModelTakesHere) {
   const CommandResult base = run_winnow({"inspect", kBase});
-  EXPECT_THAT(base.out, HasSubstr("  memory        cache of one chat of 4,096 tokens: 16.0 MiB; "));
+  EXPECT_THAT(
+      base.out,
+      HasSubstr("  memory        cache of one chat of 4,096 tokens, all the model's positions: "
+                "16.0 MiB; "));
   EXPECT_THAT(base.out, HasSubstr("  weights       auto        27.8 MiB: fits, "));
   EXPECT_THAT(base.out, HasSubstr("                int8        14.7 MiB: fits, "));
   EXPECT_THAT(base.out, Not(HasSubstr("stored as")));

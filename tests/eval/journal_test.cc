@@ -72,12 +72,19 @@ TEST(Journal, DropsALineThatWasNotFinished) {
 
 TEST(Journal, RefusesTheRecordsOfAnotherRun) {
   const TempFile file(".jsonl");
-  { const Journal journal(file.path(), kRun); }
+  { Journal(file.path(), kRun).add("a", {{"x", 1}}); }
   const std::string message = message_of([&] {
     Journal(file.path(), {{"measure", "test"}, {"seed", 2}});
   });
   EXPECT_THAT(message, HasSubstr(file.path().string()));
   EXPECT_THAT(message, HasSubstr("seed is 1 and not 2"));
+}
+
+// As when flags are refused after it was opened.
+TEST(Journal, LeavesNoFileWithoutRecords) {
+  const TempFile file(".jsonl");
+  { const Journal journal(file.path(), kRun); }
+  EXPECT_FALSE(std::filesystem::exists(file.path()));
 }
 
 TEST(Journal, LeavesAFileThatIsNoJournalAsItIs) {

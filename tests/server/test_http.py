@@ -348,6 +348,12 @@ def test_connections_are_not_bound_by_the_soft_limit_of_files():
             connection.close()
 
 
+def test_a_hard_limit_of_files_that_is_too_low_is_said():
+    with serving("--max-connections", "1000",
+                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (600, 600))) as s:
+        assert "--max-connections 1000: they need 1320 open files, and this process may have 600" in s.read_log()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_leaving_cancels_and_frees(server, stream):
     cancelled = ("winnow_requests_total", (("outcome", "cancelled"),))

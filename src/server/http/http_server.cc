@@ -49,12 +49,19 @@ constexpr std::chrono::seconds kIdle{1};  // after which a connection may close 
 constexpr std::chrono::seconds kEngineRests{1};
 
 // Every connection takes a file descriptor; a process may raise its own limit.
-void allow_connections(int count) {
+void allow_connections(int count, const Warn& warn) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    const rlim_t wanted = static_cast<rlim_t>(count) + kSpareConnections + kOtherFiles;
-    limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return;
+  }
+  const rlim_t wanted = static_cast<rlim_t>(count) + kSpareConnections + kOtherFiles;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    warn(
+        fmt::format("--max-connections {}: they need {} open files, and this process may have {} "
+                    "(ulimit -Hn, LimitNOFILE): connections beyond will not be accepted",
+                    count, wanted, limit.rlim_cur));
   }
 }
 
@@ -175,7 +182,7 @@ HttpServer::Impl::Impl(const HttpConfig& config, Gate gate, Teller tell, HttpHan
       handling_(config.threads),
       handling_goes_on_(handling_.get_executor()),
       work_strand_(asio::make_strand(context_)) {
-  allow_connections(config.max_connections);
+  allow_connections(config.max_connections, warn);
   load_tls();
   listen();
 }

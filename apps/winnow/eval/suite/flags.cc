@@ -34,8 +34,9 @@ void add_suite_flags(CLI::App& command, SuiteFlags& flags) {
                   "A text for both models, that they were not trained on; may be given several "
                   "times, the first is also the hay of needles (default: winnow's manual)")
       ->allow_extra_args(false);
-  own.open_option("--rows", flags.rows, "ROW",
-                  fmt::format("Only these: {} (default: all)", fmt::join(kSuiteRows, ",")))
+  own.open_option(
+         "--rows", flags.rows, "ROW,...",
+         fmt::format("Only these, joined by commas: {} (default: all)", fmt::join(kSuiteRows, ",")))
       ->delimiter(',');
   own.flag("--quick", flags.quick, "Smaller samples: minutes for a small model (default: off)");
   own.open_option("--samples", flags.samples, "N",
