@@ -52,7 +52,7 @@ class Trial:
     def training(self, out: str, ranks: int, *more: str) -> list[str]:
         length = "64" if self.device == "cpu" else "256"
         return [self.winnow, "train", "--init", str(self.model), "--data", str(self.model / "data.jsonl"),
-                "--out", str(self.work / out), "--length", length, "--batch", "16", "--micro-batch", "2",
+                "--out", str(self.work / out), "--length", length, "--batch", "18", "--micro-batch", "2",  # of 9 parts some ranks skip one
                 "--steps", str(STEPS), "--save-every", "10", "--lr", "1e-3", "--warmup", "5",
                 "--device", self.device, "--data-parallel", str(ranks), *self.threads, *more]
 

@@ -8,7 +8,7 @@ namespace winnow::train::cuda {
 inline constexpr int kEmbeddingPlace = -1;
 
 /// Makes the matrices of a place whole on this device when ranks hold them in parts (ZeRO stage 3).
-/// All ranks open and close gradients in the same order.
+/// All ranks open places, and open and close gradients, in the same order.
 class PlaceAccess {
  public:
   virtual ~PlaceAccess() = default;

@@ -67,6 +67,8 @@ class CudaBackend : public Backend {
   [[nodiscard]] DevicePass pass_of(const model::ModelSpec& spec) const;
   void run_forward(MainLoss loss);
   void run_head(const DevicePass& pass, MainLoss loss);
+  /// Calls `work` between opening and closing what the head needs.
+  void at_head(MainLoss loss, const std::function<void()>& work);
   void run_backward();
   [[nodiscard]] cuda::StreamGradient gradient() const {
     return {gradient_.data(), rounded_gradient_.data()};
@@ -278,17 +280,25 @@ void CudaBackend::run_forward(MainLoss loss) {
 void CudaBackend::run_head(const DevicePass& pass, MainLoss loss) {
   const cuda::DeviceTargets targets{inputs_.targets(), inputs_.weights()};
   double* const sum = &sums_.data()->loss;
+  at_head(loss, [&] {
+    if (loss == MainLoss::language_model) {
+      head_.language_model_loss(pass, student_, decoder_.hidden(), targets, gradients_, gradient(),
+                                sum);
+    } else {
+      head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
+                              options_.retrofit->divergence, gradients_, gradient(), sum);
+    }
+  });
+}
+
+void CudaBackend::at_head(MainLoss loss, const std::function<void()>& work) {
   const int head = spec_.layer_count();  // its place
   decoder_.access->open(head, cuda::kEmbeddingPlace);
   decoder_.access->open_gradients(head);
-  if (loss == MainLoss::language_model) {
-    head_.language_model_loss(pass, student_, decoder_.hidden(), targets, gradients_, gradient(),
-                              sum);
-  } else {
+  if (loss == MainLoss::distillation) {
     frozen_->open(head, cuda::kEmbeddingPlace);
-    head_.distillation_loss(pass, student_, decoder_.hidden(), targets, teacher_,
-                            options_.retrofit->divergence, gradients_, gradient(), sum);
   }
+  work();
   decoder_.access->close_gradients(head);
 }
 
@@ -315,12 +325,15 @@ void CudaBackend::run_backward() {
   decoder_.backward(pass_of(spec_), student_, inputs_.tokens(), gradients_, gradient());
 }
 
-// Ranks add up gradients in each part.
+// Ranks gather weights and add up gradients in each part: what the others' forward() and backward()
+// open. Every rank has computed a part of the update before.
 void CudaBackend::skip_part() {
-  for (int place = spec_.layer_count(); place >= cuda::kEmbeddingPlace; --place) {
-    decoder_.access->open_gradients(place);
-    decoder_.access->close_gradients(place);
+  if (loss_ == MainLoss::distillation) {
+    teacher_decoder_->skip_forward();
   }
+  decoder_.skip_forward();
+  at_head(loss_, [] {});
+  decoder_.skip_backward(gradients_.embedding != nullptr);
 }
 
 PassSums CudaBackend::finish() {

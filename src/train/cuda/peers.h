@@ -92,8 +92,8 @@ class Peers {
     const std::size_t count = cuts[own + 1] - cuts[own];
     parallel::cuda::Parts parts;
     if (share_memory()) {
-      for (std::size_t rank = 0; rank < arrays.of_rank.size(); ++rank) {
-        parts.of[rank] = arrays.of_rank[rank] + cuts[own];
+      for (std::size_t i = 0; i < arrays.of_rank.size(); ++i) {
+        parts.of[i] = arrays.of_rank[i] + cuts[own];
       }
       return parallel::cuda::sum_complete_parts(parts, size(), to, add, count, stream);
     }
