@@ -6,8 +6,8 @@ if(WINNOW_STRICT AND NOT winnow_sanitized)
 endif()
 
 # Compiler flags of our own code. They are interface targets, so third-party code is compiled without
-# them. Compilers differ in what they warn about, sometimes falsely, so only our own tests make warnings
-# errors; with sanitizers g++ gives false ones.
+# them. Compilers differ in what they warn about, sometimes falsely, so only .ci/run and the presets for work
+# on winnow make warnings errors; with sanitizers g++ gives false ones.
 add_library(winnow_options INTERFACE)
 target_compile_options(winnow_options INTERFACE
   # If GCC collects its garbage less often, compiling takes a tenth less time and a third more memory.

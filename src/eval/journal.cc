@@ -67,8 +67,8 @@ Journal::Journal(const std::filesystem::path& file, const Json& run) : Journal()
   store_->file.reset(std::fopen(name.c_str(), "ab"));
   require_system(store_->file != nullptr, "{}: cannot write", name);
   if (begin == 0) {
-    store_->is_new = true;
     store_->write(run);
+    store_->begun_bytes = std::filesystem::file_size(file);
   }
 }
 
@@ -111,10 +111,11 @@ void Journal::add(const std::string& id, const Json& record) {
   store_->records[prefix_ + id] = std::move(line);
 }
 
-Journal::Store::~Store() {
-  if (is_new && records.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
+void Journal::drop_if_empty() const {
+  std::error_code ignored;
+  if (store_->begun_bytes > 0 &&
+      std::filesystem::file_size(store_->path, ignored) == store_->begun_bytes) {
+    std::filesystem::remove(store_->path, ignored);
   }
 }
 

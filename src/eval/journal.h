@@ -38,23 +38,20 @@ class Journal {
   [[nodiscard]] bool has_only_skipped() const;
   /// Number of records in all sections.
   [[nodiscard]] std::size_t size() const { return store_->records.size(); }
+  /// Removes the file if this has begun it and nobody has added a record: the next run may be
+  /// another one.
+  void drop_if_empty() const;
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  // Shared by all sections. A file that it has begun and that got no record is removed: the next
-  // run may be another one.
+  // Shared by all sections.
   struct Store {
-    Store() = default;
-    ~Store();
-    Store(const Store&) = delete;
-    Store& operator=(const Store&) = delete;
-
     std::filesystem::path path;
     std::unique_ptr<std::FILE, Close> file;
-    bool is_new = false;
+    std::uintmax_t begun_bytes = 0;  // of a file that it has begun; 0: another run has
     std::map<std::string, Json> records;
 
     void write(const Json& line) const;

@@ -72,7 +72,7 @@ TEST(Journal, DropsALineThatWasNotFinished) {
 
 TEST(Journal, RefusesTheRecordsOfAnotherRun) {
   const TempFile file(".jsonl");
-  { Journal(file.path(), kRun).add("a", {{"x", 1}}); }
+  { const Journal journal(file.path(), kRun); }
   const std::string message = message_of([&] {
     Journal(file.path(), {{"measure", "test"}, {"seed", 2}});
   });
@@ -81,10 +81,16 @@ TEST(Journal, RefusesTheRecordsOfAnotherRun) {
 }
 
 // As when flags are refused after it was opened.
-TEST(Journal, LeavesNoFileWithoutRecords) {
+TEST(Journal, DropsAFileWithoutRecords) {
   const TempFile file(".jsonl");
-  { const Journal journal(file.path(), kRun); }
+  Journal(file.path(), kRun).drop_if_empty();
   EXPECT_FALSE(std::filesystem::exists(file.path()));
+  Journal begun(file.path(), kRun);
+  Journal(file.path(), kRun).drop_if_empty();  // another one has begun it
+  EXPECT_TRUE(std::filesystem::exists(file.path()));
+  begun.add("a", {{"x", 1}});
+  begun.drop_if_empty();
+  EXPECT_EQ(Journal(file.path(), kRun).size(), 1U);
 }
 
 TEST(Journal, LeavesAFileThatIsNoJournalAsItIs) {

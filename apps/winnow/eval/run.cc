@@ -1,6 +1,7 @@
 #include "apps/winnow/eval/run.h"
 
 #include <fmt/chrono.h>
+#include <exception>
 
 #include <cmath>
 #include <ctime>
@@ -105,6 +106,12 @@ EvalRun::EvalRun(std::string measure, const EvalFlags& flags, const Json& settin
   if (!flags.out.empty()) {
     eval::require_results_of(flags.out, identity_);
     journal_ = eval::Journal(journal_path(flags.out), identity_);
+  }
+}
+
+EvalRun::~EvalRun() {
+  if (std::uncaught_exceptions() > 0) {
+    journal_.drop_if_empty();
   }
 }
 

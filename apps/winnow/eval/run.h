@@ -48,6 +48,10 @@ class EvalRun {
  public:
   /// `settings`: everything besides the common flags that determines the records.
   EvalRun(std::string measure, const EvalFlags& flags, const Json& settings);
+  /// A run that is refused, which throws, leaves no journal of nothing.
+  ~EvalRun();
+  EvalRun(const EvalRun&) = delete;
+  EvalRun& operator=(const EvalRun&) = delete;
 
   [[nodiscard]] const engine::LoadedModel& model() const { return *model_; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
