@@ -7,4 +7,8 @@ void add_commands(CLI::App& app, Run& run) {
   add_demo(app, run);
 }
 
+std::string step_after_demo(const std::string& /*model*/) {
+  return "make build, for all of winnow, then ";
+}
+
 }  // namespace winnow::cli

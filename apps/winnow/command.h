@@ -18,6 +18,9 @@ inline constexpr int kInterrupted = 130;  // main() returns interrupt_status() i
 
 /// Adds the program's commands: commands.cc those of winnow, apps/demo that of winnow-demo.
 void add_commands(CLI::App& app, Run& run);
+/// What its user can do when the demo of `model` has ended, besides reading: "winnow serve ..., or
+/// ".
+std::string step_after_demo(const std::string& model);
 
 void add_generate(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);

@@ -1,5 +1,8 @@
 // The commands of the program winnow.
+#include <fmt/format.h>
+
 #include "apps/winnow/command.h"
+#include "apps/winnow/program_name.h"
 
 namespace winnow::cli {
 namespace {
@@ -33,6 +36,10 @@ void add_commands(CLI::App& app, Run& run) {
   add_completions(app, run);
   add_man_pages(app, run);
   app.footer(kFirstSteps);  // commands inherit the current footer
+}
+
+std::string step_after_demo(const std::string& model) {
+  return fmt::format("{} serve --model {}, or ", program_name(), model);
 }
 
 }  // namespace winnow::cli

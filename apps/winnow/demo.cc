@@ -12,7 +12,6 @@
 #include "apps/winnow/interrupt.h"
 #include "apps/winnow/model_names.h"
 #include "apps/winnow/output.h"
-#include "apps/winnow/program_name.h"
 #include "apps/winnow/progress.h"
 #include "apps/winnow/report/heat_map.h"
 #include "apps/winnow/screen.h"
@@ -30,7 +29,6 @@ struct DemoFlags {
   std::string prompt_file = "assets/demo_prompt.txt";
   int max_tokens = 20;
   int threads = 0;
-  const CLI::App* program = nullptr;
 };
 
 // A run and its title in the table.
@@ -193,20 +191,10 @@ void check_place(const DemoFlags& flags) {
   }
 }
 
-// winnow-demo has no other command.
-std::string next_step(const DemoFlags& flags) {
-  const auto is_serve = [](const CLI::App* command) { return command->get_name() == "serve"; };
-  if (flags.program->get_subcommands(is_serve).empty()) {
-    return "\nNext: make build, for all of winnow, then docs/tutorial.md\n";
-  }
-  return fmt::format("\nNext: {} serve --model {}, or docs/tutorial.md\n", program_name(),
-                     flags.model);
-}
-
 int run_demo(const DemoFlags& flags) {
   check_place(flags);
   Demo demo{.flags = flags,
-            .prompt = read_file(flags.prompt_file),
+            .prompt = read_utf8("--prompt-file", flags.prompt_file),
             .tokenizer = load_tokenizer(flags.model),
             .tokens = {},
             .colour = output_takes_escapes()};
@@ -233,7 +221,7 @@ int run_demo(const DemoFlags& flags) {
                     grouped(cache.tokens)));
   print(cache_picture(cache.per_head, student->model.spec().attention().kv_heads, cache.tokens,
                       demo.colour));
-  print(next_step(flags));
+  print(fmt::format("\nNext: {}docs/tutorial.md\n", step_after_demo(flags.model)));
   return kSuccess;
 }
 
@@ -245,7 +233,6 @@ void add_demo(CLI::App& app, Run& run) {
                                   "Answers a question about a long text with a compressed cache, "
                                   "and compares the cache with that of an uncompressed run",
                                   flags, run_demo);
-  flags->program = &app;
   const FlagGroup own(*command);
   own.option(kModelFlag, flags->model, kModelType, "The retrofitted model");
   own.option("--base", flags->base, kModelType, "The model it was made from; skipped if missing");

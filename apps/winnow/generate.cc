@@ -16,7 +16,6 @@
 #include "checkpoint/json_text.h"
 #include "engine/request.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 #include "train/line_reader.h"
 #include "train/self_generated.h"
 
@@ -221,10 +220,10 @@ int run_generate(const GenerateCommand& command) {
   const std::string text = command.prompt ? *command.prompt
                            : from_file    ? read_file(command.prompt_file)
                                           : read_standard_input();
-  require(is_valid_utf8(text), "{}: is no text in UTF-8",
-          command.prompt ? "--prompt"
-          : from_file    ? "--prompt-file " + command.prompt_file
-                         : "standard input");
+  require_utf8(command.prompt ? "--prompt"
+               : from_file    ? "--prompt-file " + command.prompt_file
+                              : "standard input",
+               text);
   Llm llm = Llm::load(command.load);
   if (!command.chat) {
     return answer(llm, command, text, options);

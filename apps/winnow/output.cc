@@ -73,13 +73,23 @@ void drop_cut_character(std::string& text) {
 
 }  // namespace
 
-std::string read_text(const std::string& file) {
-  std::string text = read_file(file);
-  drop_cut_character(text);
-  require(is_valid_utf8(text), "--text {}: is no text in UTF-8{}", file,
+void require_utf8(const std::string& name, std::string_view text) {
+  require(is_valid_utf8(text), "{}: is no text in UTF-8{}", name,
           text.starts_with("\x28\xB5\x2F\xFD") || text.starts_with("\x1F\x8B")
               ? ": it is compressed"
               : "");
+}
+
+std::string read_utf8(const std::string& flag, const std::string& file) {
+  std::string text = read_file(file);
+  require_utf8(fmt::format("{} {}", flag, file), text);
+  return text;
+}
+
+std::string read_text(const std::string& file) {
+  std::string text = read_file(file);
+  drop_cut_character(text);
+  require_utf8("--text " + file, text);
   const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
   require(!line.starts_with('{') || !nlohmann::json::accept(line),
           "--text {}: expected plain text, found lines of JSON: jq -r .text {} writes their texts",

@@ -26,6 +26,10 @@ std::string grouped(long long number);
 std::string read_standard_input();
 /// A whole file; "-" is standard input.
 std::string read_file(const std::filesystem::path& path);
+/// Throws Error that begins with `name` unless the text is UTF-8.
+void require_utf8(const std::string& name, std::string_view text);
+/// The file of `flag`, as read_file(), which must be UTF-8.
+std::string read_utf8(const std::string& flag, const std::string& file);
 /// The file of --text, without a last character that was cut. Throws Error if it is no UTF-8
 /// (compressed, for instance), or lines of JSON, whose syntax would be read too.
 std::string read_text(const std::string& file);

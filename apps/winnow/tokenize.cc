@@ -98,8 +98,10 @@ int run_tokenize(const TokenizeOptions& options) {
     return tokenize_chat(options);
   }
   const auto tokenizer = load_tokenizer(options.model);
-  const auto ids = tokenizer->encode(read_standard_input(),
-                                     {.add_special = !options.no_special, .parse_special = true});
+  const std::string text = read_standard_input();
+  require_utf8("standard input", text);
+  const auto ids =
+      tokenizer->encode(text, {.add_special = !options.no_special, .parse_special = true});
   print(fmt::format("{}\n", fmt::join(ids, " ")));
   return kSuccess;
 }

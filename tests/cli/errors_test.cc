@@ -266,6 +266,8 @@ TEST(Errors, ValuesThatDoNotFitTheirFlags) {
   const std::string latin = directory.write("latin1.txt", "caf\xE9 au lait");
   expect_error({"generate", "--model", kBase, "--prompt-file", latin},
                "--prompt-file " + latin + ": is no text in UTF-8");
+  expect_error({"demo", "--prompt-file", latin},
+               "--prompt-file " + latin + ": is no text in UTF-8");
   const std::string file = directory.write("file", "");
   expect_error({"man-pages", file}, file + ": cannot create: Not a directory");
   const std::string config = directory.write("config.json", R"({"steps": "x"})");

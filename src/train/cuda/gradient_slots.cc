@@ -35,8 +35,8 @@ float* GradientSlots::address_of(const Parameter& parameter) const {
 // the layer in between has closed since. The head follows the embedding of the part before, so
 // ranks meet here.
 void GradientSlots::open(int place) {
-  if (!parts_.is_layer(place) && peers_.share_memory()) {
-    peers_.meet();
+  if (!parts_.is_layer(place)) {
+    peers_.meet_readers();
   }
   const std::size_t slot = slot_of(place);
   for (const Slot* slots : events_) {
@@ -51,9 +51,7 @@ void GradientSlots::open(int place) {
 void GradientSlots::close(int place) {
   const std::size_t slot = slot_of(place);
   slots_[slot].added.record(passes_);
-  if (peers_.share_memory()) {
-    peers_.meet();  // all have recorded it
-  }
+  peers_.meet_readers();  // all have recorded it
   for (const Slot* slots : events_) {
     slots[slot].added.hold(sums_);
   }

@@ -45,6 +45,13 @@ class Peers {
   /// Waits for the host threads of all ranks.
   void meet() const { host_.meet(); }
 
+  /// The same for ranks that share memory; others need not wait.
+  void meet_readers() const {
+    if (share_memory()) {
+      meet();
+    }
+  }
+
   /// The pointers that the ranks pass, by rank. Only with shared memory.
   template <class T>
   [[nodiscard]] std::vector<T*> addresses_of(T* own) const {
