@@ -125,11 +125,13 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
     pairs += kHeads * (std::min<double>(lead + t, c.window) + 1.0);
   }
   const double operations = 4.0 * c.head_dim * pairs * c.group;
-  const bool portable = kernel == ops::cuda::PrefillKernel::portable;
-  fmt::print("{:44} {:8} {:>9.1f} {:>9.1f} {:>7.0f}\n", c.name, portable ? "portable" : "best",
-             operations * 1e-9, seconds * 1e6, operations / seconds * 1e-12);
+  const char* const name = kernel == ops::cuda::PrefillKernel::best       ? "best"
+                           : kernel == ops::cuda::PrefillKernel::gathered ? "gathered"
+                                                                          : "portable";
+  fmt::print("{:44} {:8} {:>9.1f} {:>9.1f} {:>7.0f}\n", c.name, name, operations * 1e-9,
+             seconds * 1e6, operations / seconds * 1e-12);
   return {{"case", c.name},
-          {"kernel", portable ? "portable" : "best"},
+          {"kernel", name},
           {"format", ops::format_name(c.format)},
           {"head_dim", c.head_dim},
           {"group", c.group},
@@ -154,6 +156,17 @@ constexpr Case kCases[] = {
     {"D 96, 8K, dense, bf16", 96, 4, 8192, 0, kHuge, ops::EntryFormat::bf16, false},
     {"D 128, 8K, dense, bf16", 128, 4, 8192, 0, kHuge, ops::EntryFormat::bf16, false},
     {"D 128, 8K, dense, fp8", 128, 4, 8192, 0, kHuge, ops::EntryFormat::f8e4m3, false},
+    {"D 128, 4 after 1K, dense, bf16", 128, 4, 4, 1024, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 4 after 8K, dense, bf16", 128, 4, 4, 8192, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 4 after 32K, dense, bf16", 128, 4, 4, 32768, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 4 after 8K, DMS, fp8", 128, 4, 4, 8192, 256, ops::EntryFormat::f8e4m3, true},
+    {"D 128, 32 after 8K, dense, bf16", 128, 4, 32, 8192, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 64 after 8K, dense, bf16", 128, 4, 64, 8192, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 128 after 8K, dense, bf16", 128, 4, 128, 8192, kHuge, ops::EntryFormat::bf16, false},
+    {"D 128, 128 after 8K, DMS, fp8", 128, 4, 128, 8192, 256, ops::EntryFormat::f8e4m3, true},
+    {"D 64, 4 after 8K, dense, bf16", 64, 4, 4, 8192, kHuge, ops::EntryFormat::bf16, false},
+    {"D 64, 128 after 8K, dense, bf16", 64, 4, 128, 8192, kHuge, ops::EntryFormat::bf16, false},
+    {"D 64, 4 after 8K, DMS, q4", 64, 4, 4, 8192, 256, ops::EntryFormat::q4, true},
 };
 
 nlohmann::json run() {
@@ -162,7 +175,8 @@ nlohmann::json run() {
              "TFLOP/s");
   nlohmann::json results = nlohmann::json::array();
   for (const Case& c : kCases) {
-    for (const auto kernel : {ops::cuda::PrefillKernel::best, ops::cuda::PrefillKernel::portable}) {
+    for (const auto kernel : {ops::cuda::PrefillKernel::best, ops::cuda::PrefillKernel::gathered,
+                              ops::cuda::PrefillKernel::portable}) {
       results.push_back(run_case(c, kernel, stream));
     }
   }

@@ -237,6 +237,7 @@ void Prefill::attend_to_all(const Rows& rows, const bf16* queries, const kvcache
       .archive_pages = view.archive_pages + row * view.archive_stride,
       .archive_stride = view.archive_stride,
       .archive_counts = band.seen.data(),
+      .archive_most = rows.length + rows.tokens,
       .scratch = attention_scratch_.data()};
   const ops::cuda::AttentionLogits logits = logits_of(rows.layer);
   const AttentionSpec& attention = *model_.attention(rows.layer);

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <limits>
 
 #include "base/dtype.h"
 #include "ops/cuda/pages/kv_page.h"
@@ -36,7 +37,9 @@ struct PrefillChunk {
   const std::uint32_t* archive_pages = nullptr;
   std::size_t archive_stride = 0;
   const std::int32_t* archive_counts = nullptr;  // [kv_heads, T], non-decreasing along the tokens
-  /// prefill_scratch_bytes() of memory, aligned to 256: the entries in 16 bits during the call.
+  int archive_most = std::numeric_limits<int>::max();  // no count is larger; a hint for speed
+  /// prefill_scratch_bytes() of memory, aligned to 256: the entries in 16 bits, or the parts of
+  /// rows.
   std::byte* scratch = nullptr;
 };
 
@@ -48,8 +51,9 @@ void require_valid(int kv_heads, int group, const PrefillChunk& chunk);
 std::size_t prefill_scratch_bytes(const DevicePageLayout& layout, int kv_heads, int band_entries,
                                   std::size_t archive_stride);
 
-/// `best` is the fastest for the device; `portable` runs anywhere.
-enum class PrefillKernel { best, portable };
+/// `best` is the fastest for the device and the chunk: split-K for a few tokens, else `gathered`,
+/// the device's fastest over rows that are gathered first; `portable` does that anywhere.
+enum class PrefillKernel { best, gathered, portable };
 
 /// out = softmax(scale * query . keys) values over the entries that each query sees, with `group`
 /// query heads per KV head; requires has_own_kernels(). If entries are rotated (q4), queries must

@@ -28,6 +28,14 @@ struct GatheredRows {
   }
 };
 
+/// Split-K: the list of a tile is divided among `count` blocks, and what each of them adds to row r
+/// of tile t is at (t * count + part) * kLeastTileRows + r of these.
+struct SplitParts {
+  int count;        // 1: blocks write the output themselves
+  float2* softmax;  // the score that weights are relative to (-infinity: none), the sum of weights
+  float* out;       // [head_dim] each: values times weights
+};
+
 struct PrefillArguments {
   PrefillChunk chunk;
   GatheredRows rows;
@@ -39,13 +47,22 @@ struct PrefillArguments {
   int kv_heads;
   int group;
   float scale;  // of the scores, times log2(e)
+  SplitParts parts;
 };
 
 /// Query rows per tile of the kernel for this head_dim.
 inline constexpr int kLeastTileRows = 128;
 constexpr int prefill_tile_rows(int head_dim, PrefillKernel kernel) {
-  return kernel == PrefillKernel::best && head_dim == 64 ? 192 : kLeastTileRows;
+  return kernel == PrefillKernel::gathered && head_dim == 64 ? 192 : kLeastTileRows;
 }
+
+static_assert(prefill_tile_rows(64, PrefillKernel::gathered) >= kLeastTileRows &&
+              prefill_tile_rows(128, PrefillKernel::gathered) >= kLeastTileRows);  // order_bytes()
+
+/// For split-K: the most parts of a tile, and the blocks of threads that a device holds at once.
+inline constexpr int kMostSplitParts = 32;
+inline constexpr int kSplitBlock = 64;  // entries that a block takes at a time
+int split_blocks(int head_dim);
 
 /// Writes the gathered rows and the order of tiles, and sets next_tile to zero.
 void launch_gather(const DevicePageLayout& layout, const PrefillArguments& arguments,
@@ -59,5 +76,8 @@ void launch_prefill(EntryFormat format, int head_dim, const PrefillArguments& ar
                     cudaStream_t stream);
 void launch_prefill_sm90(EntryFormat format, int head_dim, const PrefillArguments& arguments,
                          cudaStream_t stream);
+/// Attention that reads pages and band itself, with split-K, for any device.
+void launch_split_prefill(EntryFormat format, int head_dim, const PrefillArguments& arguments,
+                          cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -20,7 +20,7 @@ struct Shape {
   static constexpr int kBlock = 128;  // places of the list at a time
   static constexpr int kStages = D == 64 ? 4 : 2;
   static constexpr int kRows = 64 * kConsumers;
-  static_assert(kRows == prefill_tile_rows(D, PrefillKernel::best));
+  static_assert(kRows == prefill_tile_rows(D, PrefillKernel::gathered));
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Registers per thread.
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 224 : 160;

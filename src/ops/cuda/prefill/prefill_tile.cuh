@@ -9,7 +9,8 @@ namespace winnow::ops::cuda {
 /// The query rows of a tile are `tokens` consecutive tokens with all query heads of one KV head,
 /// row r = token r / group, head r % group. The entries that any of them sees are a list of
 /// gathered rows: the archive's first `archive`, then the band's from `band` on; both are multiples
-/// of 8, so that any 8 neighbours in the list are neighbours in memory.
+/// of 8, so that any 8 neighbours in the list are neighbours in memory. (Split-K reads pages
+/// instead, so there `archive` is a multiple of a page's entries.)
 struct PrefillTile {
   int head;
   int first;   // token
@@ -20,8 +21,8 @@ struct PrefillTile {
   int length;
 
   PrefillTile() = default;
-  /// Tile `index`, in the kernels' order.
-  __device__ PrefillTile(const PrefillArguments& arguments, int index) {
+  /// Tile `index`, in the kernels' order; `archive` is a multiple of `unit`.
+  __device__ PrefillTile(const PrefillArguments& arguments, int index, int unit = 8) {
     const PrefillChunk& chunk = arguments.chunk;
     const int each = arguments.tile_tokens;
     head = index % arguments.kv_heads;
@@ -29,7 +30,7 @@ struct PrefillTile {
     tokens = min(each, chunk.tokens - first);
     const std::int32_t* counts = chunk.archive_counts + std::size_t(head) * chunk.tokens + first;
     archive_least = __ldg(counts);
-    archive = (__ldg(counts + tokens - 1) + 7) / 8 * 8;
+    archive = (__ldg(counts + tokens - 1) + unit - 1) / unit * unit;
     band = max(0, chunk.lead + first - chunk.window) / 8 * 8;
     length = archive + chunk.lead + first + tokens - band;
   }

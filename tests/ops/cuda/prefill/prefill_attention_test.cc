@@ -40,16 +40,18 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
     });
   };
   const std::vector<float> results[] = {attend(PrefillKernel::best),
+                                        attend(PrefillKernel::gathered),
                                         attend(PrefillKernel::portable)};
-  double worst[2] = {};
-  Distance all[2];
+  constexpr std::size_t kKernels = std::size(results);
+  double worst[kKernels] = {};
+  Distance all[kKernels];
   for (int token = scenario.first_out; token < scenario.tokens; ++token) {
     for (int head = 0; head < chunk.heads() * group; ++head) {
       auto exact = ops::testing::attend(chunk.query(token, head), chunk.seen(token, head),
                                         1.0 / std::sqrt(static_cast<double>(dim)))
                        .out;
       ops::testing::rotate_back(chunk.layout().host(), exact);
-      for (std::size_t kernel = 0; kernel < 2; ++kernel) {
+      for (std::size_t kernel = 0; kernel < kKernels; ++kernel) {
         const auto row = std::span(results[kernel]).subspan(chunk.row(token, head), exact.size());
         Distance distance;
         distance.add(row, exact);
@@ -59,7 +61,7 @@ void expect_exact(EntryFormat format, int dim, int group, const Scenario& scenar
       }
     }
   }
-  for (std::size_t kernel = 0; kernel < 2; ++kernel) {
+  for (std::size_t kernel = 0; kernel < kKernels; ++kernel) {
     // Rounding to bf16 has a relative error of at most 2^-8: in results, which are rounded before
     // and after they are rotated back, and in weights of bf16 entries. Half precision adds
     // 2^-11 each for keys, values and weights.
@@ -116,6 +118,21 @@ TEST_P(CudaPrefillAttention, LastRow) {
 }
 TEST_P(CudaPrefillAttention, OneToken) {
   expect_exact({1, 65, 64, {{0, 0.0}, {1, 0.0}, {511, 0.0}}});
+}
+
+// Few tokens, many entries: several blocks share a row (prefill_split.cu).
+TEST_P(CudaPrefillAttention, FewTokensUnevenHeads) {
+  expect_exact({9, 71, 70, {{0, 0.0}, {37, 0.4}, {2900, 0.3}}});
+}
+TEST_P(CudaPrefillAttention, FewTokensPlainCausal) {
+  expect_exact({5, 1500, kHuge, {{0, 0.0}, {0, 0.0}}});
+}
+TEST_P(CudaPrefillAttention, FewTokensLastRows) {
+  expect_exact({40, 300, 280, {{700, 0.2}, {0, 0.0}}, 21});
+}
+
+TEST_P(CudaPrefillAttention, FewTokensOneBlock) {
+  expect_exact({5, 0, kHuge, {{0, 0.0}, {9, 0.0}}});
 }
 
 TEST(CudaPrefillArguments, RefusesWhatTheKernelsCannotDo) {
