@@ -144,9 +144,10 @@ DecodeSteps::Shape DecodeSteps::shape_of(const DecodeBatch& batch, bool with_log
             .planned = true,
             .path = path.name()};
   }
-  // A step in one kernel uses the plan only for the lengths of rows, and hands out no states.
+  // A step in one kernel uses the plan only for the lengths of rows.
+  const bool can_hand_out = !with_states || (model_.ranks() == nullptr && !handed_.repeats());
   const auto kernel =
-      kernel_ && !with_states ? kernel_->rows_of(attention_.row_pages(), size) : std::nullopt;
+      kernel_ && can_hand_out ? kernel_->rows_of(attention_.row_pages(), size) : std::nullopt;
   return {.size = size,
           .padded = false,
           .adapts = false,
@@ -256,8 +257,16 @@ void DecodeSteps::put_step(const Shape& shape, cudaStream_t stream) {
   bool has_logits = shape.with_logits;
   if (shape.kernel) {
     const StepKernel::End end{results_.data(), cache_.reported_free_pages()};
-    kernel_->run({slots_.data(), angles_.data(), shape.size, shape.with_logits}, *shape.kernel,
-                 shape.with_logits ? nullptr : &end, stream);
+    const float* const hidden = kernel_->residual().hidden;
+    if (shape.with_states) {
+      handed_.keep(0, hidden, shape.size, stream);
+    }
+    kernel_->run({slots_.data(), angles_.data(), shape.size, shape.with_logits,
+                  shape.with_states ? &handed_ : nullptr},
+                 *shape.kernel, shape.with_logits ? nullptr : &end, stream);
+    if (shape.with_states) {
+      handed_.keep_end(hidden, shape.size, stream);
+    }
     if (!shape.with_logits) {
       return;
     }

@@ -188,7 +188,7 @@ ops::cuda::SkinnyInput SkinnyLayers::normed() const {
 bool SkinnyChain::takes(const DeviceModel& model, const LinearCall& call) {
   constexpr int kWide = 4096;
   constexpr int kMostOfWide = 8;
-  return model.is_plain() && model.can_sum_rows() && call.is_step && !call.adapts &&
+  return model.is_plain() && model.can_sum_rows() && !call.adapts && !call.ends &&
          call.rows <= std::min(most(), model.hidden() < kWide ? kMost : kMostOfWide);
 }
 

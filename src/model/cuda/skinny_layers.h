@@ -82,7 +82,7 @@ class SkinnyLayers : public LinearPath {
   winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden], the shared expert's output
 };
 
-/// For decode steps: one kernel for all GEMMs between two attentions.
+/// One kernel for all GEMMs between two attentions.
 class SkinnyChain final : public SkinnyLayers {
  public:
   /// Not many rows of wide models: they do not fit into a block and are read again for each tile.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "model/cuda/stream_rows.h"
 #include "ops/cuda/decode/decode_attention.h"
 #include "ops/cuda/linear/skinny_gemm.h"
 
@@ -28,6 +29,8 @@ class StepKernel {
     const float2* angles = nullptr;       // [sequences, head_dim / 2]
     int sequences = 0;
     bool with_logits = false;
+    /// Null: nothing is handed out; else its places after layers 1 to n - 1 receive the stream.
+    const StreamRows* states = nullptr;
   };
   /// Page-locked memory where a step signals its end to the host; the tokens are written last,
   /// before the kernel ends.

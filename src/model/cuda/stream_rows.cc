@@ -16,6 +16,16 @@ void StreamRows::want(std::span<const int> after, int rows) {
     normed_.ensure(count);
   }
   after_.assign(after.begin(), after.end());
+  std::ranges::sort(after_);
+  repeats_ = std::ranges::adjacent_find(after_) != after_.end();
+  after_.assign(after.begin(), after.end());  // in their order
+}
+
+float* StreamRows::place_after(int layers) const {
+  const auto found = std::ranges::find(after_, layers);
+  return found == after_.end() ? nullptr
+                               : rows_.data() + (found - after_.begin()) *
+                                                    static_cast<std::ptrdiff_t>(model_->hidden());
 }
 
 void StreamRows::keep(int layer, const float* stream_rows, int rows, cudaStream_t stream) const {

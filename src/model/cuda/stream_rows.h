@@ -27,6 +27,12 @@ class StreamRows {
   [[nodiscard]] bool wants_end() const {
     return std::ranges::any_of(after_, [this](int after) { return after >= model_->layers(); });
   }
+  /// Where a kernel may write the stream after a layer itself: the first row's place, of rows that
+  /// are stride() elements apart; null: it is not wanted.
+  [[nodiscard]] float* place_after(int layers) const;
+  [[nodiscard]] int stride() const { return static_cast<int>(after_.size()) * model_->hidden(); }
+  /// Whether the stream after some layer is wanted more than once.
+  [[nodiscard]] bool repeats() const { return repeats_; }
   /// Keeps the stream [rows, hidden] before a layer, if it is wanted.
   void keep(int layer, const float* stream_rows, int rows, cudaStream_t stream) const;
   /// The same behind the last layer, and behind the final norm.
@@ -37,6 +43,7 @@ class StreamRows {
  private:
   const DeviceModel* model_;
   std::vector<int> after_;
+  bool repeats_ = false;
   winnow::cuda::DeviceBuffer<float> rows_;    // [rows, after * hidden]
   winnow::cuda::DeviceBuffer<float> normed_;  // [rows, hidden], if wanted
 };

@@ -93,6 +93,38 @@ TEST_P(CudaStream, IsThatOfTheCpu) {
   }
 }
 
+// A step of one sequence takes the same path whether it hands out states or not.
+TEST_P(CudaStream, TakesNoOtherPath) {
+  Case c = GetParam();
+  c.rule = RuleKind::dense;
+  const model::ModelSpec spec = config_of(c);
+  const model::Model model(spec, weights_of(spec));
+  const auto cuda = make_backend(model, engine_config(c, true));
+  const auto runner = cuda->make_runner(engine_config(c, true));
+  const auto owner = runner->open({});
+  SequenceState* const sequence = owner.get();
+  const auto tokens = random_tokens(40, spec.vocab);
+  const std::vector<int> after{0, 1, spec.layer_count() + 1};
+  const auto step = [&](std::size_t first, std::size_t count, std::span<const int> layers) {
+    (void)states_of(*runner, std::span(&sequence, 1), std::span(tokens).subspan(first, count),
+                    layers, spec.hidden);
+    return std::string(runner->last_paths().step);
+  };
+  (void)step(0, 36, after);
+  const std::string with = step(36, 1, after);
+  const std::string again = step(37, 1, after);
+  std::vector<std::int32_t> next(1);
+  SequenceShare share;
+  share.sequence = sequence;
+  share.tokens = std::span(tokens).subspan(38, 1);
+  runner->forward(std::span(&share, 1), {}, next);
+  EXPECT_EQ(with, std::string(runner->last_paths().step));
+  EXPECT_EQ(again, with);
+  if (std::string_view(c.name) == "llama_bf16" && winnow::cuda::has_programmatic_launch()) {
+    EXPECT_EQ(with, "WholeStep");
+  }
+}
+
 std::vector<Case> some_cases() {
   std::vector<Case> cases;
   for (const Case& c : kCases) {

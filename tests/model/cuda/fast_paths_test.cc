@@ -97,7 +97,8 @@ TEST_F(CudaFastPaths, TakeWhatMayNotBePadded) {
   }
   EXPECT_THROW(static_cast<void>(steps.of(room + 1)), Error);
   LinearPaths prompts(model, matrices, {.rows = 1 << 20});
-  EXPECT_EQ(prompts.of(room).name(), "SkinnyLayers");
+  EXPECT_EQ(prompts.of(room).name(), "SkinnyChain");
+  EXPECT_EQ(prompts.of(room, /*adapts=*/false, /*ends=*/true).name(), "LargeBatchLayers");
   EXPECT_EQ(prompts.of(room + 1).name(), "LargeBatchLayers");
   EXPECT_FALSE(prompts.of(room).rounds_qkv());
   EXPECT_TRUE(prompts.of(room + 1).rounds_qkv());

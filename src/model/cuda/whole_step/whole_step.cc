@@ -108,12 +108,17 @@ WholeStep::WholeStep(const DeviceModel& model, const kvcache::cuda::DeviceCache&
   winnow::cuda::check(cudaDeviceSynchronize(), "clear a step's pages");
 }
 
-WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits) const {
+WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits,
+                                       const StreamRows* states) const {
   Layers all;
   for (int l = 0; l < model_.layers(); ++l) {
     all.projections.push_back(model_.projection(l, rows_.hidden(), {angles, 0}));
     all.linear.push_back(rows_.projection(l, nullptr));  // its output is published
     auto behind = rows_.behind_attention(l, nullptr);    // attention publishes its input
+    if (states != nullptr && l + 1 < model_.layers()) {
+      behind.back().residual.kept = states->place_after(l + 1);
+      behind.back().residual.kept_stride = states->stride();
+    }
     all.linear.insert(all.linear.end(), behind.begin(), behind.end());
   }
   all.linear.push_back(head_.layer(rows_.normed(), with_logits));
@@ -122,7 +127,7 @@ WholeStep::Layers WholeStep::layers_of(const float2* angles, bool with_logits) c
 
 // The maximum over all numbers of sequences that a step may have.
 std::size_t WholeStep::most_published_bytes() const {
-  const Layers layers = layers_of(nullptr, false);
+  const Layers layers = layers_of(nullptr, false, nullptr);
   std::size_t most = 0;
   for (int sequences = 1; sequences <= most_sequences_; ++sequences) {
     const std::size_t parts = part_bytes(cache_, layers.projections[0], sequences);
@@ -157,7 +162,7 @@ void WholeStep::run(const Step& step, RowKind rows, const End* end, cudaStream_t
   require(sequences >= 1 && sequences <= most_sequences_,
           "a whole step takes 1 to {} sequences, not {}", most_sequences_, sequences);
   rows_.sum_embedded(sequences, stream);
-  const Layers layers = layers_of(step.angles, step.with_logits);
+  const Layers layers = layers_of(step.angles, step.with_logits, step.states);
   const kvcache::cuda::Projection& projection = layers.projections[0];
   const DeviceWeightFormat weights = layers.linear[0].linear.weight.format;
   WholeStepProgram program;

@@ -46,7 +46,8 @@ class WholeStep final : public StepKernel {
     std::vector<ops::cuda::SkinnyGemm> linear;           // [4 layers + 1]
     std::vector<kvcache::cuda::Projection> projections;  // [layers]
   };
-  [[nodiscard]] Layers layers_of(const float2* angles, bool with_logits) const;
+  [[nodiscard]] Layers layers_of(const float2* angles, bool with_logits,
+                                 const StreamRows* states) const;
   [[nodiscard]] std::size_t most_published_bytes() const;
 
   const DeviceModel& model_;

@@ -76,6 +76,7 @@ struct WholeStepArguments {
 
 inline constexpr int kMostWholeStepGemms = 4 * kMostWholeStepLayers + 1;
 using WholeStepProgram = ops::cuda::SkinnyProgramOf<kMostWholeStepGemms, WholeStepArguments>;
+static_assert(sizeof(WholeStepProgram) <= 32764);  // a kernel's parameters
 
 /// Calls f.operator()<kType, D>() if there are kernels for this format and head dimension. Returns
 /// whether there are.

@@ -35,12 +35,14 @@ struct SkinnyInput {
 };
 
 /// The residual stream [rows, N] and the input of the next layer: hidden * norm_weight, and the
-/// sums of the squares of hidden.
+/// sums of the squares of hidden. `kept`, if it is set, receives a copy of hidden.
 struct ResidualStream {
   float* hidden = nullptr;
   const float* norm_weight = nullptr;  // [N]; for rows of an embedding, null means ones
   bf16* normed = nullptr;              // [rows, N]
   float* square_sums = nullptr;        // [residual_parts(N), rows]
+  float* kept = nullptr;               // optional: [rows, kept_stride]
+  std::int32_t kept_stride = 0;
 };
 
 /// The number of partial sums of squares that a layer of this width stores.

@@ -276,6 +276,10 @@ class Epilogue {
                                                  place.epoch, place.at, value);
         const float hidden = place.hidden + sum_of_ranks;
         layer.residual.hidden[place.at] = hidden;
+        if (layer.residual.kept != nullptr) {
+          const std::size_t kept_at = std::size_t(batch) * layer.residual.kept_stride + place.index;
+          layer.residual.kept[kept_at] = hidden;
+        }
         publish(&layer.residual.normed[place.rounded_at], round(hidden * place.norm_weight));
         return hidden * hidden;
       }
