@@ -89,6 +89,16 @@ TEST_F(ChatOnATerminal, LoadsWhatItSaved) {
   EXPECT_EQ(saved(chat).front().at("role"), "system");
 }
 
+TEST_F(ChatOnATerminal, ReadsAFileAsAMessage) {
+  Terminal chat(chat_words());
+  const std::string file = directory_.write("notes.txt", "The code is 7.\nIt rains.\n");
+  expect(chat, "/read " + file + " What is the code?", kAnswered);
+  expect(chat, "/read " + file, kAnswered);
+  const json messages = saved(chat);
+  EXPECT_EQ(messages[0].at("content"), "The code is 7.\nIt rains.\n\n\nWhat is the code?");
+  EXPECT_EQ(messages[2].at("content"), "The code is 7.\nIt rains.\n");
+}
+
 TEST_F(ChatOnATerminal, ShowsTheCacheBelowTheAnswer) {
   Terminal chat(chat_words());
   expect(chat, "Hello", kAnswered);
@@ -303,14 +313,16 @@ TEST(Chat, RefusesNumbersBeforeItLoadsTheModel) {
 }
 
 TEST(Chat, RefusesWhatItCannotDo) {
-  const CommandResult result = run_winnow(
-      chat_words(), "/retry\n/undo\n/stats\n/save\n/clear all\n/set max-tokens 0\n/set x 1\n");
+  const CommandResult result = run_winnow(chat_words(),
+                                          "/retry\n/undo\n/stats\n/save\n/clear all\n/set "
+                                          "max-tokens 0\n/set x 1\n/read\n/read no/file\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
-  for (const char* message : {"/retry: there is no message yet", "/undo: there is no message yet",
-                              "/stats: there is no answer yet", "/save: a file is missing",
-                              "/clear: takes nothing, found \"all\"",
-                              "/set max-tokens 0: expected 1 or more", "/set x: no such setting"}) {
+  for (const char* message :
+       {"/retry: there is no message yet", "/undo: there is no message yet",
+        "/stats: there is no answer yet", "/save: a file is missing",
+        "/clear: takes nothing, found \"all\"", "/set max-tokens 0: expected 1 or more",
+        "/set x: no such setting", "/read: a file is missing", "no/file"}) {
     EXPECT_THAT(result.err, HasSubstr(message));
   }
 }

@@ -59,12 +59,13 @@ Chat::Chat(Llm& llm, const GenerateOptions& options, std::string system, Thinkin
 }
 
 std::span<const Chat::Command> Chat::commands() {
-  static constexpr std::array<Command, 12> kCommands{{
+  static constexpr std::array<Command, 13> kCommands{{
       {"/help", "", "this list", &Chat::help},
       {"/clear", "", "begin a new chat", &Chat::clear},
       {"/system", "[TEXT]", "begin a new chat under this system message; without: show it",
        &Chat::system},
       {"/set", "[NAME VALUE]", "how answers are sampled; without: show it", &Chat::set},
+      {"/read", "FILE [TEXT]", "send a file's text, then TEXT, as one message", &Chat::read},
       {"/retry", "", "answer the last message again", &Chat::retry},
       {"/undo", "", "forget the last message and its answer", &Chat::undo},
       {"/save", "FILE", "write the messages as JSON", &Chat::save},
@@ -171,6 +172,17 @@ void Chat::set(const std::string& assignment) {
     return;
   }
   print_now(list_settings(options_));
+}
+
+void Chat::read(const std::string& argument) {
+  const std::size_t end = std::min(argument.find_first_of(kBlank), argument.size());
+  require(end > 0, "/read: a file is missing");
+  const std::string file = argument.substr(0, end);
+  const std::string text = read_utf8("/read", file);
+  require(!trimmed(text).empty(), "{}: there is no text in it", file);
+  const std::string question = trimmed(std::string_view(argument).substr(end));
+  conversation_.ask(question.empty() ? text : text + "\n\n" + question);
+  answer();
 }
 
 void Chat::save(const std::string& file) {

@@ -46,6 +46,7 @@ class Chat {
   void clear(const std::string& argument);
   void system(const std::string& text);
   void set(const std::string& assignment);
+  void read(const std::string& argument);
   void save(const std::string& file);
   void load(const std::string& file);
   void stats(const std::string& argument);
