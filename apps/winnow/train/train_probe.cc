@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "apps/winnow/progress.h"
 #include "apps/winnow/train/data.h"
 #include "base/error.h"
+#include "base/sha256.h"
+#include "checkpoint/digest.h"
 #include "train/probe/probe_trainer.h"
 
 namespace winnow::cli {
@@ -56,6 +60,20 @@ train::Shards open_probe_data(const TrainProbeFlags& flags, const model::ModelSp
   return open_data(options, spec, fs::path(flags.out) / "training" / "data");
 }
 
+using Pieces = std::span<const std::span<const std::int32_t>>;
+
+// All that determines the sums of a training.
+nlohmann::ordered_json settings_of(const TrainProbeFlags& flags, Pieces pieces) {
+  Sha256 data;
+  for (const auto& piece : pieces) {
+    data.update(std::as_bytes(piece));
+  }
+  return {{"model", checkpoint_digest(flags.load.model)},
+          {"length", flags.length},
+          {"number of texts", pieces.size()},
+          {"choice of texts", data.finish()}};
+}
+
 // As it is printed, so that --probe-threshold can say the same.
 double rounded_threshold(const train::ProbeFit& fit, double ratio) {
   constexpr double kSteps = 1000.0;
@@ -76,6 +94,30 @@ void print_probe(const TrainProbeFlags& flags, const train::TrainedProbe& probe)
                     flags.out, flags.target_cr, rounded_threshold(probe.fit, flags.target_cr)));
 }
 
+train::TrainedProbe train_with_progress(const TrainProbeFlags& flags,
+                                        const engine::LoadedModel& model,
+                                        const train::Repeater& repeater, Pieces pieces,
+                                        const train::ProbeSumsFile& kept) {
+  ProgressBar progress("train-probe", static_cast<std::int64_t>(pieces.size()), "texts");
+  std::int64_t read = 0;
+  const auto on_piece = [&](std::int64_t done) {
+    read = done;
+    progress.update(done);
+    stop_if_interrupted();
+  };
+  try {
+    train::TrainedProbe probe = train::train_probe(
+        model, repeater, pieces, {.penalty = flags.ridge, .on_piece = on_piece, .kept = &kept});
+    progress.clear();
+    return probe;
+  } catch (const Interrupted&) {
+    progress.clear();
+    print_note(fmt::format("stopped after {} of {} texts: the same command goes on from there\n",
+                           grouped(read), grouped(static_cast<std::int64_t>(pieces.size()))));
+    throw;
+  }
+}
+
 int run_train_probe(const TrainProbeFlags& flags) {
   check_probe_flags(flags);
   const model::ModelSpec spec = model::read_spec(flags.load.model);
@@ -92,15 +134,12 @@ int run_train_probe(const TrainProbeFlags& flags) {
           "--data: its documents have {} texts of {} tokens, but a probe needs 2 or more: give "
           "longer documents or a smaller --length",
           pieces.size(), flags.length);
+  const train::ProbeSumsFile kept(fs::path(flags.out) / "training" / "sums",
+                                  settings_of(flags, pieces));
   const auto loaded = engine::load_model(flags.load);
-  ProgressBar progress("train-probe", static_cast<std::int64_t>(pieces.size()), "texts");
-  const train::TrainedProbe probe = train::train_probe(
-      *loaded, repeater, pieces, {.penalty = flags.ridge, .on_piece = [&](std::int64_t done) {
-                                    stop_if_interrupted();
-                                    progress.update(done);
-                                  }});
-  progress.clear();
+  const train::TrainedProbe probe = train_with_progress(flags, *loaded, repeater, pieces, kept);
   model::save_kvzap(flags.out, spec, probe.layers, rounded_threshold(probe.fit, flags.target_cr));
+  kept.remove();
   print_probe(flags, probe);
   return kSuccess;
 }

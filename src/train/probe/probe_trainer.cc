@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -17,7 +18,10 @@ namespace {
 
 using Pieces = std::span<const std::span<const std::int32_t>>;
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t kHeldOutShare = 20;  // one piece in so many
+constexpr auto kKeepEvery = std::chrono::minutes(10);
 
 // Runs the model over repetitions and gives, layer by layer, what attention reads of the text
 // [T, hidden] and the scores of its entries [T, kv_heads].
@@ -114,9 +118,17 @@ class ProbeTrainer {
   TrainedProbe train() {
     const std::size_t learned = pieces_.size() - held_out_pieces(pieces_.size());
     TrainedProbe probe;
-    probe.layers = fit(pieces_.first(learned));
-    probe.tokens = tokens_of(pieces_.first(learned));
-    probe.fit = measure(pieces_.subspan(learned), probe.layers);
+    if (options_.kept != nullptr) {
+      sums_ = options_.kept->read();
+    }
+    try {
+      probe.layers = fit(pieces_.first(learned));
+      probe.tokens = tokens_of(pieces_.first(learned));
+      probe.fit = measure(pieces_.subspan(learned), probe.layers);
+    } catch (...) {
+      keep();
+      throw;
+    }
     return probe;
   }
 
@@ -125,35 +137,53 @@ class ProbeTrainer {
     return static_cast<std::int64_t>(pieces.size() * pieces.front().size());
   }
 
-  void read(Pieces pieces, const ScoreSource::Take& take) {
-    for (const auto& piece : pieces) {
-      source_.read(repeater_.repeat(piece), take);
-      ++done_;
-      if (options_.on_piece) {
-        options_.on_piece(done_);
-      }
+  void keep() {
+    if (options_.kept != nullptr && sums_.pieces > 0) {
+      options_.kept->write(sums_);
+      kept_at_ = Clock::now();
     }
   }
 
+  void tell(std::int64_t done) const {
+    if (options_.on_piece) {
+      options_.on_piece(done);
+    }
+  }
+
+  // Adds the pieces that the sums lack.
   std::vector<model::LinearScorer> fit(Pieces pieces) {
-    std::map<std::size_t, RidgeSums> sums;
-    read(pieces, [&](std::size_t layer, ops::Matrix<const float> x, ops::Matrix<const float> y) {
-      sums.try_emplace(layer, x.cols, y.cols).first->second.add(x, y);
-    });
-    return solve_layers(sums, spec_.layers.size(), options_.penalty);
+    tell(sums_.pieces);
+    for (const auto& piece : pieces.subspan(static_cast<std::size_t>(sums_.pieces))) {
+      source_.read(repeater_.repeat(piece),
+                   [&](std::size_t layer, ops::Matrix<const float> x, ops::Matrix<const float> y) {
+                     sums_.layers.try_emplace(layer, x.cols, y.cols).first->second.add(x, y);
+                   });
+      ++sums_.pieces;
+      tell(sums_.pieces);
+      if (Clock::now() - kept_at_ > kKeepEvery) {
+        keep();
+      }
+    }
+    return solve_layers(sums_.layers, spec_.layers.size(), options_.penalty);
   }
 
   ProbeFit measure(Pieces pieces, const std::vector<model::LinearScorer>& layers) {
     ProbeFit result{.tokens = tokens_of(pieces)};
     std::map<std::pair<std::size_t, std::size_t>, HeadFit> heads;
-    read(pieces, [&](std::size_t layer, ops::Matrix<const float> x, ops::Matrix<const float> y) {
+    const ScoreSource::Take compare = [&](std::size_t layer, ops::Matrix<const float> x,
+                                          ops::Matrix<const float> y) {
       for (std::size_t t = 0; t < x.rows; ++t) {
         for (std::size_t head = 0; head < y.cols; ++head) {
           result.predicted.push_back(predict(layers[layer], head, x.row(t)));
           heads[{layer, head}].add(y.row(t)[head], result.predicted.back());
         }
       }
-    });
+    };
+    std::int64_t done = sums_.pieces;
+    for (const auto& piece : pieces) {
+      source_.read(repeater_.repeat(piece), compare);
+      tell(++done);
+    }
     double errors = 0.0;
     double variance = 0.0;
     for (const auto& [place, head] : heads) {
@@ -170,7 +200,8 @@ class ProbeTrainer {
   Pieces pieces_;
   const ProbeTrainingOptions& options_;
   ScoreSource source_;
-  std::int64_t done_ = 0;
+  ProbeSums sums_;
+  Clock::time_point kept_at_ = Clock::now();
 };
 
 }  // namespace

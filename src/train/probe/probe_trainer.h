@@ -9,6 +9,7 @@
 
 #include "api/llm_load.h"
 #include "model/probe/probe.h"
+#include "train/probe/probe_sums.h"
 #include "train/probe/repetition.h"
 
 namespace winnow::train {
@@ -18,7 +19,10 @@ void require_probe_model(const model::ModelSpec& spec);
 
 struct ProbeTrainingOptions {
   double penalty = 1.0;                        // of the ridge regression
-  std::function<void(std::int64_t)> on_piece;  // receives the number of pieces done
+  std::function<void(std::int64_t)> on_piece;  // receives the number of pieces done; may throw
+  /// Optional: where the training goes on if an earlier one left sums there. They are kept every 10
+  /// minutes, and when the training ends by an exception.
+  const ProbeSumsFile* kept = nullptr;
 };
 
 /// What is measured on pieces that the regression has not seen.

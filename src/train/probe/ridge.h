@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "model/probe/probe.h"
@@ -21,7 +22,31 @@ class RidgeSums {
   /// do not determine them.
   [[nodiscard]] model::LinearScorer solve(double penalty) const;
 
+  [[nodiscard]] std::size_t inputs() const { return inputs_; }
+  [[nodiscard]] std::size_t outputs() const { return outputs_; }
+  /// visit(std::span<double>) for everything that add() changes, in an order that the sizes
+  /// determine: what a file keeps of the sums.
+  template <class Visit>
+  void visit(const Visit& visit) {
+    visit_sums(*this, visit);
+  }
+  template <class Visit>
+  void visit(const Visit& visit) const {
+    visit_sums(*this, visit);
+  }
+
  private:
+  template <class Self, class Visit>
+  static void visit_sums(Self& self, const Visit& visit) {
+    visit(std::span(&self.rows_, 1));
+    visit(std::span(self.x_));
+    visit(std::span(self.y_));
+    visit(std::span(self.products_));
+    for (std::size_t i = 0; i < self.inputs_; ++i) {
+      visit(std::span(self.gram_).subspan(i * self.inputs_ + i, self.inputs_ - i));
+    }
+  }
+
   [[nodiscard]] std::vector<double> centered_gram(double penalty) const;
   [[nodiscard]] std::vector<double> centered_products(std::size_t output) const;
 
