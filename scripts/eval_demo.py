@@ -26,6 +26,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--binary", type=Path, default=ROOT / "build/release/bin/winnow")
     parser.add_argument("--out", type=Path, default=ROOT / "build/eval-demo")
+    parser.add_argument("--ratios", default="4,8", help="of the rules that need no training")
+    parser.add_argument("--formats", default="fp8,q4", help="of entries beside bf16")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time, a thread each")
     args = parser.parse_args()
     binary, out = args.binary.resolve(), args.out.resolve()
@@ -37,8 +39,8 @@ def main() -> None:
     text.write_text(held_out_text())
     quality.main([
         "--winnow", str(binary), "--base", "assets/base", "--students", "dms=assets/dms-cr8",
-        "--rules", "h2o,tova,streaming,quest", "--ratios", "2,4,8",
-        "--formats", "dense=fp8,int8,q4", "dms=fp8,int8,q4", "--text", f"prose={text}", "--hay", str(text), "--lengths", "4096",
+        "--rules", "h2o,tova,streaming,quest", "--ratios", args.ratios,
+        "--formats", f"dense={args.formats}", f"dms={args.formats}", "--text", f"prose={text}", "--hay", str(text), "--lengths", "4096",
         "--eval-tokens", "0", "--problems", "40", "--repeats", "2", "--places", f"cpu={args.jobs}",
         "--work", str(out / "cells"), "--out", str(out / "table"),
     ])  # fmt: skip
