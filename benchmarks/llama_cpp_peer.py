@@ -4,7 +4,9 @@
     python llama_cpp_peer.py --type bf16 --depth 0 8192 --threads 2
 
 Measured as llama-bench does: the cache is filled to the depth, then a prompt of --prefill tokens,
-then, from the depth again, --decode single tokens. Prints one JSON object per depth.
+then, from the depth again, --decode single tokens. With --parallel C, each of C sequences then gets
+a copy of the filled cache, and --decode steps take one token of each, as the server's parallel
+slots do. Prints one JSON object per depth.
 """
 
 import argparse
@@ -22,6 +24,8 @@ import numpy as np
 SHAPES = {
     "smollm2-135m": dict(hidden=576, layers=30, heads=9, kv_heads=3, head_dim=64,
                          intermediate=1536, vocab=49152, theta=100000.0),
+    "llama-3.2-1b": dict(hidden=2048, layers=16, heads=32, kv_heads=8, head_dim=64,
+                         intermediate=8192, vocab=128256, theta=500000.0),
 }
 TYPES = {
     "f16": gguf.GGMLQuantizationType.F16,
@@ -75,14 +79,15 @@ def write_model(path: Path, shape: dict, kind: str, context: int) -> None:
 
 
 class Session:
-    """One llama.cpp context that tokens are fed to."""
+    """One llama.cpp context of `parallel` sequences that tokens are fed to."""
 
-    def __init__(self, path: Path, context: int, threads: int) -> None:
+    def __init__(self, path: Path, context: int, parallel: int, threads: int) -> None:
         llama_cpp.llama_backend_init()
         self.model = llama_cpp.llama_model_load_from_file(
             str(path).encode(), llama_cpp.llama_model_default_params())
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = context, 512, 512
+        params.n_ctx, params.n_batch, params.n_ubatch = context * parallel, 512, 512
+        params.n_seq_max = self.parallel = parallel
         params.n_threads = params.n_threads_batch = threads
         self.context = llama_cpp.llama_init_from_model(self.model, params)
         self.memory = llama_cpp.llama_get_memory(self.context)
@@ -103,6 +108,39 @@ class Session:
     def truncate(self, length: int) -> None:
         llama_cpp.llama_memory_seq_rm(self.memory, 0, length, -1)
 
+    def copy_first(self) -> None:
+        """Gives every other sequence what the first holds."""
+        for other in range(1, self.parallel):
+            llama_cpp.llama_memory_seq_rm(self.memory, other, 0, -1)
+            llama_cpp.llama_memory_seq_cp(self.memory, 0, other, 0, -1)
+
+    def step(self, position: int) -> float:
+        """Feeds one token to every sequence; returns the seconds it took."""
+        batch = llama_cpp.llama_batch_init(self.parallel, 0, 1)
+        batch.n_tokens = self.parallel
+        for i in range(self.parallel):
+            batch.token[i], batch.pos[i], batch.logits[i] = (7 * i + 11) % 1000, position, 1
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, i
+        start = time.perf_counter()
+        if llama_cpp.llama_decode(self.context, batch):
+            raise RuntimeError("llama_decode failed")
+        llama_cpp.llama_synchronize(self.context)
+        seconds = time.perf_counter() - start
+        llama_cpp.llama_batch_free(batch)
+        return seconds
+
+
+def measure_parallel(session: Session, depth: int, decode: int, repeat: int) -> float:
+    """Tokens/s of all sequences while each decodes from `depth` on."""
+    rates = []
+    for _ in range(repeat):
+        session.truncate(depth)
+        session.copy_first()
+        session.step(depth)  # warm-up; copies take effect here
+        rates.append(decode * session.parallel
+                     / sum(session.step(depth + 1 + i) for i in range(decode)))
+    return statistics.median(rates)
+
 
 def measure(session: Session, depth: int, prefill: int, decode: int, repeat: int) -> dict:
     session.truncate(0)
@@ -116,8 +154,11 @@ def measure(session: Session, depth: int, prefill: int, decode: int, repeat: int
         session.truncate(depth)
         decode_rates.append(decode / sum(session.feed(1) for _ in range(decode)))
         session.truncate(depth)
-    return {"prefill_tokens_per_s": statistics.median(prefill_rates),
-            "decode_tokens_per_s": statistics.median(decode_rates)}
+    result = {"prefill_tokens_per_s": statistics.median(prefill_rates),
+              "decode_tokens_per_s": statistics.median(decode_rates)}
+    if session.parallel > 1 and depth:
+        result["parallel_decode_tokens_per_s"] = measure_parallel(session, depth, decode, repeat)
+    return result
 
 
 def main() -> None:
@@ -129,17 +170,18 @@ def main() -> None:
     parser.add_argument("--decode", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--parallel", type=int, default=1, help="sequences that decode together")
     args = parser.parse_args()
     context = max(args.depth) + args.prefill + args.decode + 64
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         write_model(path, SHAPES[args.shape], args.type, context)
-        session = Session(path, context, args.threads)
+        session = Session(path, context, args.parallel, args.threads)
         for depth in args.depth:
             result = measure(session, depth, args.prefill, args.decode, args.repeat)
             print(json.dumps({"engine": "llama.cpp", "version": llama_cpp.__version__,
                               "shape": args.shape, "type": args.type, "threads": args.threads,
-                              "depth": depth, **result}), flush=True)
+                              "parallel": args.parallel, "depth": depth, **result}), flush=True)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ SplitParts parts_for(int head_dim, int tiles, const PrefillChunk& chunk) {
   const auto room = std::min<std::size_t>(chunk.archive_stride * kPageEntries,
                                           static_cast<std::size_t>(chunk.archive_most));
   const int seen = static_cast<int>(room) + std::min(chunk.lead, chunk.window) + chunk.tokens;
-  const int most = std::min(kMostSplitParts, (seen + kSplitBlock - 1) / kSplitBlock);
+  const int most = std::min(kMostSplitParts, (seen + kTileBlock - 1) / kTileBlock);
   return {.count = std::clamp(split_blocks(head_dim) / tiles, 1, most),
           .softmax = reinterpret_cast<float2*>(chunk.scratch),
           .out = reinterpret_cast<float*>(chunk.scratch + softmax_bytes(head_dim))};

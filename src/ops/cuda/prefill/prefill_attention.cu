@@ -16,10 +16,10 @@ __device__ void copy_block(const PrefillArguments& arguments, const PrefillTile&
   const GatheredRows& rows = arguments.rows;
   const std::byte* from = rows.memory + std::size_t(tile.head) * 2 * kSlabs<D> * rows.slab_bytes();
 #pragma unroll
-  for (int i = threadIdx.x; i < 2 * kBlock * kChunks; i += kWarps * 32) {
+  for (int i = threadIdx.x; i < 2 * kTileBlock * kChunks; i += kTileWarps * 32) {
     const int c = i % kChunks;
-    const int row = i / kChunks % kBlock;
-    const int part = i / kChunks / kBlock;
+    const int row = i / kChunks % kTileBlock;
+    const int part = i / kChunks / kTileBlock;
     const int swizzled = (c % 8 ^ row % 8) * 16;
     const std::byte* slab = from + (part * kSlabs<D> + c / 8) * rows.slab_bytes();
     __pipeline_memcpy_async(
@@ -29,22 +29,22 @@ __device__ void copy_block(const PrefillArguments& arguments, const PrefillTile&
 }
 
 template <class Pair, int D>
-__global__ void __launch_bounds__(kWarps * 32, resident_blocks(D))
+__global__ void __launch_bounds__(kTileWarps * 32, resident_blocks(D))
     prefill_kernel(const __grid_constant__ PrefillArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
   const PrefillTile tile(arguments, arguments.tile_order[blockIdx.x]);
-  const int blocks = (tile.length + kBlock - 1) / kBlock;
+  const int blocks = (tile.length + kTileBlock - 1) / kTileBlock;
   copy_block<D>(arguments, tile, 0, stage_of<D>(memory, 0));
   __pipeline_commit();
   TileRows<Pair, D> rows(arguments, tile);
   for (int block = 0; block < blocks; ++block) {
     if (block + 1 < blocks) {
-      copy_block<D>(arguments, tile, (block + 1) * kBlock, stage_of<D>(memory, block + 1));
+      copy_block<D>(arguments, tile, (block + 1) * kTileBlock, stage_of<D>(memory, block + 1));
     }
     __pipeline_commit();
     __pipeline_wait_prior(1);
     __syncthreads();
-    rows.attend(stage_of<D>(memory, block), block * kBlock);
+    rows.attend(stage_of<D>(memory, block), block * kTileBlock);
     __syncthreads();  // the stage may be overwritten
   }
   rows.store();
@@ -56,7 +56,7 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
       cudaFuncSetAttribute(prefill_kernel<Pair, D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            kSharedBytes<D>),
       "shared memory of prefill attention");
-  prefill_kernel<Pair, D><<<arguments.tiles, kWarps * 32, kSharedBytes<D>, stream>>>(arguments);
+  prefill_kernel<Pair, D><<<arguments.tiles, kTileWarps * 32, kSharedBytes<D>, stream>>>(arguments);
   winnow::cuda::check_launch("prefill attention");
 }
 

@@ -50,6 +50,9 @@ struct PrefillArguments {
   SplitParts parts;
 };
 
+/// Places of a tile's list that the kernels with mma.sync take at a time.
+inline constexpr int kTileBlock = 64;
+
 /// Query rows per tile of the kernel for this head_dim.
 inline constexpr int kLeastTileRows = 128;
 constexpr int prefill_tile_rows(int head_dim, PrefillKernel kernel) {
@@ -61,7 +64,6 @@ static_assert(prefill_tile_rows(64, PrefillKernel::gathered) >= kLeastTileRows &
 
 /// For split-K: the most parts of a tile, and the blocks of threads that a device holds at once.
 inline constexpr int kMostSplitParts = 32;
-inline constexpr int kSplitBlock = 64;  // entries that a block takes at a time
 int split_blocks(int head_dim);
 
 /// Writes the gathered rows and the order of tiles, and sets next_tile to zero.

@@ -6,12 +6,11 @@
 
 namespace winnow::ops::cuda {
 
-inline constexpr int kWarps = 8;
-static_assert(16 * kWarps == kLeastTileRows);
-inline constexpr int kBlock = 64;  // places of the list at a time
+inline constexpr int kTileWarps = 8;
+static_assert(16 * kTileWarps == kLeastTileRows);
 
 template <int D>
-inline constexpr int kPartBytes = kSlabs<D>* kBlock* kSlabBytes;  // keys of a block, or values
+inline constexpr int kPartBytes = kSlabs<D>* kTileBlock* kSlabBytes;  // keys of a block, or values
 /// Two stages of keys and values.
 template <int D>
 inline constexpr int kSharedBytes = 4 * kPartBytes<D>;
@@ -28,7 +27,7 @@ __device__ std::byte* stage_of(std::byte* memory, int block) {
 
 /// The offset of chunk c of a row of a block.
 __device__ inline int chunk_offset(int row, int c) {
-  return c / 8 * (kBlock * kSlabBytes) + row * kSlabBytes + (c % 8 ^ row % 8) * 16;
+  return c / 8 * (kTileBlock * kSlabBytes) + row * kSlabBytes + (c % 8 ^ row % 8) * 16;
 }
 
 template <class Pair, int D>
@@ -48,9 +47,9 @@ __device__ void load_queries(const PrefillArguments& arguments, const QueryRow (
 /// scores = queries x keys of a block.
 template <class Pair, int D>
 __device__ void score(const std::uint32_t (&query)[D / 16][4], const std::byte* keys,
-                      float (&scores)[kBlock / 2]) {
+                      float (&scores)[kTileBlock / 2]) {
   const int lane = threadIdx.x % 32;
-  float(&tiles)[kBlock / 8][4] = reinterpret_cast<float(&)[kBlock / 8][4]>(scores);
+  float(&tiles)[kTileBlock / 8][4] = reinterpret_cast<float(&)[kTileBlock / 8][4]>(scores);
 #pragma unroll
   for (float& x : scores) {
     x = 0.0F;
@@ -58,7 +57,7 @@ __device__ void score(const std::uint32_t (&query)[D / 16][4], const std::byte* 
 #pragma unroll
   for (int step = 0; step < D / 16; ++step) {
 #pragma unroll
-    for (int t = 0; t < kBlock / 8; t += 2) {
+    for (int t = 0; t < kTileBlock / 8; t += 2) {
       std::uint32_t b[4];
       load_matrices<false>(
           b, keys + chunk_offset(8 * t + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
@@ -70,14 +69,14 @@ __device__ void score(const std::uint32_t (&query)[D / 16][4], const std::byte* 
 
 /// out += weights x values of a block.
 template <class Pair, int D>
-__device__ void accumulate(const float (&weights)[kBlock / 2], const std::byte* values,
+__device__ void accumulate(const float (&weights)[kTileBlock / 2], const std::byte* values,
                            float (&out)[D / 2]) {
   const int lane = threadIdx.x % 32;
   float(&tiles)[D / 8][4] = reinterpret_cast<float(&)[D / 8][4]>(out);
-  std::uint32_t operands[kBlock / 4];
+  std::uint32_t operands[kTileBlock / 4];
   to_operands<Pair>(weights, operands);
 #pragma unroll
-  for (int step = 0; step < kBlock / 16; ++step) {
+  for (int step = 0; step < kTileBlock / 16; ++step) {
     const auto& operand = reinterpret_cast<const std::uint32_t(&)[4]>(operands[4 * step]);
 #pragma unroll
     for (int t = 0; t < D / 8; t += 2) {
@@ -103,13 +102,13 @@ class TileRows {
     load_queries<Pair, D>(arguments, rows_, query_);
   }
 
-  /// Attends to the places [place, place + kBlock), which are in `stage`.
+  /// Attends to the places [place, place + kTileBlock), which are in `stage`.
   __device__ void attend(const std::byte* stage, int place) {
-    float scores[kBlock / 2];
+    float scores[kTileBlock / 2];
     score<Pair, D>(query_, stage, scores);
-    if (!all_see(arguments_, tile_, place, kBlock)) {
-      mask(scores,
-           {columns_seen<kBlock>(visible_[0], place), columns_seen<kBlock>(visible_[1], place)});
+    if (!all_see(arguments_, tile_, place, kTileBlock)) {
+      mask(scores, {columns_seen<kTileBlock>(visible_[0], place),
+                    columns_seen<kTileBlock>(visible_[1], place)});
     }
     float factor[2];
     if (softmax_.weigh(scores, arguments_.scale, factor)) {

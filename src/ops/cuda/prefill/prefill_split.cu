@@ -11,8 +11,7 @@
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kThreads = kWarps * 32;
-static_assert(kSplitBlock == kBlock);
+constexpr int kThreads = kTileWarps * 32;
 
 // Moves a block of a tile's list to shared memory by way of registers, so that the next block's
 // codes are in flight while this one is multiplied.
@@ -78,7 +77,7 @@ class BlockLoader {
   static constexpr int kChunks = D / 8;
   static constexpr int kPairs = kPageEntries / 2;
   static constexpr int kOfPage = 2 * kPairs * kChunks;  // pieces
-  static constexpr int kAll = kBlock / kPageEntries * kOfPage;
+  static constexpr int kAll = kTileBlock / kPageEntries * kOfPage;
   static constexpr int kEach = (kAll + kThreads - 1) / kThreads;
 
   // Where a thread's i-th piece of a block comes from.
@@ -93,7 +92,7 @@ class BlockLoader {
       const int at = static_cast<int>(threadIdx.x) + i * kThreads;
       exists = at < kAll;
       row = at / kOfPage * kPageEntries;
-      const int place = block * kBlock + row;
+      const int place = block * kTileBlock + row;
       in_archive = place < loader.tile_.archive;
       first = in_archive ? place : loader.tile_.band + place - loader.tile_.archive;
       piece = {at % kOfPage / kChunks / kPairs, at / kChunks % kPairs, at % kChunks};
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(D))
   const int parts = arguments.parts.count;
   const int part = static_cast<int>(blockIdx.x) % parts;
   const PrefillTile tile(arguments, static_cast<int>(blockIdx.x) / parts, kPageEntries);
-  const int all = (tile.length + kBlock - 1) / kBlock;
+  const int all = (tile.length + kTileBlock - 1) / kTileBlock;
   const int begin = part * all / parts;
   const int end = (part + 1) * all / parts;
 
@@ -140,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(D))
     }
     __syncthreads();
     if (has_rows) {
-      rows.attend(stage, block * kBlock);
+      rows.attend(stage, block * kTileBlock);
     }
   }
   if (!has_rows) {
@@ -162,7 +161,7 @@ __global__ void __launch_bounds__(kThreads)
   const PrefillChunk& chunk = arguments.chunk;
   const SplitParts& parts = arguments.parts;
   const int heads = arguments.kv_heads * arguments.group;
-  const int row = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const int row = static_cast<int>(blockIdx.x * kTileWarps + threadIdx.x / 32);
   const int token = row / heads;  // of those that are wanted
   const int head = row % heads;
   if (token >= chunk.tokens - chunk.first_out) {
@@ -228,8 +227,8 @@ void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   if (arguments.parts.count > 1) {
     const int rows =
         (arguments.chunk.tokens - arguments.chunk.first_out) * arguments.kv_heads * arguments.group;
-    winnow::cuda::launch(combine_kernel<D>, (rows + kWarps - 1) / kWarps, kThreads, 0, stream, true,
-                         arguments);
+    winnow::cuda::launch(combine_kernel<D>, (rows + kTileWarps - 1) / kTileWarps, kThreads, 0,
+                         stream, true, arguments);
   }
 }
 
