@@ -93,10 +93,13 @@ TEST_F(ChatOnATerminal, ReadsAFileAsAMessage) {
   Terminal chat(chat_words());
   const std::string file = directory_.write("notes.txt", "The code is 7.\nIt rains.\n");
   expect(chat, "/read " + file + " What is the code?", kAnswered);
+  const std::string blank = directory_.write("my notes.txt", "It snows.");
   expect(chat, "/read " + file, kAnswered);
+  expect(chat, "/read \"" + blank + "\" Does it?", kAnswered);
   const json messages = saved(chat);
   EXPECT_EQ(messages[0].at("content"), "The code is 7.\nIt rains.\n\n\nWhat is the code?");
   EXPECT_EQ(messages[2].at("content"), "The code is 7.\nIt rains.\n");
+  EXPECT_EQ(messages[4].at("content"), "It snows.\n\nDoes it?");
 }
 
 TEST_F(ChatOnATerminal, ShowsTheCacheBelowTheAnswer) {
@@ -315,14 +318,14 @@ TEST(Chat, RefusesNumbersBeforeItLoadsTheModel) {
 TEST(Chat, RefusesWhatItCannotDo) {
   const CommandResult result = run_winnow(chat_words(),
                                           "/retry\n/undo\n/stats\n/save\n/clear all\n/set "
-                                          "max-tokens 0\n/set x 1\n/read\n/read no/file\n");
+                                          "max-tokens 0\n/set x 1\n/read no/file\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
   for (const char* message :
        {"/retry: there is no message yet", "/undo: there is no message yet",
         "/stats: there is no answer yet", "/save: a file is missing",
         "/clear: takes nothing, found \"all\"", "/set max-tokens 0: expected 1 or more",
-        "/set x: no such setting", "/read: a file is missing", "no/file"}) {
+        "/set x: no such setting", "no/file"}) {
     EXPECT_THAT(result.err, HasSubstr(message));
   }
 }

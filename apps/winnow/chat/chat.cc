@@ -87,6 +87,7 @@ std::vector<std::string> Chat::command_names() {
 
 bool Chat::take(const std::string& message) {
   const bool is_command = message.starts_with('/') && !message.starts_with("//");
+  const bool asks = !is_command || message.starts_with("/read");
   try {
     if (is_command) {
       obey(message);
@@ -97,7 +98,7 @@ bool Chat::take(const std::string& message) {
   } catch (const std::runtime_error& error) {
     print_note(fmt::format("winnow: error: {}\n", error.what()));
     failed_ = true;
-    unanswered_ = unanswered_ || !is_command;
+    unanswered_ = unanswered_ || asks;
   }
   return open_;
 }
@@ -175,12 +176,16 @@ void Chat::set(const std::string& assignment) {
 }
 
 void Chat::read(const std::string& argument) {
-  const std::size_t end = std::min(argument.find_first_of(kBlank), argument.size());
-  require(end > 0, "/read: a file is missing");
-  const std::string file = argument.substr(0, end);
+  const bool quoted = argument.starts_with('"');  // a name with blanks
+  const std::size_t begin = quoted ? 1 : 0;
+  const std::size_t end = std::min(
+      quoted ? argument.find('"', begin) : argument.find_first_of(kBlank), argument.size());
+  const std::string file = argument.substr(begin, end - begin);
+  require(!file.empty() && file != "-", "/read: a file is missing");
   const std::string text = read_utf8("/read", file);
   require(!trimmed(text).empty(), "{}: there is no text in it", file);
-  const std::string question = trimmed(std::string_view(argument).substr(end));
+  const std::string question =
+      trimmed(std::string_view(argument).substr(std::min(end + begin, argument.size())));
   conversation_.ask(question.empty() ? text : text + "\n\n" + question);
   answer();
 }

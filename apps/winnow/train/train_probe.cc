@@ -1,9 +1,11 @@
 // winnow train-probe: learns a compression probe for a plain model, whose weights stay as they are.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,15 +65,17 @@ train::Shards open_probe_data(const TrainProbeFlags& flags, const model::ModelSp
 using Pieces = std::span<const std::span<const std::int32_t>>;
 
 // All that determines the sums of a training.
-nlohmann::ordered_json settings_of(const TrainProbeFlags& flags, Pieces pieces) {
+nlohmann::ordered_json settings_of(const TrainProbeFlags& flags, const train::Repeater& repeater,
+                                   Pieces pieces) {
   Sha256 data;
   for (const auto& piece : pieces) {
-    data.update(std::as_bytes(piece));
+    const train::Repetition repetition = repeater.repeat(piece);
+    data.update(std::as_bytes(std::span(repetition.tokens)));
   }
   return {{"model", checkpoint_digest(flags.load.model)},
           {"length", flags.length},
           {"number of texts", pieces.size()},
-          {"choice of texts", data.finish()}};
+          {"choice of texts or chat template", data.finish()}};
 }
 
 // As it is printed, so that --probe-threshold can say the same.
@@ -98,22 +102,29 @@ train::TrainedProbe train_with_progress(const TrainProbeFlags& flags,
                                         const engine::LoadedModel& model,
                                         const train::Repeater& repeater, Pieces pieces,
                                         const train::ProbeSumsFile& kept) {
-  ProgressBar progress("train-probe", static_cast<std::int64_t>(pieces.size()), "texts");
+  const auto all = static_cast<std::int64_t>(pieces.size());
+  const auto learned = all - static_cast<std::int64_t>(train::held_out_pieces(pieces.size()));
+  std::optional<ProgressBar> progress;  // of the texts that an earlier training has left
+  std::int64_t first = 0;
   std::int64_t read = 0;
   const auto on_piece = [&](std::int64_t done) {
-    read = done;
-    progress.update(done);
+    if (!progress) {
+      first = done;
+      progress.emplace("train-probe", all - first, "texts");
+    }
+    read = std::min(done, learned);
+    progress->update(done - first);
     stop_if_interrupted();
   };
   try {
     train::TrainedProbe probe = train::train_probe(
         model, repeater, pieces, {.penalty = flags.ridge, .on_piece = on_piece, .kept = &kept});
-    progress.clear();
+    progress->clear();
     return probe;
   } catch (const Interrupted&) {
-    progress.clear();
+    progress->clear();
     print_note(fmt::format("stopped after {} of {} texts: the same command goes on from there\n",
-                           grouped(read), grouped(static_cast<std::int64_t>(pieces.size()))));
+                           grouped(read), grouped(learned)));
     throw;
   }
 }
@@ -135,7 +146,7 @@ int run_train_probe(const TrainProbeFlags& flags) {
           "longer documents or a smaller --length",
           pieces.size(), flags.length);
   const train::ProbeSumsFile kept(fs::path(flags.out) / "training" / "sums",
-                                  settings_of(flags, pieces));
+                                  settings_of(flags, repeater, pieces));
   const auto loaded = engine::load_model(flags.load);
   const train::TrainedProbe probe = train_with_progress(flags, *loaded, repeater, pieces, kept);
   model::save_kvzap(flags.out, spec, probe.layers, rounded_threshold(probe.fit, flags.target_cr));

@@ -1,14 +1,18 @@
 #include "train/probe/probe_trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <memory>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "base/threads.h"
 #include "train/probe/kvzip_scores.h"
 #include "train/probe/ridge.h"
@@ -119,16 +123,17 @@ class ProbeTrainer {
     const std::size_t learned = pieces_.size() - held_out_pieces(pieces_.size());
     TrainedProbe probe;
     if (options_.kept != nullptr) {
-      sums_ = options_.kept->read();
+      sums_ = options_.kept->read(shape_of(static_cast<std::int64_t>(learned)));
     }
     try {
       probe.layers = fit(pieces_.first(learned));
-      probe.tokens = tokens_of(pieces_.first(learned));
-      probe.fit = measure(pieces_.subspan(learned), probe.layers);
     } catch (...) {
       keep();
       throw;
     }
+    keep();
+    probe.tokens = tokens_of(pieces_.first(learned));
+    probe.fit = measure(pieces_.subspan(learned), probe.layers);
     return probe;
   }
 
@@ -137,10 +142,29 @@ class ProbeTrainer {
     return static_cast<std::int64_t>(pieces.size() * pieces.front().size());
   }
 
+  [[nodiscard]] ProbeSumsShape shape_of(std::int64_t learned) const {
+    ProbeSumsShape shape{.most_pieces = learned,
+                         .layers = {},
+                         .inputs = static_cast<std::size_t>(spec_.hidden),
+                         .outputs = static_cast<std::size_t>(spec_.attention().kv_heads)};
+    for (int layer = 0; layer < spec_.layer_count(); ++layer) {
+      if (spec_.layer(layer).compresses()) {
+        shape.layers.push_back(static_cast<std::size_t>(layer));
+      }
+    }
+    return shape;
+  }
+
+  // A training goes on where its sums cannot be kept.
   void keep() {
-    if (options_.kept != nullptr && sums_.pieces > 0) {
+    if (options_.kept == nullptr || sums_.pieces == 0 || !whole_) {
+      return;
+    }
+    kept_at_ = Clock::now();
+    try {
       options_.kept->write(sums_);
-      kept_at_ = Clock::now();
+    } catch (const std::exception& error) {
+      note(fmt::format("the training's sums are not kept: {}", error.what()));
     }
   }
 
@@ -154,11 +178,13 @@ class ProbeTrainer {
   std::vector<model::LinearScorer> fit(Pieces pieces) {
     tell(sums_.pieces);
     for (const auto& piece : pieces.subspan(static_cast<std::size_t>(sums_.pieces))) {
+      whole_ = false;
       source_.read(repeater_.repeat(piece),
                    [&](std::size_t layer, ops::Matrix<const float> x, ops::Matrix<const float> y) {
                      sums_.layers.try_emplace(layer, x.cols, y.cols).first->second.add(x, y);
                    });
       ++sums_.pieces;
+      whole_ = true;
       tell(sums_.pieces);
       if (Clock::now() - kept_at_ > kKeepEvery) {
         keep();
@@ -201,6 +227,7 @@ class ProbeTrainer {
   const ProbeTrainingOptions& options_;
   ScoreSource source_;
   ProbeSums sums_;
+  bool whole_ = true;  // all layers' sums hold the same pieces
   Clock::time_point kept_at_ = Clock::now();
 };
 

@@ -20,8 +20,8 @@ void require_probe_model(const model::ModelSpec& spec);
 struct ProbeTrainingOptions {
   double penalty = 1.0;                        // of the ridge regression
   std::function<void(std::int64_t)> on_piece;  // receives the number of pieces done; may throw
-  /// Optional: where the training goes on if an earlier one left sums there. They are kept every 10
-  /// minutes, and when the training ends by an exception.
+  /// Optional: where the training goes on if an earlier one left sums there. They are kept after a
+  /// text every 10 minutes, after the last, and when reading ends by an exception.
   const ProbeSumsFile* kept = nullptr;
 };
 

@@ -41,7 +41,7 @@ class ProbeTraining : public ::testing::Test {
   }
 
   TempDir directory_;
-  std::filesystem::path file_ = directory_.path() / "sums";
+  std::filesystem::path file_ = directory_.path() / "training" / "sums";
   std::unique_ptr<const engine::LoadedModel> model_;
   std::vector<std::int32_t> tokens_;
   std::vector<std::span<const std::int32_t>> pieces_;
@@ -57,7 +57,7 @@ TEST_F(ProbeTraining, GoesOnAndLearnsTheSame) {
       }
     };
   };
-  EXPECT_THROW(train(&kept, stop_at(2)), std::runtime_error);
+  EXPECT_THROW(train(&kept, stop_at(2)), std::runtime_error);  // makes the folder
   EXPECT_THROW(train(&kept, stop_at(6)), std::runtime_error);  // while it measures
   std::vector<std::int64_t> told;
   const TrainedProbe rest = train(&kept, [&](std::int64_t done) { told.push_back(done); });
@@ -72,25 +72,34 @@ TEST_F(ProbeTraining, GoesOnAndLearnsTheSame) {
 
 TEST_F(ProbeTraining, RefusesSumsThatAreNotItsOwn) {
   const ProbeSumsFile kept(file_, {{"length", 24}});
-  EXPECT_EQ(kept.read().pieces, 0);
-  ProbeSums sums{.pieces = 1, .layers = {}};
+  ProbeSumsShape shape{.most_pieces = 4, .layers = {0}, .inputs = 3, .outputs = 2};
+  EXPECT_EQ(kept.read(shape).pieces, 0);
+  ProbeSums sums{.pieces = 3, .layers = {}};
   sums.layers.try_emplace(0, std::size_t{3}, std::size_t{2});
   kept.write(sums);
-  EXPECT_EQ(kept.read().pieces, 1);
-  const auto error = [](const ProbeSumsFile& file) -> std::string {
+  EXPECT_EQ(kept.read(shape).pieces, 3);
+  const auto error = [&](const ProbeSumsFile& file) -> std::string {
     try {
-      static_cast<void>(file.read());
+      static_cast<void>(file.read(shape));
     } catch (const Error& thrown) {
       return thrown.what();
     }
     return "";
   };
+  shape.most_pieces = 2;
+  EXPECT_THAT(error(kept), HasSubstr("pieces"));
+  shape.most_pieces = 4;
+  shape.inputs = 4;
+  EXPECT_THAT(error(kept), HasSubstr("damaged"));
+  shape.inputs = 3;
   EXPECT_THAT(error(ProbeSumsFile(file_, {{"length", 25}})),
               HasSubstr("of a training with another length (24, now 25): remove it"));
   std::filesystem::resize_file(file_, std::filesystem::file_size(file_) - 8);
   EXPECT_THAT(error(kept), HasSubstr("damaged"));
-  std::ofstream(file_) << "text\n";
-  EXPECT_NE(error(kept), "");
+  for (const char* text : {"text\n", "[]\n", "{}\n", ""}) {
+    std::ofstream(file_) << text;
+    EXPECT_THAT(error(kept), HasSubstr("sums")) << text;
+  }
   kept.remove();
   EXPECT_EQ(error(kept), "");
 }
