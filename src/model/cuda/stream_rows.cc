@@ -16,9 +16,8 @@ void StreamRows::want(std::span<const int> after, int rows) {
     normed_.ensure(count);
   }
   after_.assign(after.begin(), after.end());
-  std::ranges::sort(after_);
-  repeats_ = std::ranges::adjacent_find(after_) != after_.end();
-  after_.assign(after.begin(), after.end());  // in their order
+  repeats_ =
+      std::ranges::any_of(after, [&](int layer) { return std::ranges::count(after, layer) > 1; });
 }
 
 float* StreamRows::place_after(int layers) const {

@@ -35,7 +35,8 @@ struct SkinnyInput {
 };
 
 /// The residual stream [rows, N] and the input of the next layer: hidden * norm_weight, and the
-/// sums of the squares of hidden. `kept`, if it is set, receives a copy of hidden.
+/// sums of the squares of hidden. `kept`, if it is set, receives a
+/// copy of hidden from layers made by added().
 struct ResidualStream {
   float* hidden = nullptr;
   const float* norm_weight = nullptr;  // [N]; for rows of an embedding, null means ones
