@@ -1,10 +1,12 @@
 // Small models on a device and on the CPU, and checks that the two agree.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <vector>
@@ -134,6 +136,26 @@ inline double relative_error(std::span<const float> a, std::span<const float> b)
   return std::sqrt(difference / norm);
 }
 
+/// Expects equal counts [tokens, heads] of seen entries, or names those that differ. Of pages that
+/// are nearly as promising, Quest on the device may read another one than on the CPU; a page that
+/// is not full holds fewer entries.
+inline void expect_seen(std::span<const std::int32_t> got, std::span<const std::int32_t> expected,
+                        std::size_t heads, bool selects) {
+  const int tolerance = selects ? ops::kPageEntries - 1 : 0;
+  std::string differences;
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const int difference = std::abs(got[i] - expected[i]);
+    others += difference > 0 ? 1 : 0;
+    if (difference > tolerance) {
+      differences +=
+          fmt::format("token {} head {}: {}, not {}\n", i / heads, i % heads, got[i], expected[i]);
+    }
+  }
+  EXPECT_EQ(differences, "");
+  EXPECT_LE(others, selects ? heads + got.size() / 50 : 0);
+}
+
 inline std::vector<std::int32_t> random_tokens(int count, int vocab) {
   Random random(7);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
@@ -177,7 +199,8 @@ inline void feed_both(Session& cpu, Session& cuda, const model::ModelSpec& confi
     cuda.feed(chunk, got, with_seen ? std::span(seen) : std::span<std::int32_t>());
     EXPECT_LE(relative_error(got, expected), c.tolerance) << "tokens from " << first;
     if (with_seen) {
-      EXPECT_EQ(seen, expected_seen) << "tokens from " << first;
+      SCOPED_TRACE(fmt::format("tokens from {}", first));
+      expect_seen(seen, expected_seen, heads, kvcache::traits_of(c.rule).selects);
     }
     first += count;
   }

@@ -1,5 +1,6 @@
 // The products of a tile with blocks of entries in shared memory, by mma.sync: a block of eight
-// warps has 16 query rows per warp and takes 64 places of the tile's list at a time.
+// warps takes 64 places of the tile's list at a time. A warp has 16 query rows; where the tile has
+// few rows, several warps have the same ones and divide the places among them.
 #pragma once
 
 #include "ops/cuda/prefill/prefill_tile.cuh"
@@ -44,12 +45,12 @@ __device__ void load_queries(const PrefillArguments& arguments, const QueryRow (
   }
 }
 
-/// scores = queries x keys of a block.
-template <class Pair, int D>
+/// scores = queries x keys of kPlaces neighbouring places.
+template <class Pair, int D, int kPlaces>
 __device__ void score(const std::uint32_t (&query)[D / 16][4], const std::byte* keys,
-                      float (&scores)[kTileBlock / 2]) {
+                      float (&scores)[kPlaces / 2]) {
   const int lane = threadIdx.x % 32;
-  float(&tiles)[kTileBlock / 8][4] = reinterpret_cast<float(&)[kTileBlock / 8][4]>(scores);
+  float(&tiles)[kPlaces / 8][4] = reinterpret_cast<float(&)[kPlaces / 8][4]>(scores);
 #pragma unroll
   for (float& x : scores) {
     x = 0.0F;
@@ -57,7 +58,7 @@ __device__ void score(const std::uint32_t (&query)[D / 16][4], const std::byte* 
 #pragma unroll
   for (int step = 0; step < D / 16; ++step) {
 #pragma unroll
-    for (int t = 0; t < kTileBlock / 8; t += 2) {
+    for (int t = 0; t < kPlaces / 8; t += 2) {
       std::uint32_t b[4];
       load_matrices<false>(
           b, keys + chunk_offset(8 * t + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
@@ -67,16 +68,16 @@ __device__ void score(const std::uint32_t (&query)[D / 16][4], const std::byte* 
   }
 }
 
-/// out += weights x values of a block.
-template <class Pair, int D>
-__device__ void accumulate(const float (&weights)[kTileBlock / 2], const std::byte* values,
+/// out += weights x values of kPlaces neighbouring places.
+template <class Pair, int D, int kPlaces>
+__device__ void accumulate(const float (&weights)[kPlaces / 2], const std::byte* values,
                            float (&out)[D / 2]) {
   const int lane = threadIdx.x % 32;
   float(&tiles)[D / 8][4] = reinterpret_cast<float(&)[D / 8][4]>(out);
-  std::uint32_t operands[kTileBlock / 4];
+  std::uint32_t operands[kPlaces / 4];
   to_operands<Pair>(weights, operands);
 #pragma unroll
-  for (int step = 0; step < kTileBlock / 16; ++step) {
+  for (int step = 0; step < kPlaces / 16; ++step) {
     const auto& operand = reinterpret_cast<const std::uint32_t(&)[4]>(operands[4 * step]);
 #pragma unroll
     for (int t = 0; t < D / 8; t += 2) {
@@ -89,32 +90,65 @@ __device__ void accumulate(const float (&weights)[kTileBlock / 2], const std::by
   }
 }
 
-/// A warp's attention of its 16 rows of a tile.
-template <class Pair, int D>
+/// A warp's attention of 16 rows of a tile to its share of each block: the kShares warps of the
+/// same rows divide the places among them.
+template <class Pair, int D, int kShares = 1>
 class TileRows {
  public:
+  /// Rows that the warps of a block have together.
+  static constexpr int kRows = 16 * kTileWarps / kShares;
+
   __device__ TileRows(const PrefillArguments& arguments, const PrefillTile& tile)
       : arguments_(arguments),
         tile_(tile),
-        first_(static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4),
+        first_(warp() / kShares * 16 + static_cast<int>(threadIdx.x) % 32 / 4),
         rows_{{arguments, tile, first_, D}, {arguments, tile, first_ + 8, D}},
         visible_{{arguments, tile, rows_[0].token}, {arguments, tile, rows_[1].token}} {
     load_queries<Pair, D>(arguments, rows_, query_);
   }
 
-  /// Attends to the places [place, place + kTileBlock), which are in `stage`.
+  /// Whether the tile has any of the warp's rows.
+  __device__ bool exist() const { return warp() / kShares * 16 < tile_.tokens * arguments_.group; }
+
+  /// Attends to the warp's share of the places [place, place + kTileBlock), which are in `stage`.
   __device__ void attend(const std::byte* stage, int place) {
-    float scores[kTileBlock / 2];
-    score<Pair, D>(query_, stage, scores);
-    if (!all_see(arguments_, tile_, place, kTileBlock)) {
-      mask(scores, {columns_seen<kTileBlock>(visible_[0], place),
-                    columns_seen<kTileBlock>(visible_[1], place)});
+    place += share() * kPlaces;
+    stage += share() * (kPlaces * kSlabBytes);
+    float scores[kPlaces / 2];
+    score<Pair, D, kPlaces>(query_, stage, scores);
+    if (!all_see(arguments_, tile_, place, kPlaces)) {
+      mask(scores,
+           {columns_seen<kPlaces>(visible_[0], place), columns_seen<kPlaces>(visible_[1], place)});
     }
     float factor[2];
     if (softmax_.weigh(scores, arguments_.scale, factor)) {
       multiply_rows(out_, factor);
     }
-    accumulate<Pair, D>(scores, stage + kPartBytes<D>, out_);
+    accumulate<Pair, D, kPlaces>(scores, stage + kPartBytes<D>, out_);
+  }
+
+  /// Adds up the shares of the rows, by way of `memory` [kSharedBytes], whose stages are no longer
+  /// needed. All threads call it; returns true to the warps that hold the sums of rows that exist.
+  __device__ bool add_shares(std::byte* memory) {
+    if constexpr (kShares > 1) {
+      static_assert(kTileWarps / kShares * (kShares - 1) * kShareBytes <= kSharedBytes<D>);
+      auto* const of_rows =
+          reinterpret_cast<float*>(memory + warp() / kShares * (kShares - 1) * kShareBytes) +
+          threadIdx.x % 32;
+      __syncthreads();
+      if (share() > 0) {
+        put_share(of_rows + (share() - 1) * (kShareBytes / 4));
+      }
+      __syncthreads();
+      if (share() > 0) {
+        return false;
+      }
+#pragma unroll 1
+      for (int share = 1; share < kShares; ++share) {
+        add_share(of_rows + (share - 1) * (kShareBytes / 4));
+      }
+    }
+    return exist();
   }
 
   __device__ void store() const {
@@ -147,6 +181,49 @@ class TileRows {
   }
 
  private:
+  static constexpr int kPlaces = kTileBlock / kShares;
+  // A warp's outputs, largest scores and sums of weights: a lane's i-th is at 32 i + lane.
+  static constexpr int kShareBytes = (D / 2 + 4) * 32 * static_cast<int>(sizeof(float));
+
+  __device__ static int warp() {
+    return static_cast<int>(threadIdx.x) / 32;
+  }
+  // Warps of the same rows are neighbours, so that schedulers have equal work.
+  __device__ static int share() {
+    return warp() % kShares;
+  }
+
+  __device__ void put_share(float* to) const {
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) {
+      to[32 * i] = out_[i];
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      to[32 * (D / 2 + row)] = softmax_.largest[row];
+      to[32 * (D / 2 + 2 + row)] = softmax_.sum[row];
+    }
+  }
+
+  __device__ void add_share(const float* from) {
+    float own[2];
+    float others[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float largest = from[32 * (D / 2 + row)];
+      const float most = fmaxf(softmax_.largest[row], largest);
+      const float base = most == -INFINITY ? 0.0F : most;
+      own[row] = exp2_of((softmax_.largest[row] - base) * arguments_.scale);
+      others[row] = exp2_of((largest - base) * arguments_.scale);
+      softmax_.largest[row] = most;
+      softmax_.sum[row] = own[row] * softmax_.sum[row] + others[row] * from[32 * (D / 2 + 2 + row)];
+    }
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) {
+      out_[i] = own[i / 2 % 2] * out_[i] + others[i / 2 % 2] * from[32 * i];
+    }
+  }
+
   const PrefillArguments& arguments_;
   const PrefillTile& tile_;
   int first_;  // of the lane's two rows in the tile

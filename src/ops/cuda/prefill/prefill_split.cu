@@ -106,8 +106,8 @@ class BlockLoader {
   EntryPair<Codes> x_[kEach];
 };
 
-// Block tile * parts + part.
-template <class Codes, int D>
+// Block tile * parts + part. kShares warps have the same rows.
+template <class Codes, int D, int kShares>
 __global__ void __launch_bounds__(kThreads, resident_blocks(D))
     split_kernel(const __grid_constant__ PrefillArguments arguments) {
   extern __shared__ __align__(128) std::byte memory[];
@@ -126,8 +126,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(D))
     loader.load(begin);
     loader.look_up(begin + 1);
   }
-  TileRows<typename Codes::Pair, D> rows(arguments, tile);
-  const bool has_rows = static_cast<int>(threadIdx.x) / 32 * 16 < tile.tokens * arguments.group;
+  TileRows<typename Codes::Pair, D, kShares> rows(arguments, tile);
   for (int block = begin; block < end; ++block) {
     // Stages alternate, so the one before the last is free once all have passed the barrier
     // between.
@@ -138,11 +137,11 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(D))
       loader.look_up(block + 2);
     }
     __syncthreads();
-    if (has_rows) {
+    if (rows.exist()) {
       rows.attend(stage, block * kTileBlock);
     }
   }
-  if (!has_rows) {
+  if (!rows.add_shares(memory)) {
     return;
   }
   if (parts == 1) {
@@ -216,18 +215,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <class Codes, int D, int kShares>
+void launch_parts(const PrefillArguments& arguments, cudaStream_t stream) {
+  constexpr auto kKernel = split_kernel<Codes, D, kShares>;
+  winnow::cuda::check(
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<D>),
+      "shared memory of prefill attention");
+  winnow::cuda::launch(kKernel, arguments.tiles * arguments.parts.count, kThreads, kSharedBytes<D>,
+                       stream, true, arguments);
+}
+
 template <class Codes, int D>
 void launch(const PrefillArguments& arguments, cudaStream_t stream) {
-  winnow::cuda::check(
-      cudaFuncSetAttribute(split_kernel<Codes, D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           kSharedBytes<D>),
-      "shared memory of prefill attention");
-  winnow::cuda::launch(split_kernel<Codes, D>, arguments.tiles * arguments.parts.count, kThreads,
-                       kSharedBytes<D>, stream, true, arguments);
+  constexpr int kShares = 4;  // of 16 places, the depth of a product
+  const int wanted = arguments.chunk.tokens - arguments.chunk.first_out;
+  const int rows = std::min(wanted, arguments.tile_tokens) * arguments.group;
+  if (rows <= TileRows<typename Codes::Pair, D, kShares>::kRows) {
+    launch_parts<Codes, D, kShares>(arguments, stream);
+  } else {
+    launch_parts<Codes, D, 1>(arguments, stream);
+  }
   if (arguments.parts.count > 1) {
-    const int rows =
-        (arguments.chunk.tokens - arguments.chunk.first_out) * arguments.kv_heads * arguments.group;
-    winnow::cuda::launch(combine_kernel<D>, (rows + kTileWarps - 1) / kTileWarps, kThreads, 0,
+    const int all = wanted * arguments.kv_heads * arguments.group;
+    winnow::cuda::launch(combine_kernel<D>, (all + kTileWarps - 1) / kTileWarps, kThreads, 0,
                          stream, true, arguments);
   }
 }
