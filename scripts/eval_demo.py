@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--binary", type=Path, default=ROOT / "build/release/bin/winnow")
     parser.add_argument("--out", type=Path, default=ROOT / "build/eval-demo")
     parser.add_argument("--ratios", default="4,8", help="of the rules that need no training")
-    parser.add_argument("--formats", default="fp8,q4", help="of entries beside bf16")
+    parser.add_argument("--formats", default="fp8", help="of entries beside bf16")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time, a thread each")
     args = parser.parse_args()
     binary, out = args.binary.resolve(), args.out.resolve()
