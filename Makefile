@@ -65,7 +65,7 @@ docs: configured ## Build the documentation as a site into build/site
 	@scripts/docs/build.sh
 
 .PHONY: eval-demo
-eval-demo: configured ## What every cache costs the models in assets/ (7 to 15 minutes on two cores)
+eval-demo: configured ## What every cache costs the models in assets/ (7 to 13 minutes on two cores)
 	$(program)
 	@python3 scripts/eval_demo.py --binary $(build_dir)/bin/winnow
 

@@ -55,12 +55,12 @@ def winnow_systems(weights: str, parallel: int) -> list[System]:
 
 
 def run_winnow(system: System, args: argparse.Namespace) -> dict:
-    lengths = (["--depth", str(system.depth), "--prefill", "512", "--repeat", "3"]
+    lengths = (["--depth", str(system.depth), "--prefill", "512", "--repeat", str(args.repeat)]
                if system.batch == 1 else
                ["--context", str(system.depth), "--batch", str(system.batch), "--computed", "1",
                 "--repeat", "1"])
-    command = [str(args.binary), "bench", "--shape", args.shape, *lengths, "--generate", "32",
-               "--threads", str(args.threads), "--json", *system.flags]
+    command = [str(args.binary), "bench", "--shape", args.shape, *lengths, "--generate",
+               str(args.generate), "--threads", str(args.threads), "--json", *system.flags]
     result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return dict(result, command=" ".join(["winnow", *command[1:]]), depth=system.depth)
 
@@ -69,7 +69,7 @@ def run_llama_cpp(weights: str, args: argparse.Namespace) -> dict[System, dict]:
     kind = FORMATS[weights]
     command = [sys.executable, str(HERE / "llama_cpp_peer.py"), "--shape", args.shape, "--type",
                kind, "--threads", str(args.threads), "--parallel", str(args.parallel), "--depth",
-               "0", str(DEPTH)]
+               "0", str(DEPTH), "--decode", str(args.generate), "--repeat", str(args.repeat)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     shown = "python benchmarks/" + " ".join([Path(command[1]).name, *command[2:]])
     runs = {}
@@ -159,6 +159,8 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=8, help="sequences that decode together")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=3, help="measurements of one sequence a round")
+    parser.add_argument("--generate", type=int, default=32, help="tokens that a sequence decodes")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
 

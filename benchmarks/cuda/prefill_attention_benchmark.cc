@@ -3,8 +3,8 @@
 //
 //     prefill_attention_benchmark [--json FILE]
 //
-// Medians over the replays of a graph of calls. A call's inputs and outputs are larger than the
-// cache.
+// Medians over the replays of a graph of calls, each with entries of its own: those of all calls are
+// larger than the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,6 @@ namespace {
 using cuda::DeviceBuffer;
 
 constexpr int kHeads = 8;
-constexpr int kCalls = 4;  // in a graph
 constexpr int kHuge = std::numeric_limits<int>::max();
 
 struct Case {
@@ -44,6 +43,20 @@ struct Case {
 template <class T>
 DeviceBuffer<T> upload(const std::vector<T>& x) {
   return DeviceBuffer<T>(std::span<const T>(x));
+}
+
+/// The entries of a call.
+struct Entries {
+  DeviceBuffer<std::byte> band_keys;
+  DeviceBuffer<std::byte> band_values;
+  DeviceBuffer<std::byte> pool;
+};
+
+/// Calls in a graph, at least four, that have entries of `bytes` each.
+int calls_of(std::size_t bytes) {
+  constexpr std::size_t kMoreThanTheCache = std::size_t{160} << 20;
+  constexpr std::size_t kMost = 64;
+  return static_cast<int>(std::clamp(kMoreThanTheCache / bytes + 1, std::size_t{4}, kMost));
 }
 
 /// Codes that are numbers near one in every format, with both signs.
@@ -90,8 +103,13 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
   const auto dim = static_cast<std::size_t>(c.head_dim);
   const std::size_t width =
       static_cast<std::size_t>(c.tokens) * kHeads * static_cast<std::size_t>(c.group) * dim;
-  const auto codes = upload(draw_codes(rows * layout.row_bytes(), c.format));
-  const auto pool = upload(draw_codes(order.size() * layout.page_bytes(), c.format));
+  const auto codes = draw_codes(rows * layout.row_bytes(), c.format);
+  const auto pages = draw_codes(order.size() * layout.page_bytes(), c.format);
+  const int calls = calls_of(2 * codes.size() + pages.size());
+  std::vector<Entries> entries;
+  for (int i = 0; i < calls; ++i) {
+    entries.push_back({upload(codes), upload(codes), upload(pages)});
+  }
   const auto scales = upload(std::vector<bf16>(2 * rows, to_bf16(1.0F)));
   const auto query_codes = draw_codes(width * sizeof(bf16), ops::EntryFormat::bf16);
   const auto query = upload(query_codes);
@@ -100,26 +118,26 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
   const auto device_counts = upload(counts);
   const DeviceBuffer<std::byte> scratch(
       ops::cuda::prefill_scratch_bytes(layout, kHeads, band, stride));
-  const ops::cuda::PrefillChunk chunk{.query = reinterpret_cast<const bf16*>(query.data()),
+  ops::cuda::PrefillChunk chunk{.query = reinterpret_cast<const bf16*>(query.data()),
                                       .out = out.data(),
                                       .tokens = c.tokens,
                                       .lead = lead,
                                       .window = c.window,
-                                      .band_keys = codes.data(),
-                                      .band_values = codes.data(),
                                       .band_scales = scales.data(),
                                       .band_stride = band,
-                                      .pool = pool.data(),
                                       .archive_pages = table.data(),
                                       .archive_stride = stride,
                                       .archive_counts = device_counts.data(),
                                       .scratch = scratch.data()};
   const double ms = time_graph(stream, [&] {
-    for (int i = 0; i < kCalls; ++i) {
+    for (const Entries& own : entries) {
+      chunk.band_keys = own.band_keys.data();
+      chunk.band_values = own.band_values.data();
+      chunk.pool = own.pool.data();
       ops::cuda::prefill_attention(layout, kHeads, c.group, 0.125F, chunk, stream.get(), kernel);
     }
   });
-  const double seconds = ms * 1e-3 / kCalls;
+  const double seconds = ms * 1e-3 / calls;
   double pairs = std::accumulate(counts.begin(), counts.end(), 0.0);
   for (int t = 0; t < c.tokens; ++t) {
     pairs += kHeads * (std::min<double>(lead + t, c.window) + 1.0);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -136,24 +137,24 @@ inline double relative_error(std::span<const float> a, std::span<const float> b)
   return std::sqrt(difference / norm);
 }
 
-/// Expects equal counts [tokens, heads] of seen entries, or names those that differ. Of pages that
-/// are nearly as promising, Quest on the device may read another one than on the CPU; a page that
-/// is not full holds fewer entries.
+/// Expects equal counts [tokens, heads] of seen entries, or names those that differ. With `selects`
+/// one in fifty may differ by less than a page: of pages that are nearly as promising, the device
+/// may read another one than the CPU, and a page that is not full holds fewer entries.
 inline void expect_seen(std::span<const std::int32_t> got, std::span<const std::int32_t> expected,
                         std::size_t heads, bool selects) {
-  const int tolerance = selects ? ops::kPageEntries - 1 : 0;
   std::string differences;
-  std::size_t others = 0;
+  std::size_t differing = 0;
+  int most = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const int difference = std::abs(got[i] - expected[i]);
-    others += difference > 0 ? 1 : 0;
-    if (difference > tolerance) {
+    if (got[i] != expected[i]) {
+      ++differing;
+      most = std::max(most, std::abs(got[i] - expected[i]));
       differences +=
           fmt::format("token {} head {}: {}, not {}\n", i / heads, i % heads, got[i], expected[i]);
     }
   }
-  EXPECT_EQ(differences, "");
-  EXPECT_LE(others, selects ? heads + got.size() / 50 : 0);
+  EXPECT_LE(differing, selects ? std::max(heads / 2, got.size() / 50) : 0) << differences;
+  EXPECT_LE(most, selects ? ops::kPageEntries - 1 : 0) << differences;
 }
 
 inline std::vector<std::int32_t> random_tokens(int count, int vocab) {

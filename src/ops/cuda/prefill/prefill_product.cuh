@@ -127,25 +127,26 @@ class TileRows {
     accumulate<Pair, D, kPlaces>(scores, stage + kPartBytes<D>, out_);
   }
 
-  /// Adds up the shares of the rows, by way of `memory` [kSharedBytes], whose stages are no longer
-  /// needed. All threads call it; returns true to the warps that hold the sums of rows that exist.
+  /// Adds up the shares of the rows through `memory` [kSharedBytes], which overwrites the stages.
+  /// All threads of the block must call it. Returns true to the warps that hold the sums of rows
+  /// that exist.
   __device__ bool add_shares(std::byte* memory) {
     if constexpr (kShares > 1) {
-      static_assert(kTileWarps / kShares * (kShares - 1) * kShareBytes <= kSharedBytes<D>);
-      auto* const of_rows =
-          reinterpret_cast<float*>(memory + warp() / kShares * (kShares - 1) * kShareBytes) +
-          threadIdx.x % 32;
+      constexpr int kOthers = (kShares - 1) * kShareFloats;  // of the same rows
+      static_assert(kTileWarps / kShares * kOthers * sizeof(float) <= kSharedBytes<D>);
+      float* const shares =
+          reinterpret_cast<float*>(memory) + warp() / kShares * kOthers + threadIdx.x % 32;
       __syncthreads();
       if (share() > 0) {
-        put_share(of_rows + (share() - 1) * (kShareBytes / 4));
+        put_share(shares + (share() - 1) * kShareFloats);
       }
       __syncthreads();
       if (share() > 0) {
         return false;
       }
 #pragma unroll 1
-      for (int share = 1; share < kShares; ++share) {
-        add_share(of_rows + (share - 1) * (kShareBytes / 4));
+      for (int other = 1; other < kShares; ++other) {
+        add_share(shares + (other - 1) * kShareFloats);
       }
     }
     return exist();
@@ -183,12 +184,12 @@ class TileRows {
  private:
   static constexpr int kPlaces = kTileBlock / kShares;
   // A warp's outputs, largest scores and sums of weights: a lane's i-th is at 32 i + lane.
-  static constexpr int kShareBytes = (D / 2 + 4) * 32 * static_cast<int>(sizeof(float));
+  static constexpr int kShareFloats = (D / 2 + 4) * 32;
 
   __device__ static int warp() {
     return static_cast<int>(threadIdx.x) / 32;
   }
-  // Warps of the same rows are neighbours, so that schedulers have equal work.
+  // Neighbouring warps share rows, so that the schedulers get equal work.
   __device__ static int share() {
     return warp() % kShares;
   }
@@ -207,20 +208,20 @@ class TileRows {
 
   __device__ void add_share(const float* from) {
     float own[2];
-    float others[2];
+    float other[2];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float largest = from[32 * (D / 2 + row)];
       const float most = fmaxf(softmax_.largest[row], largest);
       const float base = most == -INFINITY ? 0.0F : most;
       own[row] = exp2_of((softmax_.largest[row] - base) * arguments_.scale);
-      others[row] = exp2_of((largest - base) * arguments_.scale);
+      other[row] = exp2_of((largest - base) * arguments_.scale);
       softmax_.largest[row] = most;
-      softmax_.sum[row] = own[row] * softmax_.sum[row] + others[row] * from[32 * (D / 2 + 2 + row)];
+      softmax_.sum[row] = own[row] * softmax_.sum[row] + other[row] * from[32 * (D / 2 + 2 + row)];
     }
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) {
-      out_[i] = own[i / 2 % 2] * out_[i] + others[i / 2 % 2] * from[32 * i];
+      out_[i] = own[i / 2 % 2] * out_[i] + other[i / 2 % 2] * from[32 * i];
     }
   }
 

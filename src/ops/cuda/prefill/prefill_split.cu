@@ -106,7 +106,7 @@ class BlockLoader {
   EntryPair<Codes> x_[kEach];
 };
 
-// Block tile * parts + part. kShares warps have the same rows.
+// Block tile * parts + part. kShares warps share the same rows.
 template <class Codes, int D, int kShares>
 __global__ void __launch_bounds__(kThreads, resident_blocks(D))
     split_kernel(const __grid_constant__ PrefillArguments arguments) {
@@ -229,8 +229,7 @@ template <class Codes, int D>
 void launch(const PrefillArguments& arguments, cudaStream_t stream) {
   constexpr int kShares = 4;  // of 16 places, the depth of a product
   const int wanted = arguments.chunk.tokens - arguments.chunk.first_out;
-  const int rows = std::min(wanted, arguments.tile_tokens) * arguments.group;
-  if (rows <= TileRows<typename Codes::Pair, D, kShares>::kRows) {
+  if (wanted * arguments.group <= TileRows<typename Codes::Pair, D, kShares>::kRows) {
     launch_parts<Codes, D, kShares>(arguments, stream);
   } else {
     launch_parts<Codes, D, 1>(arguments, stream);
