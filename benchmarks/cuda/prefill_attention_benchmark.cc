@@ -3,8 +3,8 @@
 //
 //     prefill_attention_benchmark [--json FILE]
 //
-// Medians over the replays of a graph of calls, each with entries of its own: those of all calls are
-// larger than the cache.
+// Medians over the replays of a graph of calls, each with entries of its own: those of all calls
+// are larger than the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,16 +119,16 @@ nlohmann::json run_case(const Case& c, ops::cuda::PrefillKernel kernel,
   const DeviceBuffer<std::byte> scratch(
       ops::cuda::prefill_scratch_bytes(layout, kHeads, band, stride));
   ops::cuda::PrefillChunk chunk{.query = reinterpret_cast<const bf16*>(query.data()),
-                                      .out = out.data(),
-                                      .tokens = c.tokens,
-                                      .lead = lead,
-                                      .window = c.window,
-                                      .band_scales = scales.data(),
-                                      .band_stride = band,
-                                      .archive_pages = table.data(),
-                                      .archive_stride = stride,
-                                      .archive_counts = device_counts.data(),
-                                      .scratch = scratch.data()};
+                                .out = out.data(),
+                                .tokens = c.tokens,
+                                .lead = lead,
+                                .window = c.window,
+                                .band_scales = scales.data(),
+                                .band_stride = band,
+                                .archive_pages = table.data(),
+                                .archive_stride = stride,
+                                .archive_counts = device_counts.data(),
+                                .scratch = scratch.data()};
   const double ms = time_graph(stream, [&] {
     for (const Entries& own : entries) {
       chunk.band_keys = own.band_keys.data();
