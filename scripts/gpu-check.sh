@@ -99,7 +99,7 @@ sanitized_ops=(
   '*CudaSmallBatchGemm.Product/*_N250_K576:*CudaSmallBatchGemm.Product/*_N50_K2048'
   '*CudaSmallBatchEpilogue*'
   '*CudaFp8BatchGemm.Product/272x4160'
-  '*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3'
+  '*CudaDecodeAttention.UnevenRows/*_D64_G4:*CudaDecodeAttention.UnevenRows/*_D80_G3:*CudaDecodeAttention.UnevenRows/fp8_D128_G4'
   '*CudaPrefillAttention.ShortLead/*_D64_G4:*CudaPrefillAttention.NoWindow/*_D80_G3'
   '*CudaPrefillAttention.FewTokensUnevenHeads/bf16_D128_G3:*CudaPrefillAttention.UnevenHeads/fp8_D128_G4'
   '*CudaSamplingTest.SearchesInSeveralPasses'
