@@ -175,7 +175,7 @@ class LargeBatchLayers final : public LinearPath {
   winnow::cuda::DeviceBuffer<bf16> inputs_;  // [rows, DraftHeadSpec::fused()]: of the fusion
   winnow::cuda::DeviceBuffer<bf16> joined_;  // [rows, 2 * hidden]: what attention takes
   // For experts, up to kExpertRows rows at a time:
-  static constexpr int kExpertRows = 4096;
+  static constexpr int kExpertRows = 8192;
   RoutedExperts experts_;
   winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden]
 };

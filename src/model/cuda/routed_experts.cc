@@ -22,9 +22,11 @@ void RoutedExperts::reserve(int rows) {
     return static_cast<std::size_t>(count) * static_cast<std::size_t>(cols);
   };
   const int pairs = rows * what->experts->active;
-  routes_.reserve(what->experts->router(), rows, std::max(model_.hidden(), what->intermediate));
+  routes_.reserve(what->experts->router(), rows, model_.hidden(), what->intermediate);
   logits_.ensure(of(rows, padded_experts(what->experts->count)));
-  gate_up_.ensure(of(pairs, 2 * what->intermediate));
+  if (ops::cuda::stores_products({what->activation, what->clamp}, 2 * what->intermediate)) {
+    products_.ensure(of(pairs, 2 * what->intermediate));
+  }
   activated_.ensure(of(pairs, what->intermediate));
   out_.ensure(of(pairs, model_.hidden()));
 }
@@ -98,12 +100,13 @@ void RoutedExperts::add_skinny(int layer, bf16* normed, const ops::cuda::Residua
 
 void RoutedExperts::multiply(int layer, const bf16* normed, int rows, cudaStream_t stream) {
   const FeedForwardSpec& what = spec(layer);
-  const ops::Router router = what.experts->router();
-  ops::cuda::multiply_gated_experts(
-      router, activated_.data(), gate_up_.data(), {what.activation, what.clamp},
-      {.x = normed, .by_token = true, .weighted = what.experts->scales_input}, gate_up(layer),
-      routes_.view(), rows, stream);
-  ops::cuda::multiply_experts(router, out_.data(), {.x = activated_.data()}, down(layer),
+  ops::cuda::multiply_experts(what.experts->router(), out_.data(), normed,
+                              {.gate_up = gate_up(layer),
+                               .activation = {what.activation, what.clamp},
+                               .down = down(layer),
+                               .weighs_input = what.experts->scales_input,
+                               .products = products_.data(),
+                               .activated = activated_.data()},
                               routes_.view(), rows, stream);
 }
 

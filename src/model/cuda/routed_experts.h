@@ -53,7 +53,7 @@ class RoutedExperts {
   const DeviceModel& model_;
   ops::cuda::RoutesMemory routes_;
   winnow::cuda::DeviceBuffer<float> logits_;    // [rows, padded_experts]
-  winnow::cuda::DeviceBuffer<bf16> gate_up_;    // [rows * active, 2 * intermediate]
+  winnow::cuda::DeviceBuffer<bf16> products_;   // [rows * active, 2 * intermediate]
   winnow::cuda::DeviceBuffer<bf16> activated_;  // [rows * active, intermediate]
   winnow::cuda::DeviceBuffer<bf16> out_;        // [rows * active, hidden]
 };

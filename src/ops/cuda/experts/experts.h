@@ -27,10 +27,11 @@ inline constexpr int kManyTokens = 32;
 /// The largest number of rows for norm_and_route().
 inline constexpr int kMostRoutedRows = 64;
 
-/// Device memory for the routes of up to `rows` tokens, and for products with up to `cols` columns.
+/// Device memory for the routes of up to `rows` tokens, and for their experts' networks with
+/// `hidden` inputs and `inner` activated columns; without them (0) for routes alone.
 class RoutesMemory {
  public:
-  void reserve(const Router& router, int rows, int cols = 0);
+  void reserve(const Router& router, int rows, int hidden = 0, int inner = 0);
   [[nodiscard]] RoutesView view() const;
 
  private:
@@ -41,6 +42,7 @@ class RoutesMemory {
   winnow::cuda::DeviceBuffer<std::int32_t> begins_;
   winnow::cuda::DeviceBuffer<std::int32_t> groups_;
   winnow::cuda::DeviceBuffer<bf16> packed_;
+  winnow::cuda::DeviceBuffer<bf16> packed_activated_;
   winnow::cuda::DeviceBuffer<float> logits_;
   winnow::cuda::DeviceBuffer<std::uint32_t> arrived_;
 };
@@ -84,28 +86,27 @@ struct ExpertsMatrix {
   int outputs = 0;              // a multiple of 16
 };
 
-/// The right-hand operand of multiply_experts().
-struct ExpertsInput {
-  const bf16* x = nullptr;
-  bool by_token = false;  // x is [rows, inputs], a row per token; otherwise a row per place
-  bool weighted = false;  // multiply each product by its route's weight, before the bias
+/// The networks of a layer's experts, and memory for what they compute.
+struct ExpertsNetwork {
+  ExpertsMatrix gate_up;  // gates first
+  GatedActivation activation;
+  ExpertsMatrix down;
+  bool weighs_input = false;  // multiply gates and ups by the route's weight, before the bias
+  bf16* products = nullptr;   // [rows * active, gate_up.outputs], if stores_products()
+  bf16* activated = nullptr;  // [rows * active, gate_up.outputs / 2]
 };
 
-/// out [rows * active, outputs], a row per place: the product of each pair's expert and input.
-/// Reads weights in their storage format, only of experts that some token uses, once per 8 to 128
-/// of its tokens. If rows are by place, the preceding kernel must have waited for the routes, as
-/// multiply_gated_experts() does: the routes are read before that kernel is complete.
-void multiply_experts(const Router& router, bf16* out, const ExpertsInput& input,
-                      const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
-                      cudaStream_t stream);
+/// Whether multiply_experts() needs memory for `outputs` gates and ups: it activates others as it
+/// computes them.
+bool stores_products(const GatedActivation& activation, int outputs);
 
-/// out [rows * active, outputs / 2] = act(gate) * up, with [gate, up] the same products, a row per
-/// place. `scratch` [rows * active, outputs] holds the products if the activation is a separate
-/// step: for experts with many tokens each.
-void multiply_gated_experts(const Router& router, bf16* out, bf16* scratch,
-                            const GatedActivation& activation, const ExpertsInput& input,
-                            const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
-                            cudaStream_t stream);
+/// out [rows * active, down.outputs] = down(act(gate) * up) of each pair's expert and token of x
+/// [rows, inputs], a row per place. Reads weights in their storage format, only of experts that
+/// some token uses, once per 8 to 128 of its tokens. Gates, ups and their products are rounded to
+/// bf16. `routes` must have room for the columns of x and of `activated`
+/// (RoutesMemory::reserve()).
+void multiply_experts(const Router& router, bf16* out, const bf16* x, const ExpertsNetwork& network,
+                      const RoutesView& routes, int rows, cudaStream_t stream);
 
 /// out [rows, cols] += the sum of each token's rows of y [rows * active, cols], a row per place,
 /// each times its weight if they are `weighted`. cols is a multiple of 8.

@@ -1,11 +1,13 @@
-// Products of experts with few tokens each: a block computes 16 of an expert's outputs, and its
-// warps share the columns.
+// The networks of experts, and their products with few tokens each: a block computes 16 of an
+// expert's outputs, and its warps share the columns.
 #include <algorithm>
 
 #include "base/cuda/launch.cuh"
 #include "ops/cuda/experts/experts_gemm.cuh"
+#include "ops/cuda/experts/experts_pack.h"
 #include "ops/cuda/general/activation.h"
 #include "ops/cuda/general/activation_curves.cuh"
+#include "ops/cuda/linear/small_batch_gemm.h"
 
 namespace winnow::ops::cuda {
 namespace {
@@ -146,34 +148,83 @@ void run_experts(const Router& router, const ExpertsCall& call, int rows, const 
 bool is_gated_at_once(const GatedActivation& activation, int outputs) {
   return outputs % (2 * kTileRows) == 0 && activation.kind == Activation::silu;
 }
+bool is_gated_at_once(const ExpertsNetwork& network) {
+  return is_gated_at_once(network.activation, network.gate_up.outputs);
+}
+
+void activate(const Router& router, const ExpertsNetwork& network, int rows, cudaStream_t stream) {
+  activate_multiply(network.activation, network.activated, network.products, rows * router.active,
+                    network.gate_up.outputs / 2, nullptr, stream);
+}
+
+// The calls of both matrices.
+struct NetworkCalls {
+  ExpertsCall gate_up;
+  ExpertsCall down;
+};
+
+void multiply_few(const Router& router, const NetworkCalls& calls, const ExpertsNetwork& network,
+                  int rows, cudaStream_t stream) {
+  ExpertsCall gate_up = calls.gate_up;
+  if (!is_gated_at_once(network)) {
+    run_experts(router, gate_up, rows, StoreProducts{}, stream);
+    activate(router, network, rows, stream);
+  } else {
+    gate_up.out = network.activated;
+    if (network.activation.limit > 0.0F) {
+      run_experts(router, gate_up, rows, StoreGated<ClampedUnit>{{network.activation.limit}},
+                  stream);
+    } else {
+      run_experts(router, gate_up, rows, StoreGated<GatedUnit<Activation::silu>>{}, stream);
+    }
+  }
+  run_experts(router, calls.down, rows, StoreProducts{}, stream);
+}
+
+void multiply_many(const Router& router, const NetworkCalls& calls, const ExpertsNetwork& network,
+                   int rows, cudaStream_t stream) {
+  launch_wide_experts(calls.gate_up, router.count, stream);
+  activate(router, network, rows, stream);
+  launch_wide_experts(calls.down, router.count, stream);
+}
+
+void multiply_groups(const Router& router, const NetworkCalls& calls, const ExpertsNetwork& network,
+                     int rows, cudaStream_t stream) {
+  const RoutesView& routes = calls.down.routes;
+  const DeviceWeightView& gate_up = network.gate_up.weight;
+  const DeviceWeightView& down = network.down.weight;
+  group_tokens(router, routes, stream);
+  pack_tokens(router, routes, {calls.gate_up.input.x, true, gate_up.cols}, routes.packed,
+              gate_up.format, rows, stream);
+  if (is_gated_at_once(network)) {
+    launch_grouped_gates(calls.gate_up, network.activation, down.format, router.count, stream);
+  } else {
+    launch_grouped_experts(calls.gate_up, routes.packed, router.count, stream);
+    activate(router, network, rows, stream);
+    pack_tokens(router, routes, {network.activated, false, down.cols}, routes.packed_activated,
+                down.format, rows, stream);
+  }
+  launch_grouped_experts(calls.down, routes.packed_activated, router.count, stream);
+}
 
 }  // namespace
 
-void multiply_experts(const Router& router, bf16* out, const ExpertsInput& input,
-                      const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
-                      cudaStream_t stream) {
-  const ExpertsCall call{out, input, matrix, routes, router.active};
-  if (tokens_each(router, rows) >= kManyTokens) {
-    return routes.packed != nullptr ? launch_grouped_experts(call, router.count, rows, stream)
-                                    : launch_wide_experts(call, router.count, stream);
-  }
-  run_experts(router, call, rows, StoreProducts{}, stream);
+bool stores_products(const GatedActivation& activation, int outputs) {
+  return !is_gated_at_once(activation, outputs) || !has_small_batch_gemm();
 }
 
-void multiply_gated_experts(const Router& router, bf16* out, bf16* scratch,
-                            const GatedActivation& activation, const ExpertsInput& input,
-                            const ExpertsMatrix& matrix, const RoutesView& routes, int rows,
-                            cudaStream_t stream) {
-  if (tokens_each(router, rows) >= kManyTokens || !is_gated_at_once(activation, matrix.outputs)) {
-    multiply_experts(router, scratch, input, matrix, routes, rows, stream);
-    return activate_multiply(activation, out, scratch, rows * router.active, matrix.outputs / 2,
-                             nullptr, stream);
+void multiply_experts(const Router& router, bf16* out, const bf16* x, const ExpertsNetwork& network,
+                      const RoutesView& routes, int rows, cudaStream_t stream) {
+  const NetworkCalls calls{
+      {network.products, {x, true, network.weighs_input}, network.gate_up, routes, router.active},
+      {out, {.x = network.activated}, network.down, routes, router.active}};
+  if (tokens_each(router, rows) < kManyTokens) {
+    multiply_few(router, calls, network, rows, stream);
+  } else if (routes.packed == nullptr) {
+    multiply_many(router, calls, network, rows, stream);
+  } else {
+    multiply_groups(router, calls, network, rows, stream);
   }
-  const ExpertsCall call{out, input, matrix, routes, router.active};
-  if (activation.limit > 0.0F) {
-    return run_experts(router, call, rows, StoreGated<ClampedUnit>{{activation.limit}}, stream);
-  }
-  run_experts(router, call, rows, StoreGated<GatedUnit<Activation::silu>>{}, stream);
 }
 
 }  // namespace winnow::ops::cuda

@@ -9,7 +9,15 @@
 
 namespace winnow::ops::cuda {
 
-/// The arguments of a kernel.
+/// The right-hand operand of a product.
+struct ExpertsInput {
+  const bf16* x = nullptr;
+  bool by_token = false;  // x is [rows, inputs], a row per token; otherwise a row per place
+  bool weighted = false;  // multiply each product by its route's weight, before the bias
+};
+
+/// The arguments of a kernel. If rows are by place, they are the result of an earlier product with
+/// the same routes, which has waited for the routes.
 struct ExpertsCall {
   bf16* out;
   ExpertsInput input;
@@ -182,29 +190,44 @@ __device__ void prefetch_ends(const ExpertsMatrix& matrix, int row) {
   }
 }
 
-/// The product of a row of all experts' matrices, from the sum of its codes' products. Not fused
-/// with a later addition, so that all kernels give the same bits.
+/// The scale of a row of all experts' matrices, of fp8 weights.
 template <class Format>
-__device__ float product_of(const ExpertsMatrix& matrix, int row, float sum) {
+__device__ float scale_of(const ExpertsMatrix& matrix, int row) {
   if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
-    sum = __fmul_rn(sum, matrix.weight.row_scales[row]);
+    return matrix.weight.row_scales[row];
+  } else {
+    return 1.0F;
   }
-  return sum;
 }
 
 inline __device__ float bias_of(const ExpertsMatrix& matrix, int row) {
   return matrix.bias != nullptr ? matrix.bias[row] : 0.0F;
 }
 
+/// The product of a row, from the sum of its codes' products. Not fused with a later addition, so
+/// that all kernels give the same bits.
+template <class Format>
+__device__ float product_of(const ExpertsMatrix& matrix, int row, float sum) {
+  if constexpr (Format::kFormat == DeviceWeightFormat::fp8) {
+    sum = __fmul_rn(sum, scale_of<Format>(matrix, row));
+  }
+  return sum;
+}
+
+/// The weight of a place's route.
+inline __device__ float weight_of(const ExpertsCall& call, int place) {
+  return call.routes.weights[call.routes.pairs[place]];
+}
+
 /// An expert's output for the token at `place`, from the sum of its products, without the scale of
-/// a row.
+/// its row.
 template <class Format>
 __device__ bf16 finish_output(const ExpertsCall& call, int expert, int output, int place,
                               float sum) {
   const int row = expert * call.matrix.outputs + output;
   sum = product_of<Format>(call.matrix, row, sum);
   if (call.input.weighted) {
-    sum *= call.routes.weights[call.routes.pairs[place]];
+    sum *= weight_of(call, place);
   }
   return to_bf16(sum + bias_of(call.matrix, row));
 }
@@ -217,9 +240,15 @@ __device__ void store_output(const ExpertsCall& call, int expert, int output, in
       finish_output<Format>(call, expert, output, place, sum);
 }
 
-/// Experts with many tokens each: for any device (experts_gemm_wide.cu), and for Hopper, where
-/// tokens are packed first (experts_gemm_sm90.cu).
+/// A product of experts with many tokens each, for any device (experts_gemm_wide.cu).
 void launch_wide_experts(const ExpertsCall& call, int experts, cudaStream_t stream);
-void launch_grouped_experts(const ExpertsCall& call, int experts, int rows, cudaStream_t stream);
+
+/// The same for Hopper, of tokens that are packed (experts_gemm_sm90.cu): input.x is not read.
+void launch_grouped_experts(const ExpertsCall& call, const bf16* packed, int experts,
+                            cudaStream_t stream);
+/// The same for gates and ups: leaves what they become in routes.packed_activated, of which the
+/// columns after the last are zeros. call.out is not written.
+void launch_grouped_gates(const ExpertsCall& call, const GatedActivation& activation,
+                          DeviceWeightFormat next_format, int experts, cudaStream_t stream);
 
 }  // namespace winnow::ops::cuda

@@ -1,77 +1,27 @@
 // Products of experts with many tokens each, by warpgroups of Hopper (tile_product_sm90.cuh).
-// Blocks process units of work round-robin: kSmallBatchTiles tiles of an expert's outputs times one
-// of its groups of tokens. One warp loads operands for the others, in a shared-memory ring.
-#include <algorithm>
-
+// Blocks process units of work round-robin (grouped_units.cuh). Two warpgroups multiply: each warp
+// has two products of 16 weight rows with a group of tokens. One more warp loads operands into a
+// shared-memory ring.
 #include "base/cuda/launch.cuh"
-#include "ops/cuda/experts/experts_gemm.cuh"
-#include "ops/cuda/experts/experts_pack.h"
-#include "ops/cuda/experts/packed_columns.h"
+#include "ops/cuda/experts/grouped_outputs.cuh"
 #include "ops/cuda/linear/tile_product_sm90.cuh"
 
 namespace winnow::ops::cuda {
 namespace {
 
-constexpr int kFeedingWarp = kSmallBatchTiles;
-constexpr int kThreads = (kSmallBatchTiles + 1) * 32;
+constexpr int kFeedingWarp = kProductWarps;
+// With whole warpgroups, registers can move to the warps that multiply.
+constexpr int kWarpgroups = 3;
+constexpr int kThreads = kWarpgroups * kWarpgroup;
+constexpr int kFeedingRegisters = 40;
+constexpr int kMultiplyingRegisters = 232;
+static_assert(registers_suffice(kWarpgroups, kFeedingRegisters + 2 * kMultiplyingRegisters));
 
-/// Small, so that the ring holds more stages.
+// Products of a stage are complete before those of the next one begin, so it has as many columns as
+// fit three times. Leaves memory for what stores outputs.
+constexpr int kRingBytes = 200 * 1024;
 template <class Format>
-using GroupStage =
-    StageOf<Format, kGroupTokens, Format::kFormat == DeviceWeightFormat::int4 ? 128 : kSlabColumns>;
-
-/// The units of a block.
-class UnitWalk {
- public:
-  __device__ UnitWalk(const ExpertsCall& call, int experts)
-      : call_(call),
-        experts_(experts),
-        tiles_(call.matrix.outputs / kTileRows),
-        across_((tiles_ + kSmallBatchTiles - 1) / kSmallBatchTiles),
-        units_(call.routes.groups[experts] * across_),
-        unit_(static_cast<int>(blockIdx.x)) {
-    find();
-  }
-  [[nodiscard]] __device__ bool is_over() const { return unit_ >= units_; }
-  __device__ void next() {
-    unit_ += static_cast<int>(gridDim.x);
-    find();
-  }
-
-  [[nodiscard]] __device__ int expert() const { return expert_; }
-  [[nodiscard]] __device__ int group() const { return unit_ / across_; }
-  /// The first of the expert's tiles.
-  [[nodiscard]] __device__ int first_tile() const { return unit_ % across_ * kSmallBatchTiles; }
-  [[nodiscard]] __device__ int tiles() const { return tiles_; }
-  /// The first of the group's tokens.
-  [[nodiscard]] __device__ int first_place() const {
-    return call_.routes.begins[expert_] + (group() - call_.routes.groups[expert_]) * kGroupTokens;
-  }
-
- private:
-  // The last expert whose first group is not after the unit's: earlier ones with the same first
-  // group have no tokens.
-  __device__ void find() {
-    if (is_over()) {
-      return;
-    }
-    int low = 0;
-    int high = experts_;
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (call_.routes.groups[middle] <= group() ? low : high) = middle;
-    }
-    expert_ = low;
-  }
-
-  const ExpertsCall& call_;
-  int experts_;
-  int tiles_;
-  int across_;  // units per group
-  int units_;
-  int unit_;
-  int expert_ = 0;
-};
+using GroupStage = StageOf<Format, kGroupTokens, 2 * kSlabColumns, kUnitTiles, kRingBytes>;
 
 template <class Format>
 struct GroupRing {
@@ -81,6 +31,12 @@ struct GroupRing {
   Barrier* empty;
 };
 
+struct GroupedArguments {
+  ExpertsCall call;
+  const bf16* packed;
+  int experts;
+};
+
 template <class Format>
 __device__ int stages_of(const ExpertsCall& call) {
   constexpr int kColumns = GroupStage<Format>::kColumns;
@@ -88,20 +44,21 @@ __device__ int stages_of(const ExpertsCall& call) {
 }
 
 // The warp that loads operands for the others.
-template <class Format>
-__device__ void feed(const ExpertsCall& call, int experts, const GroupRing<Format>& ring) {
+template <class Format, bool kGated>
+__device__ void feed(const GroupedArguments& arguments, UnitWalk<kGated> walk,
+                     const GroupRing<Format>& ring) {
   using Stage = GroupStage<Format>;
-  const DeviceWeightView& weight = call.matrix.weight;
+  const DeviceWeightView& weight = arguments.call.matrix.weight;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int stages = stages_of<Format>(call);
+  const int stages = stages_of<Format>(arguments.call);
   const std::size_t group_bytes = sizeof(bf16) * kGroupTokens * packed_columns(weight.cols);
   PipelineState<Stage::kCount> pipe;
   bool full_once = false;  // whether every stage has been filled before
-  for (UnitWalk walk(call, experts); !walk.is_over(); walk.next()) {
-    const int tiles = min(kSmallBatchTiles, walk.tiles() - walk.first_tile());
-    const std::size_t tile = static_cast<std::size_t>(walk.expert()) * walk.tiles() +
-                             walk.first_tile() + static_cast<std::size_t>(lane);
-    const auto* rows = reinterpret_cast<const std::byte*>(call.routes.packed) +
+  for (; !walk.is_over(); walk.next()) {
+    const bool has_tile = lane < kUnitTiles && walk.has_tile(lane);
+    const int tiles = __popc(__ballot_sync(~0U, has_tile));
+    const std::size_t tile = walk.expert_tile() + static_cast<unsigned>(walk.tile(lane));
+    const auto* rows = reinterpret_cast<const std::byte*>(arguments.packed) +
                        static_cast<std::size_t>(walk.group()) * group_bytes;
     for (int stage = 0; stage < stages; ++stage) {
       if (full_once) {
@@ -115,11 +72,11 @@ __device__ void feed(const ExpertsCall& call, int experts, const GroupRing<Forma
         full.arrive_expecting(tiles * bytes + Stage::kRowBytes);
       }
       __syncwarp();
-      if (lane < tiles) {
+      if (has_tile) {
         full.copy(ring.weights + pipe.stage * Stage::kWeightBytes + lane * Stage::kTileBytes,
                   weight.memory + (tile * weight.steps + first_step) * kTileStepBytes<Format>,
                   bytes);
-      } else if (lane == kSmallBatchTiles) {
+      } else if (lane == kUnitTiles) {
         full.copy(ring.rows + pipe.stage * Stage::kRowBytes,
                   rows + static_cast<std::size_t>(stage) * Stage::kRowBytes, Stage::kRowBytes);
       }
@@ -129,92 +86,171 @@ __device__ void feed(const ExpertsCall& call, int experts, const GroupRing<Forma
   }
 }
 
-template <class Format>
-__device__ void store(const ExpertsCall& call, const UnitWalk& walk,
-                      const TileProduct<Format, GroupStage<Format>>& product,
-                      const float (&sums)[kGroupTokens / 2]) {
-  const int tile = walk.first_tile() + product.tile();
-  if (tile >= walk.tiles()) {
-    return;
-  }
-  constexpr float kUnit = Format::kGroupScales ? 1.0F : Format::kUnit;
-  const int first = walk.first_place();
-  const int end = call.routes.begins[walk.expert() + 1];
-#pragma unroll
-  for (int i = 0; i < kGroupTokens / 4; ++i) {
-    const int place = first + 8 * (i / 2) + 2 * product.lane() + i % 2;
-    if (place < end) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        store_output<Format>(call, walk.expert(), tile * kTileRows + product.row() + half * 8,
-                             place, kUnit * sums[4 * (i / 2) + 2 * half + i % 2]);
+// A warp that multiplies.
+template <class Format, class Outputs>
+class Multiplier {
+ public:
+  using Stage = GroupStage<Format>;
+
+  __device__ Multiplier(const GroupedArguments& arguments, const GroupRing<Format>& ring,
+                        const Outputs& outputs)
+      : call_(arguments.call), ring_(ring), outputs_(outputs) {}
+
+  __device__ void run(UnitWalk<Outputs::kGated> walk) const {
+    const int stages = stages_of<Format>(call_);
+    PipelineState<Stage::kCount> pipe;
+    UnitSums unit;
+    for (; !walk.is_over(); walk.next()) {
+      clear(unit.sums[0]);
+      clear(unit.sums[1]);
+      for (int stage = 0; stage < stages; ++stage, pipe.next()) {
+        ring_.full[pipe.stage].wait(pipe.parity);
+        multiply(unit, pipe.stage, call_.matrix.weight.steps - stage * Stage::kSteps);
+        release(ring_.empty[pipe.stage]);
+      }
+      unit.template load_ends<Format>(call_.matrix, walk, [this](int product, int half) {
+        return outputs_.row(product, half);
+      });
+      if (call_.input.weighted) {
+        outputs_.template store<true>(call_, walk, unit);
+      } else {
+        outputs_.template store<false>(call_, walk, unit);
       }
     }
   }
-}
 
-// The warps that multiply, a tile each.
-template <class Format>
-__device__ void multiply(const ExpertsCall& call, int experts, const GroupRing<Format>& ring) {
-  using Stage = GroupStage<Format>;
-  const TileProduct<Format, Stage> product;
-  const int stages = stages_of<Format>(call);
-  PipelineState<Stage::kCount> pipe;
-  float sums[kGroupTokens / 2];
-  for (UnitWalk walk(call, experts); !walk.is_over(); walk.next()) {
-    clear(sums);
-    for (int stage = 0; stage < stages; ++stage, pipe.next()) {
-      ring.full[pipe.stage].wait(pipe.parity);
-      product.multiply(sums, ring.rows + pipe.stage * Stage::kRowBytes,
-                       ring.weights + pipe.stage * Stage::kWeightBytes,
-                       call.matrix.weight.steps - stage * Stage::kSteps);
-      release(ring.empty[pipe.stage]);
+ private:
+  static constexpr int kBlocks = Stage::kSteps * Format::kBlocks;
+  // Products are issued in groups: 16 weight rows, a block of columns. Operands of a group are made
+  // while the ones before run.
+  static constexpr int kInFlight = 3;
+
+  __device__ void multiply(UnitSums& unit, int stage, int steps) const {
+    StepRow<Format> rows[Stage::kSteps][kWarpProducts][2];
+    load(rows, stage, steps);
+    const std::uint64_t tokens =
+        matrix_descriptor(ring_.rows + stage * Stage::kRowBytes, Stage::kSlab);
+    BlockOperands left[kInFlight + 1];
+#pragma unroll
+    for (int group = 0; group < kBlocks * kWarpProducts; ++group) {
+      const int block = group / kWarpProducts;
+      const int product = group % kWarpProducts;
+      BlockOperands& own = left[group % (kInFlight + 1)];
+      if (group > kInFlight) {
+        wait_for_products<kInFlight>();  // the last product with these registers
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        rows[block / Format::kBlocks][product][half].operands(block % Format::kBlocks, own[half]);
+#pragma unroll
+        for (std::uint32_t& pair : own[half]) {
+          pair = in_register(pair);  // before the products begin
+        }
+      }
+      begin_products();
+      begin_block<Stage>(unit.sums[product], own, tokens, block);
+      commit_products();
     }
-    store(call, walk, product, sums);
+    wait_for_products<0>(unit.sums[0]);
+    pin(unit.sums[1]);
   }
-}
 
-template <class Format>
+  __device__ void load(StepRow<Format> (&rows)[Stage::kSteps][kWarpProducts][2], int stage,
+                       int steps) const {
+    const std::uint32_t weights = shared_address(ring_.weights + stage * Stage::kWeightBytes);
+    const int lane = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int step = 0; step < Stage::kSteps; ++step) {
+#pragma unroll
+      for (int product = 0; product < kWarpProducts; ++product) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const UnitRow own = outputs_.row(product, half);
+          rows[step][product][half].load(
+              weights + own.place * Stage::kTileBytes + step * kTileStepBytes<Format>, own.row,
+              lane, step < steps);
+        }
+      }
+    }
+  }
+
+  const ExpertsCall& call_;
+  const GroupRing<Format>& ring_;
+  const Outputs& outputs_;
+};
+
+template <class Format, class Outputs, class... Arguments>
 __global__ void __launch_bounds__(kThreads, 1)
-    grouped_experts_kernel(const __grid_constant__ ExpertsCall call, int experts) {
+    grouped_experts_kernel(const __grid_constant__ GroupedArguments arguments,
+                           Arguments... of_outputs) {
   using Stage = GroupStage<Format>;
   extern __shared__ std::byte memory[];
   __shared__ Barrier full[Stage::kCount];
   __shared__ Barrier empty[Stage::kCount];
+  __shared__ std::int32_t groups[kMostExperts + 1];
   // The swizzle needs addresses aligned to 1,024.
   std::byte* const aligned = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const GroupRing<Format> ring{aligned, aligned + Stage::kCount * Stage::kRowBytes, full, empty};
+  std::byte* const weights = aligned + Stage::kCount * Stage::kRowBytes;
+  const GroupRing<Format> ring{aligned, weights, full, empty};
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Stage::kCount; ++stage) {
       full[stage].init(1);
-      empty[stage].init(kSmallBatchTiles);
+      empty[stage].init(kProductWarps);
     }
     fence_barriers();
   }
-  __syncthreads();
   winnow::cuda::wait_for_predecessor();
-  fence_async_proxy_everywhere();  // bulk copies read data that earlier kernels have stored
-  if (threadIdx.x / 32 == kFeedingWarp) {
-    feed<Format>(call, experts, ring);
-  } else {
-    multiply<Format>(call, experts, ring);
+  for (int i = static_cast<int>(threadIdx.x); i <= arguments.experts; i += kThreads) {
+    groups[i] = arguments.call.routes.groups[i];
   }
+  fence_async_proxy_everywhere();  // bulk copies read data that earlier kernels have stored
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const UnitWalk<Outputs::kGated> walk(arguments.call, groups, arguments.experts);
+  if (warp < kProductWarps) {
+    take_registers<kMultiplyingRegisters>();
+    const Outputs outputs(weights + Stage::kCount * Stage::kWeightBytes, of_outputs...);
+    Multiplier<Format, Outputs>(arguments, ring, outputs).run(walk);
+    return;
+  }
+  give_registers<kFeedingRegisters>();
+  if (warp == kFeedingWarp) {
+    feed<Format>(arguments, walk, ring);
+  }
+}
+
+template <class Format, class Outputs, class... Arguments>
+void launch_groups(const GroupedArguments& arguments, cudaStream_t stream,
+                   const Arguments&... of_outputs) {
+  constexpr int kShared = GroupStage<Format>::kSharedBytes + Outputs::kSharedBytes;
+  const auto kernel = grouped_experts_kernel<Format, Outputs, Arguments...>;
+  winnow::cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+      "shared memory of experts' products");
+  winnow::cuda::launch(kernel, winnow::cuda::multiprocessor_count(), kThreads, kShared, stream,
+                       true, arguments, of_outputs...);
 }
 
 }  // namespace
 
-void launch_grouped_experts(const ExpertsCall& call, int experts, int rows, cudaStream_t stream) {
-  const DeviceWeightView& weight = call.matrix.weight;
-  pack_experts({.count = experts, .active = call.active}, call.routes, call.input, weight.format,
-               weight.cols, rows, stream);
-  with_format(weight.format, [&]<class Format>(Format) {
-    constexpr int kShared = GroupStage<Format>::kSharedBytes;
-    const auto kernel = grouped_experts_kernel<Format>;
-    winnow::cuda::check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-        "shared memory of experts' products");
-    winnow::cuda::launch(kernel, winnow::cuda::multiprocessor_count(), kThreads, kShared, stream,
-                         true, call, experts);
+void launch_grouped_experts(const ExpertsCall& call, const bf16* packed, int experts,
+                            cudaStream_t stream) {
+  with_format(call.matrix.weight.format, [&]<class Format>(Format) {
+    launch_groups<Format, StoredOutputs<Format>>({call, packed, experts}, stream);
+  });
+}
+
+void launch_grouped_gates(const ExpertsCall& call, const GatedActivation& activation,
+                          DeviceWeightFormat next_format, int experts, cudaStream_t stream) {
+  const GroupedArguments arguments{call, call.routes.packed, experts};
+  const float unit = PackedView::unit_of(next_format);
+  with_format(call.matrix.weight.format, [&]<class Format>(Format) {
+    if (activation.limit > 0.0F) {
+      launch_groups<Format, PackedGates<Format, FastClamped>>(arguments, stream,
+                                                              FastClamped{activation.limit}, unit);
+    } else {
+      launch_groups<Format, PackedGates<Format, FastSilu>>(arguments, stream, FastSilu{}, unit);
+    }
   });
 }
 

@@ -31,31 +31,40 @@ __global__ void __launch_bounds__(kMostExperts) group_kernel(RoutesView routes, 
   }
 }
 
-// A block per place.
+// A block per row of x, which it writes to each of its places.
 __global__ void __launch_bounds__(kThreads)
-    pack_kernel(RoutesView routes, const bf16* x, bool by_token, int active, int cols, float unit) {
+    pack_kernel(RoutesView routes, UnpackedRows from, bf16* packed, int active, float unit) {
   winnow::cuda::wait_for_predecessor();
-  const int place = static_cast<int>(blockIdx.x);
-  const int pair = routes.pairs[place];
-  const int expert = routes.experts[pair];
-  const int within = place - routes.begins[expert];
-  const std::size_t group = static_cast<std::size_t>(routes.groups[expert]) + within / kGroupTokens;
-  const int padded = packed_columns(cols);
-  const PackedView packed(routes.packed + group * kGroupTokens * padded, kGroupTokens, unit);
-  const bf16* row = x + static_cast<std::size_t>(by_token ? pair / active : place) * cols;
+  const int row = static_cast<int>(blockIdx.x);
+  const int padded = packed_columns(from.cols);
+  const int copies = from.by_token ? active : 1;
   for (int column = static_cast<int>(threadIdx.x) * 8; column < padded; column += kThreads * 8) {
-    packed.store(within % kGroupTokens, column, column < cols ? load_eight(row + column) : Eight{});
+    const Eight x = column < from.cols
+                        ? load_eight(from.x + static_cast<std::size_t>(row) * from.cols + column)
+                        : Eight{};
+    for (int copy = 0; copy < copies; ++copy) {
+      const int place = from.by_token ? routes.places[row * active + copy] : row;
+      const int expert = routes.experts[from.by_token ? row * active + copy : routes.pairs[place]];
+      const int within = place - routes.begins[expert];
+      const std::size_t group =
+          static_cast<unsigned>(routes.groups[expert] + within / kGroupTokens);
+      PackedView(packed + group * kGroupTokens * padded, kGroupTokens, unit)
+          .store(within % kGroupTokens, column, x);
+    }
   }
 }
 
 }  // namespace
 
-void pack_experts(const Router& router, const RoutesView& routes, const ExpertsInput& input,
-                  DeviceWeightFormat format, int cols, int rows, cudaStream_t stream) {
+void group_tokens(const Router& router, const RoutesView& routes, cudaStream_t stream) {
   winnow::cuda::launch(group_kernel, 1, kMostExperts, 0, stream, true, routes, router.count);
-  winnow::cuda::launch(pack_kernel, static_cast<unsigned>(rows * router.active), kThreads, 0,
-                       stream, true, routes, input.x, input.by_token, router.active, cols,
-                       PackedView::unit_of(format));
+}
+
+void pack_tokens(const Router& router, const RoutesView& routes, const UnpackedRows& from,
+                 bf16* packed, DeviceWeightFormat format, int rows, cudaStream_t stream) {
+  winnow::cuda::launch(
+      pack_kernel, static_cast<unsigned>(from.by_token ? rows : rows * router.active), kThreads, 0,
+      stream, true, routes, from, packed, router.active, PackedView::unit_of(format));
 }
 
 }  // namespace winnow::ops::cuda

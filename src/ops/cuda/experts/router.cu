@@ -8,7 +8,7 @@ namespace winnow::ops::cuda {
 namespace {
 
 constexpr int kRouteWarps = 4;
-constexpr int kSortThreads = 256;
+constexpr int kSortThreads = 1024;
 constexpr int kAddThreads = 128;
 constexpr int kStreamThreads = 32;
 
@@ -44,58 +44,80 @@ __global__ void __launch_bounds__(32 * kRouteWarps)
   }
 }
 
-// Sum over a block of kSortThreads.
-__device__ int block_count(int x) {
-  __shared__ int parts[kSortThreads / 32];
-  x = __reduce_add_sync(~0U, x);
-  if (threadIdx.x % 32 == 0) {
-    parts[threadIdx.x / 32] = x;
+// Four pairs' experts, from `first` on, a multiple of 4; kNoExpert after the last pair.
+constexpr int kNoExpert = 1 << 30;
+__device__ int4 load_experts(const RoutesView& routes, int first, int count) {
+  if (first + 3 < count) {
+    return *reinterpret_cast<const int4*>(routes.experts + first);
   }
-  __syncthreads();
-  int sum = 0;
-  for (const int part : parts) {
-    sum += part;
-  }
-  __syncthreads();
-  return sum;
+  const auto at = [&](int i) { return i < count ? routes.experts[i] : kNoExpert; };
+  return {at(first), at(first + 1), at(first + 2), at(first + 3)};
 }
 
-// A block per expert: it finds its own pairs in order, and its first place.
+// A block per expert: it finds its own pairs in order, and its first place. Each warp has a part of
+// the pairs, of which it reads 128 at a time.
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(RoutesView routes, int count) {
-  __shared__ int of_warps[kSortThreads / 32];
+  constexpr int kWarps = kSortThreads / 32;
+  constexpr int kPairs = 128;
+  __shared__ int before_of_warps[kWarps];  // pairs of earlier experts
+  __shared__ int own_of_warps[kWarps];
   winnow::cuda::wait_for_predecessor();
   const int own = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int part = (count + kWarps * kPairs - 1) / (kWarps * kPairs) * kPairs;
+  const int begin = warp * part + 4 * lane;
+  const int end = min(count, (warp + 1) * part);
   int before = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSortThreads) {
-    before += routes.experts[i] < own ? 1 : 0;
+  int owned = 0;
+#pragma unroll 4
+  for (int first = begin; first < end; first += kPairs) {
+    const int4 four = load_experts(routes, first, count);
+    for (const int expert : {four.x, four.y, four.z, four.w}) {
+      before += expert < own ? 1 : 0;
+      owned += expert == own ? 1 : 0;
+    }
   }
-  int next = block_count(before);
+  before = __reduce_add_sync(~0U, before);
+  owned = __reduce_add_sync(~0U, owned);
+  if (lane == 0) {
+    before_of_warps[warp] = before;
+    own_of_warps[warp] = owned;
+  }
+  __syncthreads();
+  int next = 0;  // the place of the warp's next pair
+  for (int w = 0; w < kWarps; ++w) {
+    next += before_of_warps[w];
+  }
   if (threadIdx.x == 0) {
     routes.begins[own] = next;
     if (own + 1 == static_cast<int>(gridDim.x)) {
       routes.begins[own + 1] = count;
     }
   }
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const unsigned lower = (1U << threadIdx.x % 32) - 1;
-  for (int first = 0; first < count; first += kSortThreads) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    const bool is_own = i < count && routes.experts[i] == own;
-    const unsigned votes = __ballot_sync(~0U, is_own);
-    if (threadIdx.x % 32 == 0) {
-      of_warps[warp] = __popc(votes);
+  for (int w = 0; w < warp; ++w) {
+    next += own_of_warps[w];
+  }
+  const unsigned lower = (1U << lane) - 1;
+  for (int first = begin; first - 4 * lane < end && owned > 0; first += kPairs) {
+    const int4 four = load_experts(routes, first, end);
+    const int experts[4] = {four.x, four.y, four.z, four.w};
+    int place = next;
+    unsigned votes[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      votes[i] = __ballot_sync(~0U, experts[i] == own);
+      place += __popc(votes[i] & lower);
+      next += __popc(votes[i]);
     }
-    __syncthreads();
-    int place = next + __popc(votes & lower);
-    for (int w = 0; w < kSortThreads / 32; ++w) {
-      place += w < warp ? of_warps[w] : 0;
-      next += of_warps[w];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (experts[i] == own) {
+        routes.pairs[place] = first + i;
+        routes.places[first + i] = place;
+        ++place;
+      }
     }
-    if (is_own) {
-      routes.pairs[place] = i;
-      routes.places[i] = place;
-    }
-    __syncthreads();
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace winnow::ops::cuda {
 
-void RoutesMemory::reserve(const Router& router, int rows, int cols) {
+void RoutesMemory::reserve(const Router& router, int rows, int hidden, int inner) {
   const std::size_t pairs =
       static_cast<std::size_t>(rows) * static_cast<std::size_t>(router.active);
   experts_.ensure(pairs);
@@ -17,7 +17,11 @@ void RoutesMemory::reserve(const Router& router, int rows, int cols) {
   groups_.ensure(static_cast<std::size_t>(router.count) + 1);
   if (tokens_each(router, rows) >= kManyTokens && has_small_batch_gemm()) {
     const std::size_t groups = pairs / kGroupTokens + static_cast<std::size_t>(router.count);
-    packed_.ensure(groups * kGroupTokens * static_cast<std::size_t>(packed_columns(cols)));
+    const auto packed = [groups](int cols) {
+      return groups * kGroupTokens * static_cast<std::size_t>(packed_columns(cols));
+    };
+    packed_.ensure(packed(hidden));
+    packed_activated_.ensure(packed(inner));
   }
   logits_.ensure(kMostRoutedRows * static_cast<std::size_t>(router.count));
   if (arrived_.size() == 0) {
@@ -45,6 +49,7 @@ RoutesView RoutesMemory::view() const {
           .begins = begins_.data(),
           .groups = groups_.data(),
           .packed = packed_.data(),
+          .packed_activated = packed_activated_.data(),
           .logits = logits_.data(),
           .arrived = arrived_.data()};
 }

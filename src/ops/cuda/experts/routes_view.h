@@ -18,8 +18,9 @@ struct RoutesView {
   std::int32_t* begins = nullptr;   // [count + 1]: the first place of each expert
   // Scratch for products of experts with many tokens each, which Hopper multiplies in groups of
   // kGroupTokens:
-  std::int32_t* groups = nullptr;  // [count + 1]: the first group of each expert
-  bf16* packed = nullptr;          // the groups' tokens (experts_pack.h); null: not needed
+  std::int32_t* groups = nullptr;    // [count + 1]: the first group of each expert
+  bf16* packed = nullptr;            // the groups' tokens (experts_pack.h); null: not needed
+  bf16* packed_activated = nullptr;  // the same tokens after gates and ups
   // Scratch for norm_and_route():
   float* logits = nullptr;           // [kMostRoutedRows, count]
   std::uint32_t* arrived = nullptr;  // [kMostRoutedRows + 1], zeros between calls

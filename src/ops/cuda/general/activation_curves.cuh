@@ -57,10 +57,10 @@ struct GatedUnit {
 
 /// gpt-oss's: gate sigmoid(1.702 gate) (up + 1), of clamped inputs.
 struct ClampedUnit {
+  static constexpr float kSharpness = 1.702F;
   float limit;
 
   __device__ GatedCurve operator()(float gate, float up) const {
-    constexpr float kSharpness = 1.702F;
     const bool gate_free = !(gate > limit);
     const bool up_free = !(fabsf(up) > limit);
     const float g = gate_free ? gate : limit;

@@ -72,6 +72,25 @@ struct Layer {
   DeviceWeight device_down;
 };
 
+/// Memory of an ExpertsNetwork.
+struct NetworkMemory {
+  bf16* products = nullptr;
+  bf16* activated = nullptr;
+};
+
+inline ExpertsNetwork network_of(const Layer& layer,
+                                 const winnow::cuda::DeviceBuffer<float>& gate_up_bias,
+                                 const winnow::cuda::DeviceBuffer<float>& down_bias,
+                                 const NetworkMemory& memory) {
+  const int inner = static_cast<int>(layer.inner);
+  return {.gate_up = {layer.device_gate_up.view(), gate_up_bias.data(), 2 * inner},
+          .activation = layer.activation,
+          .down = {layer.device_down.view(), down_bias.data(), Layer::kWidth},
+          .weighs_input = layer.scales_input,
+          .products = memory.products,
+          .activated = memory.activated};
+}
+
 inline std::vector<float> on_cpu(const Layer& layer, std::vector<float>& x,
                                  std::vector<float> out) {
   std::vector<MlpWeights> experts;

@@ -49,7 +49,7 @@ void expect_routes_of_the_cpu(const Router& router, const Router& on_device) {
   const float steps = router.goes_by_logits() ? 256.0F : 2.0F;
   const auto count = static_cast<std::size_t>(router.count);
   const auto active = static_cast<std::size_t>(router.active);
-  for (const int rows : {1, 5, 70, 1000}) {
+  for (const int rows : {1, 5, 70, 1000, 5003}) {
     const auto tokens = static_cast<std::size_t>(rows);
     const std::size_t stride = count + 3;
     const auto logits = coarse(draw(tokens * stride, 3), steps, 0.1875F);  // some are equal

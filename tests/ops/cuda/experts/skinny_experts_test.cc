@@ -109,9 +109,9 @@ Left after_experts(const Layer& layer, const std::vector<float>& stream, bool in
   const ExpertsMatrix down{layer.device_down.view(), down_bias.data(), kWidth};
   if (in_order) {
     norm_and_route(router, routes, input, x.data(), rows, nullptr);
-    multiply_gated_experts(router, activated.data(), nullptr, layer.activation,
-                           {.x = x.data(), .by_token = true}, gate_up, routes, rows, nullptr);
-    multiply_experts(router, y.data(), {.x = activated.data()}, down, routes, rows, nullptr);
+    multiply_experts(router, y.data(), x.data(),
+                     network_of(layer, gate_up_bias, down_bias, {nullptr, activated.data()}),
+                     routes, rows, nullptr);
     add_expert_outputs(router, residual, y.data(), routes, true, rows, kWidth, nullptr);
   } else {
     norm_and_score(router, routes, input, x.data(), rows, nullptr);
