@@ -12,7 +12,7 @@ void LargeBatchLayers::reserve_experts(int rows) {
   if (what == nullptr) {
     return;
   }
-  experts_.reserve(std::min(rows, kExpertRows));
+  experts_.reserve(std::min(rows, experts_.rows_at_once()));
   if (what->dense_width() > 0) {
     shared_.ensure(size_of(rows));
   }
@@ -27,8 +27,9 @@ void LargeBatchLayers::add_experts(int layer, int rows, cudaStream_t stream) {
   if (!direct) {
     winnow::cuda::check(cudaMemsetAsync(sum, 0, size_of(rows) * sizeof(float), stream), "fill");
   }
-  for (int first = 0; first < rows; first += kExpertRows) {
-    add_routed(layer, sum, first, std::min(kExpertRows, rows - first), stream);
+  const int at_once = experts_.rows_at_once();
+  for (int first = 0; first < rows; first += at_once) {
+    add_routed(layer, sum, first, std::min(at_once, rows - first), stream);
   }
   if (model_.spec().layer(layer).feed_forward.dense_width() > 0) {
     add_shared(layer, sum, rows, stream);
@@ -54,8 +55,9 @@ void LargeBatchLayers::add_experts_beside(int layer, int rows, cudaStream_t stre
   add_normed(w.shared_post_norm);
   float* routed = shared_part(Place::feed_forward);
   clear(routed);
-  for (int first = 0; first < rows; first += kExpertRows) {
-    const int count = std::min(kExpertRows, rows - first);
+  const int at_once = experts_.rows_at_once();
+  for (int first = 0; first < rows; first += at_once) {
+    const int count = std::min(at_once, rows - first);
     bf16* x = normed_.data() + size_of(first);
     const auto norm_stream = [&](const FloatBuffer& weight) {
       ops::cuda::rms_norm(x, hidden_.data() + size_of(first), count, model_.hidden(), weight.data(),

@@ -127,7 +127,8 @@ class LargeBatchLayers final : public LinearPath {
   /// The same for a layer with experts.
   void add_experts(int layer, int rows, cudaStream_t stream);
   void add_experts_beside(int layer, int rows, cudaStream_t stream);
-  /// sum [rows, hidden] += the routed experts' outputs, for up to kExpertRows rows from `first` on.
+  /// sum [rows, hidden] += the routed experts' outputs, for up to experts_.rows_at_once() rows from
+  /// `first` on.
   void add_routed(int layer, float* sum, int first, int rows, cudaStream_t stream);
   void reserve_experts(int rows);
   /// out [rows, hidden] = the shared expert's output for normed_.
@@ -174,8 +175,7 @@ class LargeBatchLayers final : public LinearPath {
   bool states_are_own_ = false;
   winnow::cuda::DeviceBuffer<bf16> inputs_;  // [rows, DraftHeadSpec::fused()]: of the fusion
   winnow::cuda::DeviceBuffer<bf16> joined_;  // [rows, 2 * hidden]: what attention takes
-  // For experts, up to kExpertRows rows at a time:
-  static constexpr int kExpertRows = 8192;
+  // For experts:
   RoutedExperts experts_;
   winnow::cuda::DeviceBuffer<float> shared_;  // [rows, hidden]
 };

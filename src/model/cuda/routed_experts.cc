@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/experts/skinny_experts.h"
+#include "ops/cuda/linear/small_batch_gemm.h"
 
 namespace winnow::model::cuda {
 
@@ -11,6 +12,24 @@ bool RoutedExperts::routes_few(const ModelSpec& spec) {
   return what != nullptr && !what->experts->choice_bias &&
          what->experts->router().goes_by_logits() &&
          ops::cuda::takes_norm_and_route(what->experts->router(), spec.hidden);
+}
+
+int RoutedExperts::rows_at_once() const {
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  constexpr int kStep = 128;
+  // Where tokens are packed, more of them leave fewer groups partly empty.
+  const int most = ops::cuda::has_small_batch_gemm() ? 8192 : 4096;
+  const FeedForwardSpec* what = model_.spec().experts();
+  if (what == nullptr) {
+    return most;
+  }
+  // Tokens and what becomes of them in rows, and packed.
+  const auto numbers = 2 * static_cast<std::size_t>(model_.hidden() + what->intermediate);
+  const std::size_t rows =
+      kBytes / (numbers * sizeof(bf16) * static_cast<std::size_t>(what->experts->active));
+  const int whole =
+      static_cast<int>(std::min(rows, static_cast<std::size_t>(most))) / kStep * kStep;
+  return std::max(whole, kStep);
 }
 
 void RoutedExperts::reserve(int rows) {

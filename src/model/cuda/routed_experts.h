@@ -17,6 +17,11 @@ class RoutedExperts {
   /// Whether route_few() supports this model.
   static bool routes_few(const ModelSpec& spec);
 
+  /// How many rows to pass at a time, a multiple of 128: up to 8,192 (4,096 where tokens are not
+  /// packed), of which the buffers take about 1 GiB at most. A cache that takes all there is leaves
+  /// a tenth of the memory for them and the other activations.
+  [[nodiscard]] int rows_at_once() const;
+
   /// Makes room for steps of `rows` rows; stored values may be lost.
   void reserve(int rows);
 

@@ -223,6 +223,9 @@ template <class Format, class Outputs, class... Arguments>
 void launch_groups(const GroupedArguments& arguments, cudaStream_t stream,
                    const Arguments&... of_outputs) {
   constexpr int kShared = GroupStage<Format>::kSharedBytes + Outputs::kSharedBytes;
+  constexpr int kGroups = (kMostExperts + 1) * static_cast<int>(sizeof(std::int32_t));
+  constexpr int kBarriers = 2 * GroupStage<Format>::kCount * static_cast<int>(sizeof(Barrier));
+  static_assert(kShared + kGroups + kBarriers <= 227 * 1024);
   const auto kernel = grouped_experts_kernel<Format, Outputs, Arguments...>;
   winnow::cuda::check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),

@@ -63,7 +63,7 @@ __device__ __nv_bfloat162 outputs_of(const ExpertsCall& call, const UnitWalk<kGa
     output = __fmul_rn(unit.sums[product][4 * eight + 2 * half + i], unit.scales[product][half]);
     if constexpr (kWeighted) {
       const int token = 8 * eight + static_cast<int>(threadIdx.x) % 4 * 2 + i;
-      // Empty rows of a group repeat the last token; nobody reads what becomes of them.
+      // Empty rows of a group, which nobody reads, have no route: they take the last token's.
       output *= weight_of(call, min(walk.first_place() + token, walk.end_place() - 1));
     }
     output += unit.biases[product][half];
