@@ -108,9 +108,7 @@ class Multiplier {
         multiply(unit, pipe.stage, call_.matrix.weight.steps - stage * Stage::kSteps);
         release(ring_.empty[pipe.stage]);
       }
-      unit.template load_ends<Format>(call_.matrix, walk, [this](int product, int half) {
-        return outputs_.row(product, half);
-      });
+      unit.template load_ends<Format>(call_.matrix, walk, outputs_);
       if (call_.input.weighted) {
         outputs_.template store<true>(call_, walk, unit);
       } else {

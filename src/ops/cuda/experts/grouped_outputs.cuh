@@ -28,18 +28,18 @@ struct UnitSums {
   float scales[kWarpProducts][2];  // of the upper and the lower row
   float biases[kWarpProducts][2];
 
-  /// Sets scales and biases for those the lane's rows of a unit, `row(product, half)`. The unit of
-  /// a format's sums, a power of two, becomes part of the scale.
-  template <class Format, bool kGated, class Row>
-  __device__ void load_ends(const ExpertsMatrix& matrix, const UnitWalk<kGated>& walk,
-                            const Row& row) {
+  /// Sets scales and biases of the lane's rows in a unit, which `outputs` knows. The unit of a
+  /// format's sums, a power of two, becomes part of the scale.
+  template <class Format, class Outputs>
+  __device__ void load_ends(const ExpertsMatrix& matrix, const UnitWalk<Outputs::kGated>& walk,
+                            const Outputs& outputs) {
     // Operands with scales of groups are already in their own unit.
     constexpr float kUnit = Format::kGroupScales ? 1.0F : Format::kUnit;
 #pragma unroll
     for (int product = 0; product < kWarpProducts; ++product) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const UnitRow own = row(product, half);
+        const UnitRow own = outputs.row(product, half);
         if (walk.has_tile(own.place)) {
           const int output =
               walk.expert() * matrix.outputs + walk.tile(own.place) * kTileRows + own.row;
@@ -71,8 +71,8 @@ __device__ __nv_bfloat162 outputs_of(const ExpertsCall& call, const UnitWalk<kGa
   return __floats2bfloat162_rn(outputs[0], outputs[1]);
 }
 
-/// Gated units that are rounded to bf16 at once, so that fast exponentials and divisions suffice:
-/// exact ones cost more instructions than all else that a unit's outputs need.
+/// Gated units that are rounded to bf16 at once, so that fast exponentials and divisions suffice.
+/// Nothing overlaps with them.
 struct FastSilu {
   __device__ float operator()(float gate, float up) const {
     return __fdividef(gate, 1.0F + __expf(-gate)) * up;
